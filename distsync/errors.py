@@ -1,0 +1,206 @@
+"""The error tree. Who must act decides the branch.
+
+::
+
+    DistsyncError
+      UsageError                    you: fix the call
+        NotHeldError      (RuntimeError)      release of what is not held
+        OverReleaseError  (ValueError)        a BoundedSemaphore released too often
+        PayloadError      (ValueError)        an item that cannot be sent
+          PayloadTooLargeError                  ... it is over the size limit
+          PayloadPickleError                    ... it does not pickle, or not to JSON
+        NameInUseError    (TypeError)         one name, two kinds of object
+        MismatchError     (ValueError)        members disagree about a parameter
+        ConfigurationError (ValueError)       a setting that cannot be used
+      WorldError                    the world: stop the protected work, or try again
+        LockLostError     (RuntimeError)      what was held is held no longer
+        UnreachableError  (ConnectionError)   no server answers
+        SessionLostError  (ConnectionError)   the ZooKeeper session has ended
+        OutcomeUnknownError (ConnectionError) the call may or may not have taken effect
+        ClientClosedError (RuntimeError)      the client was closed
+        AccessDeniedError (PermissionError)   an ACL forbids
+        DeadlineError     (TimeoutError)      the deadline of the call has passed
+      PeerError                     the peer: somebody wrote what he should not
+        PayloadRefusedError                   unsigned, altered or unreadable item
+        CorruptNodeError                      a znode that holds no sense
+      ZnodeError                    the ensemble's answer about one znode (internal to protocols)
+        NoNodeError, NodeExistsError, BadVersionError, NotEmptyError,
+        ChildrenOfEphemeralError, DisconnectedError, RequestError
+
+Each error keeps its fields; ``str`` composes them into a sentence that says what to do; each pickles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class DistsyncError(Exception):
+    """Root of every error that distsync itself raises."""
+
+    template = "{0}"
+
+    def __init__(self, *fields: Any) -> None:
+        super().__init__(*fields)
+
+    def __str__(self) -> str:
+        try:
+            return self.template.format(*self.args)
+        except (IndexError, KeyError):
+            return ", ".join(str(field) for field in self.args)
+
+
+class UsageError(DistsyncError):
+    """The call is wrong; fix the call."""
+
+
+class NotHeldError(UsageError, RuntimeError):
+    """A release, wait or notify on something that the caller does not hold."""
+
+
+class OverReleaseError(UsageError, ValueError):
+    """A BoundedSemaphore was released more often than it was acquired."""
+
+
+class PayloadError(UsageError, ValueError):
+    """An item that cannot be sent; nothing was put."""
+
+
+class PayloadTooLargeError(PayloadError):
+    """Fields: what, its size in bytes, the limit in bytes."""
+
+    template = "{0} is {1} bytes, the limit is {2} bytes: send a reference to it instead"
+
+
+class PayloadPickleError(PayloadError):
+    """Fields: what, codec, reason."""
+
+    template = "{0} cannot be encoded with {1}: {2}"
+
+
+class NameInUseError(UsageError, TypeError):
+    """Fields: path, the kind found, the kind asked for."""
+
+    template = "{0} is already a {1}, it cannot be used as a {2}: choose another name"
+
+
+class MismatchError(UsageError, ValueError):
+    """Fields: what, path, value found, value asked for."""
+
+    template = "{0} of {1} is {2}, not {3}: every member must ask for the same"
+
+
+class ConfigurationError(UsageError, ValueError):
+    """Fields: setting, value, what is allowed."""
+
+    template = "{0}={1!r} cannot be used: {2}"
+
+
+class WorldError(DistsyncError):
+    """Something outside failed; stop the protected work, or try again."""
+
+
+class LockLostError(WorldError, RuntimeError):
+    """What was held is held no longer. Fields: path, reason."""
+
+    template = "{0} was lost while held ({1}): somebody else may hold it now, what it protected must stop"
+
+
+class UnreachableError(WorldError, ConnectionError):
+    """No server answered. Fields: hosts, seconds waited, the setting to change."""
+
+    template = "no ZooKeeper server answered at {0} within {1:.1f} s: start one, or set {2}"
+
+
+class SessionLostError(WorldError, ConnectionError):
+    """The session ended, its ephemeral nodes are gone. Fields: what was going on."""
+
+    template = "the ZooKeeper session ended during {0}"
+
+
+class OutcomeUnknownError(WorldError, ConnectionError):
+    """The call may or may not have taken effect. Fields: operation, path."""
+
+    template = "{0} on {1}: the session ended before the answer came, it may or may not have taken effect"
+
+
+class ClientClosedError(WorldError, RuntimeError):
+    """The client was closed. Fields: what was asked of it."""
+
+    template = "the client is closed, {0} needs an open one: call distsync.connect()"
+
+
+class AccessDeniedError(WorldError, PermissionError):
+    """An ACL forbids. Fields: path, permission."""
+
+    template = "{0}: the ACL of this znode or of its parent does not give {1} to this client's identities"
+
+
+class DeadlineError(WorldError, TimeoutError):
+    """The deadline of the call passed. Fields: what was waited for."""
+
+    template = "timed out: {0}"
+
+
+class PeerError(DistsyncError):
+    """Somebody else wrote what he should not have."""
+
+
+class PayloadRefusedError(PeerError, ValueError):
+    """An item was not decoded. Fields: path, reason."""
+
+    template = "the item {0} is refused: {1}"
+
+
+class CorruptNodeError(PeerError, ValueError):
+    """A znode holds what no version of distsync wrote. Fields: path, what was found."""
+
+    template = "{0} holds {1!r}, which distsync did not write: is the name used by another program?"
+
+
+class ZnodeError(DistsyncError):
+    """The ensemble's answer about one znode. Fields: path."""
+
+    template = "{0}"
+
+
+class NoNodeError(ZnodeError):
+    """There is no such znode."""
+
+    template = "no znode {0}"
+
+
+class NodeExistsError(ZnodeError):
+    """The znode is there already."""
+
+    template = "znode {0} exists already"
+
+
+class BadVersionError(ZnodeError):
+    """The znode's version is another one."""
+
+    template = "znode {0} has another version"
+
+
+class NotEmptyError(ZnodeError):
+    """The znode has children."""
+
+    template = "znode {0} has children"
+
+
+class ChildrenOfEphemeralError(ZnodeError):
+    """An ephemeral znode cannot have children."""
+
+    template = "the parent of {0} is ephemeral"
+
+
+class DisconnectedError(ZnodeError):
+    """The connection broke before the answer: a write may or may not have been executed."""
+
+    template = "connection lost before the answer about {0}"
+
+
+class RequestError(ZnodeError):
+    """Any other refusal by the server. Fields: path, ZooKeeper's error name or code."""
+
+    template = "the server refused the request about {0}: {1}"
