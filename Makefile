@@ -1,0 +1,39 @@
+# Two commands do everything on a fresh machine: make demo, make test.
+PYTHON ?= python3
+VENV ?= .venv
+N ?= 50000
+PYTEST_ARGS ?=
+STAMP = $(VENV)/.installed
+
+.PHONY: demo test lint types simulate zookeeper clean
+
+demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
+	$(VENV)/bin/python -m distsync demo
+
+test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real ZooKeeper
+	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest $(PYTEST_ARGS)
+
+simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
+	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation --timeout=0 $(PYTEST_ARGS)
+
+lint: $(VENV)/.lint  ## ruff
+	$(VENV)/bin/ruff check .
+
+types: $(VENV)/.lint  ## mypy, strict
+	$(VENV)/bin/mypy
+
+zookeeper:
+	bash scripts/install_zookeeper.sh
+
+$(STAMP): setup.cfg pyproject.toml
+	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test]'
+	touch $@
+
+$(VENV)/.lint: $(STAMP)
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,lint]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) .tox build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -prune -exec rm -rf {} +
