@@ -1,0 +1,53 @@
+"""What an engine can be told when it is made.
+
+Rules for this file: numbers and bytes only, no behaviour.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROOT_ZXID = 0
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """``Units``: milliseconds, bytes."""
+
+    tick_time_ms: int = 500
+    """Sessions expire at multiples of it; a silence of the engine longer than it is forgiven (ZooKeeper: 2000)."""
+
+    min_session_timeout_ms: int = 1_000
+    max_session_timeout_ms: int = 60_000
+    """What a client asks for is brought into this range (ZooKeeper: 2 to 20 ticks)."""
+
+    jute_maxbuffer: int = 0xFFFFF
+    """The longest frame that is read from a client (ZooKeeper: the same)."""
+
+    secret: bytes = b"distsync"
+    """Session passwords are made of it: sessions outlive a restart only if it stays the same."""
+
+    super_digest: str | None = None
+    """``user:base64(sha1(user:password))`` of the identity that no ACL binds."""
+
+    required_digest: str | None = None
+    """When set, every request but auth, ping and close is refused (NO_AUTH) until this digest identity is shown."""
+
+    container_interval_ms: int = 60_000
+    """How often empty containers are looked for (ZooKeeper: the same)."""
+
+    container_unused_ms: int = 300_000
+    """A container that never had a child goes when it is this old."""
+
+    forgive_pauses: bool = True
+    """When the engine was not called for more than a tick, that time counts for no session: a server that was
+    stopped must not expire everybody. False for a virtual clock that leaps: then next_tick() is the next expiry."""
+
+    initial_zxid: int = ROOT_ZXID
+    """The zxid of an empty tree: above all that clients of an earlier, forgotten tree may have seen."""
+
+    server_id: int = 0
+    """0 to 127, the top byte of session ids."""
+
+    seed: int = 0
+    """Children are listed in an arbitrary order that depends on it."""
