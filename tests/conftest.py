@@ -1,0 +1,163 @@
+"""Fixtures: one body of tests, many servers; after each test nothing remains that was not there before it.
+
+``server``      a running server, the same for many tests: embedded and ZooKeeper in turn (--server chooses)
+``own_server``  one of this test alone, to be stopped, killed, paused
+``namespace``   a fresh one for each test
+``client``      a client in it, the default one for this test; ``make_client()`` makes further ones
+``observer``    a session that is not under test: looks at znodes, deletes them
+"""
+
+from __future__ import annotations
+
+import multiprocessing.resource_tracker
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from leaks import Census, Observer, nothing_more
+from servers import KINDS, ServerProcess, ZooKeeperProcess
+
+FAILED = pytest.StashKey[bool]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--server", choices=[*KINDS, "both"], default="both", help="which server the tests run on")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "server_kind" in metafunc.fixturenames:
+        chosen = metafunc.config.getoption("--server")
+        metafunc.parametrize("server_kind", [*KINDS] if chosen == "both" else [chosen], scope="session")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report: Any = yield
+    item.stash[FAILED] = item.stash.get(FAILED, False) or report.failed
+    return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The environment configures nothing, and the embedded server of whoever runs the tests is left alone."""
+    home = tmp_path_factory.mktemp("home")
+    home.chmod(0o700)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("DISTSYNC_") and "TEST" not in name]:
+            if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER"):
+                patch.delenv(name)
+        for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
+            patch.setenv(name, str(home))
+        yield
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, ServerProcess]]:
+    """The servers that were started for all tests, by name."""
+    running: dict[str, ServerProcess] = {}
+    yield running
+    for one in running.values():
+        one.stop()
+
+
+@pytest.fixture(scope="session")
+def server(
+    server_kind: str, servers: dict[str, ServerProcess], tmp_path_factory: pytest.TempPathFactory
+) -> ServerProcess:
+    if server_kind not in servers:
+        made = make_server(server_kind, tmp_path_factory.mktemp(server_kind))
+        made.start()
+        servers[server_kind] = made
+    return servers[server_kind]
+
+
+@pytest.fixture
+def own_server(server_kind: str, tmp_path: Path) -> Iterator[ServerProcess]:
+    made = make_server(server_kind, tmp_path / server_kind)
+    made.start()
+    yield made
+    made.kill()
+
+
+def make_server(kind: str, folder: Path) -> ServerProcess:
+    """Skips where there is no ZooKeeper; fails instead where there has to be one."""
+    lacking = ZooKeeperProcess.missing() if kind == "zookeeper" else ""
+    if lacking and (os.environ.get("DISTSYNC_NEED_ZOOKEEPER") or os.environ.get("CI")):
+        pytest.fail(lacking, pytrace=False)
+    if lacking:
+        pytest.skip(lacking)
+    return KINDS[kind](folder)
+
+
+@pytest.fixture(autouse=True)
+def nothing_remains(request: pytest.FixtureRequest, nobodys_settings: None) -> Iterator[None]:
+    multiprocessing.resource_tracker.ensure_running()
+    uses = request.fixturenames
+    watched = request.getfixturevalue("server") if "server" in uses else None
+    shared = request.getfixturevalue("servers") if "server_kind" in uses else {}
+
+    def census() -> Census:
+        return Census.take(watched, frozenset(one.pid for one in shared.values() if one.pid))
+
+    before = census()
+    yield
+    if not request.node.stash.get(FAILED, False):
+        remains = nothing_more(lambda: census().more_than(before))
+        assert not remains, "remains after the test: " + "; ".join(remains)
+
+
+@pytest.fixture
+def observer(server: ServerProcess) -> Iterator[Observer]:
+    eyes = Observer(server)
+    yield eyes
+    eyes.close()
+
+
+@pytest.fixture
+def namespace(request: pytest.FixtureRequest, observer: Observer) -> Iterator[str]:
+    path = f"/test-{uuid.uuid4().hex[:12]}"
+    yield path
+    try:
+        if not request.node.stash.get(FAILED, False) and not request.node.get_closest_marker("own_state"):
+            remains = nothing_more(lambda: observer.orphans(path))
+            assert not remains, "znodes remain after the clients closed: " + ", ".join(remains)
+    finally:
+        observer.wipe(path)
+
+
+@pytest.fixture
+def make_client(
+    request: pytest.FixtureRequest, server: ServerProcess, namespace: str, observer: Observer
+) -> Iterator[Callable[..., Any]]:
+    """A function that makes a client of the test's server and namespace; its keywords are the Client's own."""
+    from distsync.session.client import Client
+
+    made: list[Any] = []
+
+    def make(**settings: Any) -> Any:
+        client = Client(**{"hosts": server.hosts, "namespace": namespace, **settings})
+        made.append(client)
+        return client
+
+    yield make
+    try:
+        if not request.node.stash.get(FAILED, False) and not all(client.closed for client in made):
+            remains = nothing_more(lambda: observer.ephemerals(namespace))
+            assert not remains, "held or waited for after the test: " + ", ".join(remains)
+    finally:
+        for client in made:
+            client.close()
+
+
+@pytest.fixture
+def client(make_client: Callable[..., Any]) -> Iterator[Any]:
+    """A client, the default one as long as the test runs."""
+    from distsync.session import default
+
+    made = make_client()
+    default.set_default(made)
+    yield made
+    default.set_default(None)
