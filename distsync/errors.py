@@ -119,9 +119,9 @@ class SessionLostError(WorldError, ConnectionError):
 
 
 class OutcomeUnknownError(WorldError, ConnectionError):
-    """The call may or may not have taken effect. Fields: operation, path."""
+    """The call may or may not have taken effect. Fields: operation, path, what ended before the answer came."""
 
-    template = "{0} on {1}: the session ended before the answer came, it may or may not have taken effect"
+    template = "{0} on {1}: the {2} ended before the answer came, it may or may not have taken effect"
 
 
 class ClientClosedError(WorldError, RuntimeError):
@@ -195,9 +195,13 @@ class ChildrenOfEphemeralError(ZnodeError):
 
 
 class DisconnectedError(ZnodeError):
-    """The connection broke before the answer: a write may or may not have been executed."""
+    """The connection broke before the answer: a write may or may not have been executed.
+
+    ``sent`` is False where the request surely never left this process.
+    """
 
     template = "connection lost before the answer about {0}"
+    sent = True
 
 
 class RequestError(ZnodeError):

@@ -273,6 +273,13 @@ class Background(Step[None]):
 
 
 @dataclass(frozen=True)
+class AtClose(Step[None]):
+    """When the client closes in good order, it first does ``work()``, for a bounded time. No request now."""
+
+    work: Callable[[], Coroutine[Any, Any, Any]]
+
+
+@dataclass(frozen=True)
 class Call(Step[Any]):
     """Call the user's function in the caller's own thread, with no mutex held; throws what it raises."""
 

@@ -1,0 +1,155 @@
+"""A transaction whose outcome is always known: it writes a receipt.
+
+Source: recipes.txt, "Important Note About Error Handling"; the receipt is ours.
+
+Rules for this file: pure; it knows no recipe.
+
+Each transaction also writes a fresh GUID into a znode of ours that no other transaction uses at the same time.
+When the answer is lost, even with the session, the receipt says whether it was executed. The receipt is a container
+that an ephemeral child keeps alive: the server reaps it some time after our session has ended.
+
+Picture: ``<namespace>/receipts/r_<guid>``, container, data = GUID of the last transaction
+         ``<namespace>/receipts/r_<guid>/alive``, ephemeral
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
+from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all
+from distsync.session.steps import (
+    AtClose,
+    Background,
+    Check,
+    Connected,
+    Create,
+    Created,
+    Delete,
+    GetData,
+    Guid,
+    Multi,
+    Protocol,
+    Request,
+    SetData,
+    Sync,
+    Together,
+)
+
+
+class Receipt(NamedTuple):
+    """A znode of ours that settles whether a transaction of ours was executed."""
+
+    path: str
+    session_id: int
+
+
+class Outcome(NamedTuple):
+    """The transaction was executed. ``results`` is None where its answer was lost; ``answers`` are those of the
+    requests sent with it (exceptions in their place)."""
+
+    results: tuple[Any, ...] | None
+    answers: tuple[Any, ...]
+
+
+Operation = Create | Delete | SetData | Check
+
+
+class Receipts:
+    """The receipts of one process; each is used by one transaction at a time."""
+
+    def __init__(self, directory: str) -> None:
+        self.directory = directory
+        self.free: list[Receipt] = []
+
+    async def commit(
+        self,
+        *operations: Operation,
+        reads: tuple[Request[Any], ...] = (),
+        if_unknown: Callable[[bool | None], Protocol[None]] | None = None,
+    ) -> Outcome:
+        """All of ``operations`` are done, or none, in which case the error of the one that failed is raised.
+
+        ``reads`` are sent right after the transaction. Whatever interrupts the wait for the answer (a deadline
+        becomes OutcomeUnknownError), ``if_unknown`` is then called, apart from this call, with what the receipt
+        says at last: whether the transaction was executed (None: nobody can know).
+        """
+        receipt = await self._receipt()
+        nonce = (await Guid()).encode()
+        try:
+            while True:
+                multi = Multi((*operations, SetData(receipt.path, nonce)))
+                answer, *rest = await Together(multi, *reads)
+                if isinstance(answer, tuple):
+                    self.free.append(receipt)
+                    return Outcome(answer[:-1], tuple(rest))
+                if isinstance(answer, INTERRUPTED):
+                    done = getattr(answer, "sent", True) and await executed(receipt, nonce)
+                    if done is None:
+                        raise OutcomeUnknownError("a transaction", operations[0].path, "session")
+                    if done:
+                        self.free.append(receipt)
+                        return Outcome(None, tuple(rest))
+                    receipt = await self._receipt()
+                elif isinstance(answer, NoNodeError) and getattr(answer, "index", -1) == len(operations):
+                    receipt = await self._receipt()
+                elif isinstance(answer, DeadlineError):
+                    raise answer
+                else:
+                    self.free.append(receipt)
+                    raise answer
+        except ZnodeError:
+            raise
+        except BaseException as error:
+            await Background(self._settle(receipt, nonce, if_unknown))
+            if isinstance(error, DeadlineError):
+                raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
+            raise
+
+    async def _receipt(self) -> Receipt:
+        """A receipt of the present session that no other transaction uses."""
+        while True:
+            session = await Connected()
+            self.free = [receipt for receipt in self.free if receipt.session_id == session.session_id]
+            if self.free:
+                return self.free.pop()
+            path = f"{self.directory}/r_{await Guid()}"
+            made, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
+            if isinstance(alive, Created) and alive.stat is not None:
+                await AtClose(lambda: discard(path))
+                return Receipt(path, alive.stat.ephemeral_owner)
+            if isinstance(made, NoNodeError):
+                await ensure(self.directory)
+            elif isinstance(made, INTERRUPTED) or isinstance(alive, INTERRUPTED):
+                await Background(discard(path))
+            else:
+                raise made if isinstance(made, BaseException) else alive
+
+    async def _settle(
+        self, receipt: Receipt, nonce: bytes, if_unknown: Callable[[bool | None], Protocol[None]] | None
+    ) -> None:
+        """The receipt may be used again once nothing can be executed on it any more."""
+        done = await executed(receipt, nonce)
+        self.free.append(receipt)
+        if if_unknown is not None:
+            await if_unknown(done)
+
+
+async def executed(receipt: Receipt, nonce: bytes) -> bool | None:
+    """Whether the transaction was executed; None when the receipt is gone, and nobody can know.
+
+    Our requests are executed in the order in which we sent them, and none of an earlier connection after the
+    first of the next one: what the receipt says after a sync will not change any more.
+    """
+    _, answer = await read_all(Sync(receipt.path), GetData(receipt.path))
+    return None if isinstance(answer, NoNodeError) else bool(answer.data == nonce)
+
+
+async def discard(path: str) -> None:
+    """The receipt is gone."""
+    for gone in (f"{path}/alive", path):
+        try:
+            await read(Delete(gone))
+        except (NoNodeError, NotEmptyError):
+            continue

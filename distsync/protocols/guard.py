@@ -1,0 +1,112 @@
+"""What is done about a lost reply, for the requests that all protocols share.
+
+Rules for this file: pure; it knows znodes, sessions and errors, and no recipe.
+
+The law for each request whose connection broke (``DisconnectedError``): a read is asked again; a delete of a
+name that nobody uses twice is asked again, and NoNodeError is success; an ensured parent is asked again, and
+NodeExistsError is success; an ephemeral with a GUID in its name is looked for (line.py); everything else goes
+through a receipt (commit.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from distsync.errors import (
+    DeadlineError,
+    DisconnectedError,
+    DistsyncError,
+    NodeExistsError,
+    NoNodeError,
+    SessionLostError,
+)
+from distsync.session.steps import Background, Children, Connected, Create, Delete, Request, Sync, Together
+
+Answer = TypeVar("Answer")
+
+#: The connection or the session went while we asked: nothing is wrong with the question.
+INTERRUPTED = (DisconnectedError, SessionLostError)
+
+
+def parent_of(path: str) -> str:
+    """The path above ``path``."""
+    return path.rpartition("/")[0] or "/"
+
+
+def raise_first(answers: tuple[Any, ...]) -> None:
+    """Raises the first exception among the answers of a Together, if there is one."""
+    for answer in answers:
+        if isinstance(answer, BaseException):
+            raise answer
+
+
+async def read(request: Request[Answer]) -> Answer:
+    """The answer to a read, asked until it comes, through reconnects and sessions."""
+    while True:
+        try:
+            return await request
+        except INTERRUPTED:
+            await Connected()
+
+
+async def read_all(*requests: Request[Any]) -> tuple[Any, ...]:
+    """The answers to reads sent together, asked until all come; NoNodeError stays in its place."""
+    while True:
+        answers = await Together(*requests)
+        if not any(isinstance(answer, INTERRUPTED) for answer in answers):
+            for answer in answers:
+                if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
+                    raise answer
+            return answers
+        await Connected()
+
+
+async def ensure(path: str, data: bytes = b"", *, container: bool = False) -> None:
+    """The znode is there, with its parents. ``data`` counts only if it is made now."""
+    while True:
+        try:
+            await Create(path, data, container=container)
+            return
+        except NodeExistsError:
+            return
+        except NoNodeError:
+            await ensure(parent_of(path))
+        except INTERRUPTED:
+            await Connected()
+
+
+async def leave(path: str, session_id: int) -> bool:
+    """Our ephemeral is gone, or will surely be. False: it was gone before."""
+    try:
+        await Delete(path)
+    except (NoNodeError, SessionLostError):
+        return False
+    except (DisconnectedError, DeadlineError):
+        await Background(remove(path, session_id))
+    return True
+
+
+async def remove(path: str, session_id: int) -> None:
+    """Guaranteed delete: goes on until the ephemeral is gone or its session is over."""
+    while (await Connected()).session_id == session_id:
+        try:
+            await Delete(path)
+            return
+        except (NoNodeError, SessionLostError):
+            return
+        except DisconnectedError:
+            continue
+
+
+async def withdraw(directory: str, guid: str, session_id: int) -> None:
+    """As remove, for an ephemeral whose sequence number never became known."""
+    while (await Connected()).session_id == session_id:
+        _, listing = await Together(Sync(directory), Children(directory))
+        if isinstance(listing, DisconnectedError):
+            continue
+        if isinstance(listing, DistsyncError):
+            return
+        for name in listing.names:
+            if guid in name:
+                await remove(f"{directory}/{name}", session_id)
+        return

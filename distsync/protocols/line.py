@@ -1,0 +1,285 @@
+"""One line for everything: contenders as ephemeral sequential znodes, and waiting without a herd.
+
+Source: recipes.txt, "Locks" (steps 1 to 5), "Recoverable Errors and the GUID", "Shared Locks".
+
+Rules for this file: pure. Deciding (``decide``) never awaits; standing, looking and leaving never decide.
+
+The names are the recipe's in Curator's spelling, ``_c_<guid>-lock-<sequence>``. Every child whose name ends in a
+sequence number counts as a contender, whoever made it; other children do not.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
+
+from distsync.errors import DeadlineError, DistsyncError, NoNodeError, SessionLostError
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, read, read_all, remove, withdraw
+from distsync.session.steps import (
+    Background,
+    Children,
+    Connected,
+    Create,
+    Created,
+    Exists,
+    GetData,
+    Guid,
+    Node,
+    Proven,
+    Request,
+    SessionInfo,
+    Sync,
+    Together,
+    Wait,
+    Watch,
+    Woke,
+)
+
+LOCK = "-lock-"
+READ = "-__READ__"
+WRITE = "-__WRIT__"
+
+_MARKED = re.compile(r"(-lock-|-__READ__|-__WRIT__)(\d{10}|-\d{9,10})$")
+# A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign.
+_FOREIGN = re.compile(r"(\d{10}|-\d{9,10})$")
+
+
+class Contender(NamedTuple):
+    """A child that stands in the line."""
+
+    name: str
+    number: int
+    mark: str
+
+
+class Place(NamedTuple):
+    """Our own contender: where it stands, its czxid, and the session that it belongs to."""
+
+    directory: str
+    name: str
+    token: int
+    session_id: int
+
+    @property
+    def path(self) -> str:
+        return f"{self.directory}/{self.name}"
+
+
+class Standing(enum.Enum):
+    """Our contender is ..."""
+
+    HELD = "at the front"
+    BEHIND = "behind somebody"
+    GONE = "not in the line"
+
+
+class Verdict(NamedTuple):
+    """What the listing says, and whom to wait for."""
+
+    standing: Standing
+    behind: str = ""
+
+
+def parse(name: str) -> Contender | None:
+    """The contender of this name; None for a child that is none."""
+    marked = _MARKED.search(name)
+    if marked:
+        return Contender(name, int(marked[2]), marked[1])
+    foreign = _FOREIGN.search(name)
+    return Contender(name, int(foreign[1]), "") if foreign else None
+
+
+def offset(number: int, base: int) -> int:
+    """How far ``number`` is behind ``base``: sequence numbers wrap at 32 bits."""
+    return (number - base + 0x80000000) % 0x100000000 - 0x80000000
+
+
+def in_order(names: Iterable[str]) -> list[Contender]:
+    """The contenders, first in line first."""
+    contenders = [contender for contender in map(parse, names) if contender]
+    if not contenders:
+        return []
+    base = contenders[0].number
+    return sorted(contenders, key=lambda contender: (offset(contender.number, base), contender.name))
+
+
+def ahead_of(names: Iterable[str], mine: str) -> list[Contender] | None:
+    """Who stands ahead of ``mine``, in order; None if ``mine`` is not among them."""
+    ahead: list[Contender] = []
+    for contender in in_order(names):
+        if contender.name == mine:
+            return ahead
+        ahead.append(contender)
+    return None
+
+
+Rule = Callable[[Contender], bool]
+
+
+def exclusive(ahead: Contender) -> bool:
+    """Everybody ahead keeps us out (Locks, step 3)."""
+    return True
+
+
+def shared(ahead: Contender) -> bool:
+    """A reader is kept out by writers only (Shared Locks); a contender of unknown kind counts as a writer."""
+    return ahead.mark != READ
+
+
+def decide(names: Iterable[str], mine: str, rule: Rule = exclusive) -> Verdict:
+    """Whether we hold, and else the nearest one ahead that keeps us out."""
+    ahead = ahead_of(names, mine)
+    if ahead is None:
+        return Verdict(Standing.GONE)
+    blockers = [contender for contender in ahead if rule(contender)]
+    return Verdict(Standing.BEHIND, blockers[-1].name) if blockers else Verdict(Standing.HELD)
+
+
+class Stood(NamedTuple):
+    """Our new place, and the answers to the reads sent with its creation (exceptions in their place)."""
+
+    place: Place
+    answers: tuple[Any, ...]
+
+
+async def container(directory: str) -> None:
+    """The line's own znode is there; it goes by itself some time after its last contender."""
+    await ensure(directory, container=True)
+
+
+async def stand(
+    directory: str, mark: str, data: bytes, *reads: Request[Any], parents: Callable[[str], Awaitable[None]] = container
+) -> Stood:
+    """Locks, step 1: we stand in the line. The reads go out with the create, so their answers include us.
+
+    ``parents`` makes the directory when it is not there.
+
+    Each attempt has a GUID of its own; after a lost reply our znode is looked for by it, and is ours only if
+    the present session owns it. Whatever interrupts this, no contender stays behind.
+    """
+    while True:
+        session = await Connected()
+        guid = await Guid()
+        try:
+            create = Create(f"{directory}/_c_{guid}{mark}", data, ephemeral=True, sequence=True)
+            created, *answers = await Together(create, *reads)
+            if isinstance(created, Created) and created.stat is not None:
+                name = created.path.rpartition("/")[2]
+                place = Place(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
+                return Stood(place, tuple(answers))
+            if isinstance(created, INTERRUPTED):
+                found = await find(directory, guid, session)
+                if found:
+                    return Stood(found, tuple(await Together(*reads)) if reads else ())
+                await Background(withdraw(directory, guid, session.session_id))
+                continue
+            if not isinstance(created, NoNodeError):
+                raise created
+        except BaseException:
+            await Background(withdraw(directory, guid, session.session_id))
+            raise
+        await parents(directory)
+
+
+async def find(directory: str, guid: str, session: SessionInfo) -> Place | None:
+    """Recoverable Errors and the GUID: our znode, if the create whose answer was lost took place."""
+    while (await Connected()).session_id == session.session_id:
+        _, listing = await Together(Sync(directory), Children(directory))
+        if isinstance(listing, INTERRUPTED):
+            continue
+        if isinstance(listing, NoNodeError):
+            return None
+        if isinstance(listing, DistsyncError):
+            raise listing
+        names = [name for name in listing.names if guid in name]
+        if not names:
+            return None
+        stat = await read(Exists(f"{directory}/{names[0]}"))
+        if stat is None or stat.ephemeral_owner != session.session_id:
+            return None
+        return Place(directory, names[0], stat.czxid, session.session_id)
+    return None
+
+
+async def look(place: Place, *reads: Request[Any]) -> tuple[Any, ...]:
+    """Answers to reads that may be concluded from: our session is the same, and it provably lives.
+
+    Raises SessionLostError when the session of ``place`` is over.
+    """
+    while True:
+        session = await Connected()
+        if session.session_id != place.session_id:
+            raise SessionLostError(f"waiting in {place.directory}")
+        if await Proven(place.session_id):
+            answers = await Together(*reads)
+        else:
+            _, *rest = await Together(Sync(place.directory), *reads)
+            answers = tuple(rest)
+        if not any(isinstance(answer, INTERRUPTED) for answer in answers):
+            return answers
+
+
+async def reach_front(place: Place, listing: Any, rule: Rule = exclusive) -> Standing:
+    """Locks, steps 2 to 5: HELD once nobody ahead keeps us out, BEHIND at the deadline, GONE without our znode."""
+    while True:
+        if isinstance(listing, NoNodeError):
+            return Standing.GONE
+        if isinstance(listing, BaseException) or not await Proven(place.session_id):
+            (listing,) = await look(place, Children(place.directory))
+            if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
+                raise listing
+            continue
+        verdict = decide(listing.names, place.name, rule)
+        if verdict.standing is not Standing.BEHIND:
+            return verdict.standing
+        if await gone(f"{place.directory}/{verdict.behind}") is Woke.DEADLINE:
+            return Standing.BEHIND
+        (listing,) = await look(place, Children(place.directory))
+
+
+async def gone(path: str) -> Woke:
+    """Locks, steps 4 and 5, by getData: it leaves no watch behind on a znode that is not there."""
+    watch = Watch()
+    try:
+        await GetData(path, watch)
+    except (NoNodeError, *INTERRUPTED):
+        return Woke.SIGNAL
+    return await Wait(watch)
+
+
+async def acquire(directory: str, mark: str, data: bytes, rule: Rule = exclusive) -> Place | None:
+    """A place at the front of the line; None at the deadline, and then no znode is left."""
+    while True:
+        try:
+            place, (listing,) = await stand(directory, mark, data, Children(directory))
+        except DeadlineError:
+            return None
+        standing = Standing.GONE
+        try:
+            standing = await reach_front(place, listing, rule)
+        except SessionLostError:
+            continue
+        except DeadlineError:
+            await Background(remove(place.path, place.session_id))
+            return None
+        except BaseException:
+            await Background(remove(place.path, place.session_id))
+            raise
+        if standing is Standing.HELD:
+            return place
+        if standing is Standing.BEHIND:
+            await leave(place.path, place.session_id)
+            return None
+
+
+async def contenders(directory: str) -> list[tuple[str, Node]]:
+    """Path and znode of everybody in the line, first in line first."""
+    try:
+        listing = await read(Children(directory))
+    except NoNodeError:
+        return []
+    paths = [f"{directory}/{contender.name}" for contender in in_order(listing.names)]
+    nodes = await read_all(*map(GetData, paths)) if paths else ()
+    return [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]

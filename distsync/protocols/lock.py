@@ -1,0 +1,218 @@
+"""Lock and RLock: the first in the line holds; the threads of one process share one contender.
+
+Source: recipes.txt, "Locks". The hand-over inside a process is ours.
+
+Rules for this file: pure; who calls is an opaque ``owner`` (any object that compares by identity); the state of a
+LockCore is shared by the threads of one process, and changes only between two awaits.
+
+Picture: ``<path>/_c_<guid>-lock-<sequence>``, ephemeral, one for each process that holds or waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from distsync.errors import LockLostError, NoNodeError, NotHeldError
+from distsync.protocols import line
+from distsync.protocols.guard import leave, read, remove
+from distsync.session.steps import Background, Children, Hold, Loss, Proven, Signal, Unhold, Wait, Woke
+
+#: So many times in a row threads of one process hand the lock to each other before it goes back to the line:
+#: a waiter in another process waits for at most so many critical sections per process ahead of it.
+LOCAL_TURNS = 32
+
+
+@dataclass(eq=False)
+class Grant:
+    """The lock is ours: the contender that holds it, and what fires when it is lost."""
+
+    place: line.Place
+    loss: Loss = field(default_factory=Loss)
+
+    @property
+    def token(self) -> int:
+        return self.place.token
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A thread that waits inside the process. It is woken with the lock, or with the turn to stand in the line."""
+
+    owner: object
+    signal: Signal = field(default_factory=Signal)
+    grant: Grant | None = None
+    turn: bool = False
+
+    @property
+    def served(self) -> bool:
+        return self.turn or self.grant is not None
+
+
+async def hold(place: line.Place) -> Grant:
+    """The lease clock moves for this place from now on."""
+    grant = Grant(place)
+    await Hold(place.path, place.session_id, grant.loss)
+    return grant
+
+
+class LockCore:
+    """What the threads of one process know together about one lock."""
+
+    def __init__(self, path: str, mark: str = line.LOCK, rule: line.Rule = line.exclusive) -> None:
+        self.path = path
+        self.mark = mark
+        self.rule = rule
+        self.grant: Grant | None = None
+        self.owner: object = None
+        self.depth = 0
+        self.contending = False
+        self.turns = 0
+        self.tickets: deque[Ticket] = deque()
+        self.lost: list[tuple[object, Grant]] = []
+
+    @property
+    def busy(self) -> bool:
+        """Somebody of this process holds the lock or stands in the line for it."""
+        self._settle()
+        return self.contending or self.grant is not None
+
+    async def acquire(self, owner: object, data: bytes, wait: bool = True) -> bool:
+        """``owner`` holds the lock. False: not at once if he does not ``wait``, or not before the deadline."""
+        if self.busy or self.tickets:
+            if not wait:
+                return False
+            ticket = await self._queue(owner)
+            if not ticket.served:
+                return False
+            if ticket.grant:
+                self._take(ticket.grant, owner)
+                return True
+        self.contending = True
+        try:
+            if not wait and await self._occupied():
+                return False
+            return await self._contend(owner, data)
+        finally:
+            self.contending = False
+            if self.grant is None:
+                self._pass_turn()
+
+    async def _occupied(self) -> bool:
+        """One read instead of a create and a delete: who only tries does not stand in the way of others."""
+        try:
+            listing = await read(Children(self.path))
+        except NoNodeError:
+            return False
+        return bool(line.in_order(listing.names))
+
+    async def _contend(self, owner: object, data: bytes) -> bool:
+        place = await line.acquire(self.path, self.mark, data, self.rule)
+        if place is None:
+            return False
+        try:
+            grant = await hold(place)
+        except BaseException:
+            await Background(remove(place.path, place.session_id))
+            raise
+        self.turns = 0
+        grant.loss.subscribe(self._hint)
+        self._take(grant, owner)
+        return True
+
+    async def _queue(self, owner: object) -> Ticket:
+        """Waits inside the process: FIFO."""
+        ticket = Ticket(owner)
+        self.tickets.append(ticket)
+        try:
+            while not ticket.served:
+                ticket.signal = Signal()
+                self._settle()
+                if ticket.served or await Wait(ticket.signal) is Woke.DEADLINE:
+                    break
+        except BaseException:
+            self._pass_on(ticket)
+            raise
+        finally:
+            if ticket in self.tickets:
+                self.tickets.remove(ticket)
+        return ticket
+
+    def _pass_on(self, ticket: Ticket) -> None:
+        """Who was served and cannot use it gives it to the next one."""
+        if ticket.grant:
+            self.grant = ticket.grant
+            self.owner = None
+            self._hand_over()
+        elif ticket.turn:
+            self.contending = False
+            self._pass_turn()
+
+    def _take(self, grant: Grant, owner: object) -> None:
+        self.grant, self.owner, self.depth = grant, owner, 1
+        self.lost = [entry for entry in self.lost if entry[0] is not owner]
+
+    def _hint(self) -> None:
+        """The keeper says that the grant is lost: whoever waits inside the process looks again."""
+        for ticket in tuple(self.tickets):
+            ticket.signal.fire()
+
+    def _settle(self) -> None:
+        """A grant that was lost makes way; its owner learns of it at his release."""
+        if self.grant is not None and self.grant.loss.fired:
+            self.lost.append((self.owner, self.grant))
+            self.grant, self.owner, self.depth = None, None, 0
+            if not self.contending:
+                self._pass_turn()
+
+    def _pass_turn(self) -> None:
+        """The next one inside the process stands in the line."""
+        if self.tickets:
+            ticket = self.tickets.popleft()
+            ticket.turn = self.contending = True
+            ticket.signal.fire()
+
+    def _hand_over(self) -> bool:
+        """The next one inside the process holds the lock; False if there is none, or others have waited enough."""
+        if not self.tickets or self.turns >= LOCAL_TURNS:
+            return False
+        self.turns += 1
+        ticket = self.tickets.popleft()
+        ticket.grant = self.grant
+        self.owner = ticket.owner
+        ticket.signal.fire()
+        return True
+
+    async def release(self, owner: object) -> None:
+        """The lock goes to the next one. Raises LockLostError if it was lost meanwhile, NotHeldError if free."""
+        self._settle()
+        self._claim_loss(owner)
+        grant = self.grant
+        if grant is None:
+            raise NotHeldError(f"release of {self.path}, which this process does not hold")
+        if not await Proven(grant.place.session_id):
+            await self._let_go(grant)
+            raise LockLostError(self.path, "lease ran out")
+        if self._hand_over():
+            return
+        if not await self._let_go(grant):
+            raise LockLostError(self.path, grant.loss.reason or "znode deleted")
+
+    async def _let_go(self, grant: Grant) -> bool:
+        """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""
+        self.grant, self.owner, self.depth = None, None, 0
+        self._pass_turn()
+        try:
+            await Unhold(grant.loss)
+            return await leave(grant.place.path, grant.place.session_id)
+        except BaseException:
+            await Background(remove(grant.place.path, grant.place.session_id))
+            raise
+
+    def _claim_loss(self, owner: object) -> None:
+        """Who held a lock that was lost is told so, once, and does not release what somebody else holds now."""
+        if not self.lost or (self.grant is not None and self.owner is owner):
+            return
+        mine = [entry for entry in self.lost if entry[0] is owner] or self.lost[:1]
+        self.lost.remove(mine[0])
+        raise LockLostError(self.path, mine[0][1].loss.reason or "session expired")
