@@ -22,8 +22,8 @@ from timing import PATIENCE, UNIT
 CONTAINER = -(2**63)
 """The ephemeralOwner of a container: an empty one is deleted by the server, some time."""
 
-ANONYMOUS = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}")
-"""A GUID in a path: the object got a fresh name, so nobody can come back to it."""
+ANONYMOUS = re.compile(r"/[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(/|$)")
+"""A GUID as one part of a path: the object has a fresh name, so nobody can come back to it."""
 
 FIGURES = ("zk_global_sessions", "zk_num_alive_connections", "zk_watch_count", "zk_ephemerals_count")
 """What ``mntr`` counts and a test must not add to."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import threading
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,7 +60,7 @@ def test_census_finds_session_watch_and_ephemeral(server: ServerProcess) -> None
 
 
 def test_observer_finds_orphans_but_no_named_state(observer: Observer, namespace: str) -> None:
-    guid = "0123456789abcdef0123456789abcdef"
+    guid = str(uuid.uuid4())
     for path in (f"{namespace}/queue/named/item", f"{namespace}/queue/{guid}/item"):
         observer.kazoo.create(path, makepath=True)
     observer.kazoo.create(f"{namespace}/lock/named", makepath=True)

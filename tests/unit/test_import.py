@@ -1,0 +1,65 @@
+"""Importing distsync starts nothing and costs little. Each question is asked of a fresh interpreter."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "distsync"
+FACES = ["distsync", *(f"distsync.{path.stem}" for path in PACKAGE.glob("[a-z]*.py"))]
+ALL = "import " + ", ".join(FACES)
+RUNS = 5
+MORE_MODULES = 60
+"""Modules that the faces may load beyond kazoo's. It stands for time, but is the same on every machine."""
+
+MORE_TIME = 1.0
+"""The faces may take this much longer than kazoo alone, as a part of kazoo's own time (60 to 100 ms)."""
+
+STARTED = """
+import os, threading
+before = os.listdir("/proc/self/fd")
+{imports}
+assert threading.enumerate() == [threading.main_thread()], threading.enumerate()
+assert os.listdir("/proc/self/fd") == before, os.listdir("/proc/self/fd")
+assert not [pid for pid in open("/proc/self/task/%d/children" % os.getpid()).read().split()]
+print("started nothing")
+"""
+LOADED = "import sys; {imports}; print(len(sys.modules))"
+TIMED = "import time; start = time.perf_counter(); {imports}; print(time.perf_counter() - start)"
+
+
+def answer(program: str, folder: Path) -> str:
+    """What a fresh interpreter prints; it runs in ``folder``, so that it finds distsync as a program would."""
+    run = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.strip()
+
+
+def test_import_starts_no_thread_socket_or_process(tmp_path: Path) -> None:
+    assert answer(STARTED.format(imports=ALL), tmp_path) == "started nothing"
+
+
+def test_import_loads_few_modules_beyond_those_of_kazoo(tmp_path: Path) -> None:
+    alone = int(answer(LOADED.format(imports="import kazoo.client"), tmp_path))
+    faces = int(answer(LOADED.format(imports=f"import kazoo.client; {ALL}"), tmp_path))
+    assert faces - alone <= MORE_MODULES
+
+
+def test_import_takes_little_longer_than_that_of_kazoo(tmp_path: Path) -> None:
+    def seconds(imports: str) -> float:
+        return float(answer(TIMED.format(imports=imports), tmp_path))
+
+    pairs = [(seconds("import kazoo.client"), seconds(ALL)) for _ in range(RUNS)]
+    ratios = [faces / alone for alone, faces in pairs]
+    assert statistics.median(ratios) <= 1 + MORE_TIME
+
+
+@pytest.mark.parametrize(
+    "module", ["distsync.session.steps", "distsync.errors", "distsync.server", "distsync.wire", "distsync.protocols"]
+)
+def test_pure_part_comes_without_kazoo(module: str, tmp_path: Path) -> None:
+    assert answer(f"import sys, {module}; print('kazoo' in sys.modules)", tmp_path) == "False"

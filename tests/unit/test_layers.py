@@ -1,0 +1,128 @@
+"""Arrows point down: no file imports from a layer above its own, and pure files know no clock, thread or socket."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[2] / "distsync"
+FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
+
+FACE = "face"
+"""Every file at the top, but errors.py and __main__.py."""
+
+TOOLS = ("cli", "testing", "patch", "__main__")
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "errors": (),
+    FACE: (FACE, "protocols", "session", "errors"),
+    "protocols": ("protocols", "session.steps", "errors"),
+    "session": ("session", "wire", "server.startup", "errors"),
+    "server": ("server", "wire", "errors"),
+    "wire": ("wire", "errors"),
+}
+"""From each layer, the layers or single modules that its files may import."""
+
+IMPURE = {
+    "_thread", "asyncio", "concurrent", "datetime", "kazoo", "multiprocessing", "queue", "random", "secrets", "select",
+    "selectors", "signal", "socket", "sqlite3", "subprocess", "threading", "time", "uuid", "uvloop",
+}  # fmt: skip
+RIM = {"rim", "journal", "serve", "startup"}
+"""The files of server/ that touch the disk, the network or a clock."""
+
+
+def modules_imported(file: str) -> Iterator[str]:
+    """Absolute names of all that ``file`` imports, anywhere in it; of ``from a import b`` both a and a.b."""
+    for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}:{node.lineno} imports relatively: write the whole name"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def own_modules(file: str) -> set[str]:
+    """What ``file`` imports of distsync, as the most exact module that exists, without the leading name."""
+    names = {name.removeprefix("distsync").lstrip(".") for name in modules_imported(file) if is_own(name)}
+    return {name for name in names if is_module(name)} - packages_only_passed_through(names)
+
+
+def packages_only_passed_through(names: set[str]) -> set[str]:
+    """``session`` of ``from distsync.session import steps`` is not what is meant; a bare package is."""
+    modules = {name for name in names if is_module(name)}
+    return {name for name in modules if any(other.startswith(name + ".") or not name for other in modules - {name})}
+
+
+def is_own(name: str) -> bool:
+    return name == "distsync" or name.startswith("distsync.")
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.joinpath(*name.split(".")) if name else PACKAGE
+    return path.with_suffix(".py").exists() or (path / "__init__.py").exists()
+
+
+def layer(module: str) -> str:
+    top = module.split(".")[0]
+    return top if top in ALLOWED or top in TOOLS else FACE
+
+
+def module_of(file: str) -> str:
+    return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def may_import(file: str, module: str) -> bool:
+    mine = layer(module_of(file))
+    return mine in TOOLS or layer(module) in ALLOWED[mine] or module in ALLOWED[mine]
+
+
+def is_pure(file: str) -> bool:
+    parts = module_of(file).split(".")
+    if parts[0] == "server":
+        return parts[-1] not in RIM
+    return parts[0] in ("protocols", "wire", "errors") or parts == ["session", "steps"]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_file_imports_only_from_layers_below(file: str) -> None:
+    assert not [module for module in own_modules(file) if not may_import(file, module)]
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if is_pure(file)])
+def test_pure_file_knows_no_clock_thread_socket_or_chance(file: str) -> None:
+    assert not {name.split(".")[0] for name in modules_imported(file)} & IMPURE
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if layer(module_of(file)) not in ("session", "testing")])
+def test_kazoo_is_known_to_session_and_testing_only(file: str) -> None:
+    assert not [name for name in modules_imported(file) if name.split(".")[0] == "kazoo"]
+
+
+@pytest.mark.parametrize("package", ["session", "server"])
+def test_package_imports_nothing_so_that_its_pure_parts_come_without_kazoo(package: str) -> None:
+    assert set(modules_imported(f"{package}/__init__.py")) <= {"__future__", "__future__.annotations"}
+
+
+@pytest.mark.parametrize(
+    ("file", "module", "allowed"),
+    [
+        ("protocols/lock.py", "session.steps", True),
+        ("protocols/lock.py", "session.client", False),
+        ("protocols/lock.py", "wire.codec", False),
+        ("session/client.py", "server.startup", True),
+        ("session/client.py", "server.engine", False),
+        ("session/client.py", "threading", False),
+        ("wire/codec.py", "server.engine", False),
+        ("server/engine.py", "session.steps", False),
+        ("queue.py", "threading", True),
+        ("queue.py", "server.startup", False),
+        ("cli/main.py", "server.serve", True),
+        ("testing/simulation/driver.py", "server.engine", True),
+    ],
+)
+def test_rule_says(file: str, module: str, allowed: bool) -> None:
+    assert may_import(file, module) is allowed
