@@ -6,7 +6,7 @@ later effect of its list is sent. To peers that a list does not mention nothing 
 
 from __future__ import annotations
 
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
 from distsync.wire.records import Body, ConnectResponse, WatcherEvent
 
@@ -49,4 +49,4 @@ class Commit(NamedTuple):
     payload: bytes
 
 
-Effect = Union[Accepted, Reply, Notify, Drop, Commit]
+Effect = Accepted | Reply | Notify | Drop | Commit

@@ -1,51 +1,104 @@
 """Bytes to records and back. No function here adds or expects the four bytes of length: frames.py does.
 
-Rules for this file: pure; it knows layouts, not meanings.
+Rules for this file: pure; it knows headers, layouts.py knows what follows them. The server's direction comes first,
+then the client's (tests, tools).
 """
 
 from __future__ import annotations
 
-from distsync.wire.records import Body, ConnectRequest, ConnectResponse, Request, WatcherEvent
+import struct
+
+from distsync.wire.codes import EVENT_XID
+from distsync.wire.fields import read_buffer, write_buffer
+from distsync.wire.frames import WireError
+from distsync.wire.layouts import OPERATIONS, REQUESTS, read, write
+from distsync.wire.records import (
+    Body,
+    ConnectRequest,
+    ConnectResponse,
+    MalformedRequest,
+    Request,
+    UnknownRequest,
+    WatcherEvent,
+)
+
+_REQUEST_HEADER = struct.Struct(">ii")
+_REPLY_HEADER = struct.Struct(">iqi")
+_CONNECT = struct.Struct(">iqiq")
+_CONNECTED = struct.Struct(">iiq")
 
 
 def decode_connect(frame: bytes) -> ConnectRequest:
-    raise NotImplementedError
+    """Raises WireError when the frame is no connect request."""
+    try:
+        protocol, zxid, timeout_ms, session = _CONNECT.unpack_from(frame)
+        password, at = read_buffer(frame, _CONNECT.size)
+    except struct.error:
+        raise WireError(f"a connect request of {len(frame)} bytes") from None
+    return ConnectRequest(protocol, zxid, timeout_ms, session, password, _read_only(frame, at))
 
 
 def decode_request(frame: bytes) -> tuple[int, Request]:
     """The xid and the request; MalformedRequest where only the header can be read, WireError where not even that."""
-    raise NotImplementedError
+    if len(frame) < _REQUEST_HEADER.size:
+        raise WireError(f"a request of {len(frame)} bytes")
+    xid, op = _REQUEST_HEADER.unpack_from(frame)
+    kind = REQUESTS.get(op)
+    if kind is None:
+        return xid, UnknownRequest(op)
+    try:
+        return xid, read(kind, frame, _REQUEST_HEADER.size)[0]
+    except (struct.error, WireError):
+        return xid, MalformedRequest(op)
 
 
 def encode_connect_response(response: ConnectResponse) -> bytes:
-    raise NotImplementedError
+    head = _CONNECTED.pack(response.protocol_version, response.timeout_ms, response.session_id)
+    return head + write_buffer(response.password) + _write_read_only(response.read_only)
 
 
 def encode_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
-    raise NotImplementedError
+    """``body`` is left out when ``err`` is not 0."""
+    header = _REPLY_HEADER.pack(xid, zxid, err)
+    return header if err or body is None else header + write(body)
 
 
 def encode_event(zxid: int, event: WatcherEvent) -> bytes:
-    raise NotImplementedError
+    return _REPLY_HEADER.pack(EVENT_XID, zxid, 0) + write(event)
 
 
 def encode_connect(request: ConnectRequest) -> bytes:
-    raise NotImplementedError
+    return _CONNECT.pack(*request[:4]) + write_buffer(request.password) + _write_read_only(request.read_only)
 
 
 def encode_request(xid: int, request: Request) -> bytes:
-    raise NotImplementedError
+    if isinstance(request, (UnknownRequest, MalformedRequest)):
+        return _REQUEST_HEADER.pack(xid, request.op)
+    return _REQUEST_HEADER.pack(xid, OPERATIONS[type(request)]) + write(request)
 
 
 def decode_connect_response(frame: bytes) -> ConnectResponse:
-    raise NotImplementedError
+    protocol, timeout_ms, session = _CONNECTED.unpack_from(frame)
+    password, at = read_buffer(frame, _CONNECTED.size)
+    return ConnectResponse(protocol, timeout_ms, session, password, _read_only(frame, at))
 
 
 def decode_reply(frame: bytes, body: type[Body] | None) -> tuple[int, int, int, Body | None]:
     """(xid, zxid, err, body), where a body of that type is expected when err is 0."""
-    raise NotImplementedError
+    xid, zxid, err = _REPLY_HEADER.unpack_from(frame)
+    return xid, zxid, err, None if err or body is None else read(body, frame, _REPLY_HEADER.size)[0]
 
 
 def decode_event(frame: bytes) -> tuple[int, WatcherEvent]:
     """(zxid, event)."""
-    raise NotImplementedError
+    _, zxid, _ = _REPLY_HEADER.unpack_from(frame)
+    return zxid, read(WatcherEvent, frame, _REPLY_HEADER.size)[0]
+
+
+def _read_only(frame: bytes, at: int) -> bool | None:
+    """The byte that old clients do not send, nor expect."""
+    return bool(frame[at]) if at < len(frame) else None
+
+
+def _write_read_only(value: bool | None) -> bytes:
+    return b"" if value is None else bytes([value])

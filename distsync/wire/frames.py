@@ -31,7 +31,7 @@ class FrameSplitter:
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.limit = limit
-        self._pending = b""
+        self._pending = bytearray()
 
     @property
     def pending(self) -> int:
@@ -41,18 +41,26 @@ class FrameSplitter:
     def feed(self, piece: bytes) -> list[bytes]:
         """The frames that ``piece`` completes. Raises WireError on a length that is not 1 to ``limit``; the frames
         before it are lost with the connection."""
-        stream = self._pending + piece if self._pending else piece
+        if not self._pending:
+            frames, at = self._cut(piece)
+            self._pending += piece[at:]
+            return frames
+        self._pending += piece
+        frames, at = self._cut(self._pending)
+        del self._pending[:at]
+        return frames
+
+    def _cut(self, stream: bytes | bytearray) -> tuple[list[bytes], int]:
         frames, at, size = [], 0, len(stream)
         while size - at >= 4:
             end = at + 4 + self._length(stream, at)
             if end > size:
                 break
-            frames.append(stream[at + 4 : end])
+            frames.append(bytes(stream[at + 4 : end]))
             at = end
-        self._pending = stream[at:] if at else stream
-        return frames
+        return frames, at
 
-    def _length(self, stream: bytes, at: int) -> int:
+    def _length(self, stream: bytes | bytearray, at: int) -> int:
         (length,) = _LENGTH.unpack_from(stream, at)
         if not 0 < length <= self.limit:
             raise WireError(f"a frame of {length} bytes, the limit is {self.limit}")

@@ -1,97 +1,25 @@
 """Records of the ZooKeeper protocol, in the wire's words: what a frame says once it is decoded.
 
-Rules for this file: plain named tuples and numbers; no bytes are packed here, nothing is decided, nothing imported
-from the package. A field's order is the wire's order. Two records of different types may compare equal as tuples:
-whoever tells records apart looks at the type.
+Rules for this file: plain named tuples; no bytes are packed here, nothing is decided. A field's order is the wire's
+order. Two records of different types may compare equal as tuples: whoever tells records apart looks at the type.
 """
 
-from __future__ import annotations
+from __future__ import annotations  # noqa: I001  (the numbers are part of the records)
 
-import enum
-from typing import NamedTuple, Union
+from typing import NamedTuple
 
-
-class OpCode(enum.IntEnum):
-    """The number of a request."""
-
-    CREATE = 1
-    DELETE = 2
-    EXISTS = 3
-    GET_DATA = 4
-    SET_DATA = 5
-    GET_ACL = 6
-    SET_ACL = 7
-    GET_CHILDREN = 8
-    SYNC = 9
-    PING = 11
-    GET_CHILDREN2 = 12
-    CHECK = 13
-    MULTI = 14
-    CREATE2 = 15
-    CREATE_CONTAINER = 19
-    AUTH = 100
-    SET_WATCHES = 101
-    CLOSE_SESSION = -11
-    ERROR = -1
-
-
-class ErrorCode(enum.IntEnum):
-    """The ``err`` of a reply."""
-
-    OK = 0
-    RUNTIME_INCONSISTENCY = -2
-    MARSHALLING_ERROR = -5
-    UNIMPLEMENTED = -6
-    BAD_ARGUMENTS = -8
-    NO_NODE = -101
-    NO_AUTH = -102
-    BAD_VERSION = -103
-    NO_CHILDREN_FOR_EPHEMERALS = -108
-    NODE_EXISTS = -110
-    NOT_EMPTY = -111
-    SESSION_EXPIRED = -112
-    INVALID_ACL = -114
-    AUTH_FAILED = -115
-
-
-class EventType(enum.IntEnum):
-    """What a watch tells."""
-
-    NODE_CREATED = 1
-    NODE_DELETED = 2
-    NODE_DATA_CHANGED = 3
-    NODE_CHILDREN_CHANGED = 4
-
-
-class Permission(enum.IntFlag):
-    """One bit each in ``Acl.permissions``."""
-
-    READ = 1
-    WRITE = 2
-    CREATE = 4
-    DELETE = 8
-    ADMIN = 16
-    ALL = 31
-
-
-class CreateFlag(enum.IntEnum):
-    """The ``flags`` of a create."""
-
-    PERSISTENT = 0
-    EPHEMERAL = 1
-    SEQUENCE = 2
-    EPHEMERAL_SEQUENCE = 3
-    CONTAINER = 4
-    TTL = 5
-    SEQUENCE_TTL = 6
-
-
-EVENT_XID = -1
-PING_XID = -2
-AUTH_XID = -4
-SET_WATCHES_XID = -8
-SYNC_CONNECTED = 3
-"""The only ``state`` that a server puts into an event."""
+from distsync.wire.codes import (
+    AUTH_XID as AUTH_XID,
+    EVENT_XID as EVENT_XID,
+    PING_XID as PING_XID,
+    SET_WATCHES_XID as SET_WATCHES_XID,
+    SYNC_CONNECTED as SYNC_CONNECTED,
+    CreateFlag as CreateFlag,
+    ErrorCode as ErrorCode,
+    EventType as EventType,
+    OpCode as OpCode,
+    Permission as Permission,
+)
 
 
 class Acl(NamedTuple):
@@ -213,9 +141,9 @@ class CheckVersionRequest(NamedTuple):
     version: int = -1
 
 
-Operation = Union[
-    CreateRequest, Create2Request, CreateContainerRequest, DeleteRequest, SetDataRequest, CheckVersionRequest
-]
+Operation = (
+    CreateRequest | Create2Request | CreateContainerRequest | DeleteRequest | SetDataRequest | CheckVersionRequest
+)
 
 
 class MultiRequest(NamedTuple):
@@ -257,28 +185,28 @@ class MalformedRequest(NamedTuple):
     op: int
 
 
-Request = Union[
-    CreateRequest,
-    Create2Request,
-    CreateContainerRequest,
-    DeleteRequest,
-    ExistsRequest,
-    GetDataRequest,
-    SetDataRequest,
-    GetAclRequest,
-    SetAclRequest,
-    GetChildrenRequest,
-    GetChildren2Request,
-    SyncRequest,
-    CheckVersionRequest,
-    MultiRequest,
-    SetWatchesRequest,
-    AuthRequest,
-    PingRequest,
-    CloseSessionRequest,
-    UnknownRequest,
-    MalformedRequest,
-]
+Request = (
+    CreateRequest
+    | Create2Request
+    | CreateContainerRequest
+    | DeleteRequest
+    | ExistsRequest
+    | GetDataRequest
+    | SetDataRequest
+    | GetAclRequest
+    | SetAclRequest
+    | GetChildrenRequest
+    | GetChildren2Request
+    | SyncRequest
+    | CheckVersionRequest
+    | MultiRequest
+    | SetWatchesRequest
+    | AuthRequest
+    | PingRequest
+    | CloseSessionRequest
+    | UnknownRequest
+    | MalformedRequest
+)
 
 
 class CreateReply(NamedTuple):
@@ -335,24 +263,24 @@ class ErrorReply(NamedTuple):
     err: int
 
 
-Result = Union[CreateReply, Create2Reply, StatReply, DeleteReply, CheckReply, ErrorReply]
+Result = CreateReply | Create2Reply | StatReply | DeleteReply | CheckReply | ErrorReply
 
 
 class MultiReply(NamedTuple):
     results: tuple[Result, ...]
 
 
-Body = Union[
-    CreateReply,
-    Create2Reply,
-    StatReply,
-    GetDataReply,
-    GetAclReply,
-    GetChildrenReply,
-    GetChildren2Reply,
-    SyncReply,
-    MultiReply,
-]
+Body = (
+    CreateReply
+    | Create2Reply
+    | StatReply
+    | GetDataReply
+    | GetAclReply
+    | GetChildrenReply
+    | GetChildren2Reply
+    | SyncReply
+    | MultiReply
+)
 """What follows the header of a reply; delete, ping, auth, setWatches and closeSession have a header only."""
 
 

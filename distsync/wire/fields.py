@@ -1,0 +1,118 @@
+"""The kinds of field that records are made of: how each is written and read.
+
+Rules for this file: pure; a field knows nothing of the record it stands in. ``read(frame, at)`` answers the value and
+the place after it; it raises WireError, or struct.error at the end of the frame, never reads past it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from distsync.wire.frames import WireError
+from distsync.wire.records import Acl, Stat
+
+Value = TypeVar("Value")
+
+_INT = struct.Struct(">i")
+_STAT = struct.Struct(">qqqqiiiqiiq")
+_NULL = _INT.pack(-1)
+
+
+class Field(NamedTuple, Generic[Value]):
+    """One kind of field."""
+
+    write: Callable[[Value], bytes]
+    read: Callable[[bytes, int], tuple[Value, int]]
+
+
+def number(layout: str) -> Field[Any]:
+    """A number, or a truth value, in the struct module's notation."""
+    packing = struct.Struct(layout)
+    size = packing.size
+
+    def read(frame: bytes, at: int) -> tuple[Any, int]:
+        return packing.unpack_from(frame, at)[0], at + size
+
+    return Field(packing.pack, read)
+
+
+def write_buffer(value: bytes | None) -> bytes:
+    return _NULL if value is None else _INT.pack(len(value)) + value
+
+
+def read_buffer(frame: bytes, at: int) -> tuple[bytes | None, int]:
+    (length,) = _INT.unpack_from(frame, at)
+    if length == -1:
+        return None, at + 4
+    end = at + 4 + length
+    if length < 0 or end > len(frame):
+        raise WireError(f"a field of {length} bytes in a frame of {len(frame)}")
+    return frame[at + 4 : end], end
+
+
+def write_string(value: str) -> bytes:
+    encoded = value.encode()
+    return _INT.pack(len(encoded)) + encoded
+
+
+def read_string(frame: bytes, at: int) -> tuple[str, int]:
+    """Null reads as "": kazoo writes the empty string as null. Bytes that are not UTF-8 read as U+FFFD, which no
+    path may hold."""
+    value, at = read_buffer(frame, at)
+    return (value.decode(errors="replace") if value else ""), at
+
+
+def read_count(frame: bytes, at: int) -> tuple[int, int]:
+    """The length of a vector; null reads as 0. Each item takes at least a byte: a frame cannot promise more."""
+    (count,) = _INT.unpack_from(frame, at)
+    if count < -1 or count > len(frame):
+        raise WireError(f"a list of {count} items in a frame of {len(frame)} bytes")
+    return max(count, 0), at + 4
+
+
+def vector(item: Field[Value]) -> Field[tuple[Value, ...]]:
+    """A list of fields of one kind."""
+
+    def write(values: tuple[Value, ...]) -> bytes:
+        return _INT.pack(len(values)) + b"".join(map(item.write, values))
+
+    def read(frame: bytes, at: int) -> tuple[tuple[Value, ...], int]:
+        count, at = read_count(frame, at)
+        values = []
+        for _ in range(count):
+            value, at = item.read(frame, at)
+            values.append(value)
+        return tuple(values), at
+
+    return Field(write, read)
+
+
+def _write_acl(acl: Acl) -> bytes:
+    return _INT.pack(acl.permissions) + write_string(acl.scheme) + write_string(acl.id)
+
+
+def _read_acl(frame: bytes, at: int) -> tuple[Acl, int]:
+    (permissions,) = _INT.unpack_from(frame, at)
+    scheme, at = read_string(frame, at + 4)
+    id, at = read_string(frame, at)
+    return Acl(permissions, scheme, id), at
+
+
+def _write_stat(stat: Stat) -> bytes:
+    return _STAT.pack(*stat)
+
+
+def _read_stat(frame: bytes, at: int) -> tuple[Stat, int]:
+    return Stat._make(_STAT.unpack_from(frame, at)), at + _STAT.size
+
+
+INT = number(">i")
+LONG = number(">q")
+BOOL = number(">?")
+BUFFER: Field[bytes | None] = Field(write_buffer, read_buffer)
+STRING: Field[str] = Field(write_string, read_string)
+STRINGS = vector(STRING)
+ACLS = vector(Field(_write_acl, _read_acl))
+STAT: Field[Stat] = Field(_write_stat, _read_stat)

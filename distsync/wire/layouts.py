@@ -1,0 +1,151 @@
+"""Which fields each record is made of, and which operation each request is: the tables of the codec.
+
+Rules for this file: tables, and the one record whose layout is not a row of fields (multi).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from distsync.wire import records as r
+from distsync.wire.codes import OpCode
+from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, STAT, STRING, STRINGS, Field
+from distsync.wire.frames import WireError
+
+Layout = tuple[Field[Any], ...]
+
+_MULTI_HEADER = struct.Struct(">i?i")
+_MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
+
+REQUESTS: dict[int, type[r.Request]] = {
+    OpCode.CREATE: r.CreateRequest,
+    OpCode.DELETE: r.DeleteRequest,
+    OpCode.EXISTS: r.ExistsRequest,
+    OpCode.GET_DATA: r.GetDataRequest,
+    OpCode.SET_DATA: r.SetDataRequest,
+    OpCode.GET_ACL: r.GetAclRequest,
+    OpCode.SET_ACL: r.SetAclRequest,
+    OpCode.GET_CHILDREN: r.GetChildrenRequest,
+    OpCode.SYNC: r.SyncRequest,
+    OpCode.PING: r.PingRequest,
+    OpCode.GET_CHILDREN2: r.GetChildren2Request,
+    OpCode.CHECK: r.CheckVersionRequest,
+    OpCode.MULTI: r.MultiRequest,
+    OpCode.CREATE2: r.Create2Request,
+    OpCode.CREATE_CONTAINER: r.CreateContainerRequest,
+    OpCode.AUTH: r.AuthRequest,
+    OpCode.SET_WATCHES: r.SetWatchesRequest,
+    OpCode.CLOSE_SESSION: r.CloseSessionRequest,
+}
+OPERATIONS: dict[type, int] = {request: int(op) for op, request in REQUESTS.items()}
+
+IN_MULTI = frozenset(
+    {OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK}
+)
+"""What may stand in a multi."""
+
+RESULTS: dict[int, type[r.Result]] = {
+    OpCode.CREATE: r.CreateReply,
+    OpCode.CREATE2: r.Create2Reply,
+    OpCode.SET_DATA: r.StatReply,
+    OpCode.DELETE: r.DeleteReply,
+    OpCode.CHECK: r.CheckReply,
+    OpCode.ERROR: r.ErrorReply,
+}
+_RESULT_OPS: dict[type, int] = {result: int(op) for op, result in RESULTS.items()}
+
+_CREATE: Layout = (STRING, BUFFER, ACLS, INT)
+
+LAYOUTS: dict[type, Layout] = {
+    r.CreateRequest: _CREATE,
+    r.Create2Request: _CREATE,
+    r.CreateContainerRequest: _CREATE,
+    r.DeleteRequest: (STRING, INT),
+    r.ExistsRequest: (STRING, BOOL),
+    r.GetDataRequest: (STRING, BOOL),
+    r.SetDataRequest: (STRING, BUFFER, INT),
+    r.GetAclRequest: (STRING,),
+    r.SetAclRequest: (STRING, ACLS, INT),
+    r.GetChildrenRequest: (STRING, BOOL),
+    r.GetChildren2Request: (STRING, BOOL),
+    r.SyncRequest: (STRING,),
+    r.CheckVersionRequest: (STRING, INT),
+    r.SetWatchesRequest: (LONG, STRINGS, STRINGS, STRINGS),
+    r.AuthRequest: (INT, STRING, BUFFER),
+    r.PingRequest: (),
+    r.CloseSessionRequest: (),
+    r.CreateReply: (STRING,),
+    r.Create2Reply: (STRING, STAT),
+    r.StatReply: (STAT,),
+    r.GetDataReply: (BUFFER, STAT),
+    r.GetAclReply: (ACLS, STAT),
+    r.GetChildrenReply: (STRINGS,),
+    r.GetChildren2Reply: (STRINGS, STAT),
+    r.SyncReply: (STRING,),
+    r.DeleteReply: (),
+    r.CheckReply: (),
+    r.ErrorReply: (INT,),
+    r.WatcherEvent: (INT, INT, STRING),
+}
+
+
+def write(record: Any) -> bytes:
+    """The record's fields, one after the other."""
+    layout = LAYOUTS[type(record)]
+    if len(layout) == 1:
+        return layout[0].write(record[0])
+    return b"".join([field.write(value) for field, value in zip(layout, record, strict=True)])
+
+
+def read(kind: type, frame: bytes, at: int) -> tuple[Any, int]:
+    """A record of type ``kind`` that starts at ``at``, and the place after it."""
+    values = []
+    for field in LAYOUTS[kind]:
+        value, at = field.read(frame, at)
+        values.append(value)
+    return kind(*values), at
+
+
+def _write_operations(operations: tuple[r.Operation, ...]) -> bytes:
+    parts = [_MULTI_HEADER.pack(OPERATIONS[type(operation)], False, -1) + write(operation) for operation in operations]
+    return b"".join(parts) + _MULTI_END
+
+
+def _read_operations(frame: bytes, at: int) -> tuple[tuple[r.Operation, ...], int]:
+    operations: list[r.Operation] = []
+    while True:
+        op, done, _ = _MULTI_HEADER.unpack_from(frame, at)
+        at += _MULTI_HEADER.size
+        if done:
+            return tuple(operations), at
+        if op not in IN_MULTI:
+            raise WireError(f"operation {op} inside a multi")
+        operation, at = read(REQUESTS[op], frame, at)
+        operations.append(operation)
+
+
+def _write_results(results: tuple[r.Result, ...]) -> bytes:
+    return b"".join(map(_write_result, results)) + _MULTI_END
+
+
+def _write_result(result: r.Result) -> bytes:
+    err = result.err if isinstance(result, r.ErrorReply) else 0
+    return _MULTI_HEADER.pack(_RESULT_OPS[type(result)], False, err) + write(result)
+
+
+def _read_results(frame: bytes, at: int) -> tuple[tuple[r.Result, ...], int]:
+    results: list[r.Result] = []
+    while True:
+        op, done, _ = _MULTI_HEADER.unpack_from(frame, at)
+        at += _MULTI_HEADER.size
+        if done:
+            return tuple(results), at
+        if op not in RESULTS:
+            raise WireError(f"result {op} inside a multi")
+        result, at = read(RESULTS[op], frame, at)
+        results.append(result)
+
+
+LAYOUTS[r.MultiRequest] = (Field(_write_operations, _read_operations),)
+LAYOUTS[r.MultiReply] = (Field(_write_results, _read_results),)
