@@ -1,0 +1,78 @@
+"""Waiting until fewer than ``limit`` stand ahead, without a herd and without a lost wake-up.
+
+Rules for this file: pure; it knows neither leases nor items.
+
+Whoever leaves, in whatever order, the first one that waits must wake: it watches the children of the line. Everyone
+else watches the one right ahead of him, who marks his znode when he gets in. So one departure wakes one waiter, and
+one entry wakes the next. (Watching only the znode whose departure makes room in the usual order loses the wake-up
+when another one departs first.) A waiter that is stopped in front of us holds us up only until we look again by
+ourselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import NamedTuple, Protocol
+
+from distsync.errors import NoNodeError
+from distsync.protocols.guard import INTERRUPTED
+from distsync.session.steps import GetData, Node, Wait, Watch, Woke
+
+
+class View(NamedTuple):
+    """Who stands ahead of us now, first one first, and how many may be in; None ahead: we are not there any more."""
+
+    ahead: tuple[str, ...] | None
+    limit: int
+
+
+class Crowd(Protocol):
+    """What is waited in."""
+
+    #: Look again after so many seconds, whatever was heard.
+    patience: float
+
+    def look(self) -> Awaitable[View]:
+        """The present state."""
+
+    def watch(self, view: View, watch: Watch) -> Awaitable[View]:
+        """The present state, with ``watch`` armed on everything that may let the first waiter in."""
+
+    def marked(self, node: Node) -> bool:
+        """Whether the one ahead says that he is in."""
+
+    def mark(self) -> Awaitable[None]:
+        """Say that we are in."""
+
+
+async def admit(crowd: Crowd, view: View) -> bool | None:
+    """True once we are in, False at the deadline, None when we are not there any more."""
+    waited = False
+    while view.ahead is not None and len(view.ahead) >= view.limit:
+        watch = Watch()
+        if len(view.ahead) == view.limit:
+            seen = await crowd.watch(view, watch)
+            if seen.ahead is None or len(seen.ahead) != seen.limit:
+                view = seen
+                continue
+        elif not await _watch_one(crowd, view.ahead[-1], watch):
+            view = await crowd.look()
+            continue
+        waited = True
+        if await Wait(watch, limit=crowd.patience) is Woke.DEADLINE:
+            return False
+        view = await crowd.look()
+    if view.ahead is None:
+        return None
+    if waited:
+        await crowd.mark()
+    return True
+
+
+async def _watch_one(crowd: Crowd, path: str, watch: Watch) -> bool:
+    """Whether ``path`` is watched, and still waits."""
+    try:
+        node = await GetData(path, watch)
+    except (NoNodeError, *INTERRUPTED):
+        return False
+    return not crowd.marked(node)

@@ -1,0 +1,80 @@
+"""Event: a flag whose znode's version grows with every change, so that no set is missed.
+
+Source: recipes.txt, "Barriers" (a watch on one znode); stdlib ``threading.Event``.
+
+Rules for this file: pure; a wake is a hint, what counts is (flag, version).
+
+``clear`` changes the znode only when the flag is set, and ``set`` always does: who saw the flag down at version v
+and sees it down at a later version knows that it was set in between.
+
+Picture: ``<path>``  data = ``1`` (set) or ``0``
+"""
+
+from __future__ import annotations
+
+from distsync.errors import BadVersionError, DeadlineError, NoNodeError
+from distsync.protocols.commit import Receipts
+from distsync.protocols.guard import ensure, read
+from distsync.session.steps import GetData, Node, SetData, Wait, Watch, Woke
+
+SET = b"1"
+UNSET = b"0"
+
+
+class EventCore:
+    """What the threads of one process know together about one event."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        self.path = path
+        self.receipts = receipts
+
+    async def is_set(self) -> bool:
+        """Whether the flag is set."""
+        try:
+            return (await read(GetData(self.path))).data == SET
+        except NoNodeError:
+            return False
+
+    async def set(self) -> None:
+        """The flag is set, and whoever waits goes on."""
+        while True:
+            try:
+                await self.receipts.commit(SetData(self.path, SET))
+                return
+            except NoNodeError:
+                await ensure(self.path, UNSET)
+
+    async def clear(self) -> None:
+        """The flag is not set."""
+        while True:
+            node = await self._read()
+            if node.data != SET:
+                return
+            try:
+                await self.receipts.commit(SetData(self.path, UNSET, node.stat.version))
+                return
+            except BadVersionError:
+                continue
+
+    async def _read(self, watch: Watch | None = None) -> Node:
+        while True:
+            try:
+                return await read(GetData(self.path, watch))
+            except NoNodeError:
+                await ensure(self.path, UNSET)
+
+    async def wait(self) -> bool:
+        """True once the flag is set, or was set since the call began; False at the deadline."""
+        begun: tuple[int, int] | None = None
+        try:
+            while True:
+                watch = Watch()
+                node = await self._read(watch)
+                state = (node.stat.czxid, node.stat.version)
+                begun = begun or state
+                if node.data == SET or (state[0] == begun[0] and state > begun):
+                    return True
+                if await Wait(watch) is Woke.DEADLINE:
+                    return False
+        except DeadlineError:
+            return False

@@ -1,0 +1,211 @@
+"""Semaphores of leases: fewer than ``limit`` ahead in the line is a permit; a dead holder's permit comes back.
+
+Source: recipes.txt, "Locks", with a limit; the extra permits and the marks are ours.
+
+Rules for this file: pure; the state of a SemaphoreCore is shared by the threads of one process.
+
+Picture: ``<path>``                            data = ``{"initial": n, "extra": k}``
+         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a permit taken or waited for; version 0: has not waited
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from typing import Any
+
+from distsync.errors import (
+    BadVersionError,
+    CorruptNodeError,
+    DeadlineError,
+    DistsyncError,
+    LockLostError,
+    MismatchError,
+    NoNodeError,
+    OverReleaseError,
+    SessionLostError,
+)
+from distsync.protocols import admission, line
+from distsync.protocols.commit import Receipts
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, read_all, remove
+from distsync.protocols.lock import Grant, hold
+from distsync.session.steps import (
+    Background,
+    Children,
+    Connected,
+    GetData,
+    Listing,
+    Node,
+    Proven,
+    SetData,
+    Unhold,
+    Watch,
+)
+
+
+def permits_in(path: str, data: bytes) -> tuple[int, int]:
+    """The initial number of permits, and how many were released beyond."""
+    try:
+        fields = json.loads(data)
+        return int(fields["initial"]), int(fields["extra"])
+    except (ValueError, KeyError, TypeError):
+        raise CorruptNodeError(path, data) from None
+
+
+def permits_data(initial: int, extra: int) -> bytes:
+    """The data of the semaphore's own znode."""
+    return json.dumps({"initial": initial, "extra": extra}).encode()
+
+
+class SemaphoreCore:
+    """What the threads of one process know together about one semaphore."""
+
+    def __init__(self, path: str, initial: int, receipts: Receipts) -> None:
+        self.path = path
+        self.initial = initial
+        self.receipts = receipts
+        self.grants: deque[Grant] = deque()
+
+    async def parents(self, directory: str) -> None:
+        await ensure(directory, permits_data(self.initial, 0))
+
+    async def acquire(self, data: bytes, wait: bool = True) -> Grant | None:
+        """A permit. None: not at once if we do not ``wait``, or not before the deadline."""
+        while True:
+            try:
+                reads = (Children(self.path), GetData(self.path))
+                place, answers = await line.stand(self.path, line.LOCK, data, *reads, parents=self.parents)
+            except DeadlineError:
+                return None
+            crowd = Lease(self, place, data)
+            admitted: bool | None = None
+            try:
+                admitted = await self._enter(crowd, answers, wait)
+                if admitted:
+                    grant = await hold(place)
+                    self.grants.append(grant)
+                    return grant
+            except SessionLostError:
+                continue
+            except BaseException as error:
+                await Background(remove(place.path, place.session_id))
+                if isinstance(error, DeadlineError):
+                    return None
+                raise
+            if admitted is False:
+                await leave(place.path, place.session_id)
+                return None
+
+    async def _enter(self, crowd: Lease, answers: tuple[Any, ...], wait: bool) -> bool | None:
+        """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""
+        view = crowd.view(answers) or await crowd.look()
+        while True:
+            if not wait and view.ahead is not None and len(view.ahead) >= view.limit:
+                return False
+            admitted = await admission.admit(crowd, view)
+            if not admitted or await Proven(crowd.place.session_id):
+                return admitted
+            view = await crowd.look()
+
+    def limit(self, node: Node) -> int:
+        """How many permits there are in all."""
+        initial, extra = permits_in(self.path, node.data)
+        if initial != self.initial:
+            raise MismatchError("the initial value", self.path, initial, self.initial)
+        return initial + extra
+
+    async def release(self, count: int = 1, bound: int | None = None) -> None:
+        """``count`` permits are free again: leases of this process first, then permits added for good.
+
+        Raises OverReleaseError, and changes nothing, if then more than ``bound`` would be free.
+        """
+        mine = [self.grants.popleft() for _ in range(min(count, len(self.grants)))]
+        try:
+            if count > len(mine):
+                await self._add(count - len(mine), bound)
+        except BaseException:
+            self.grants.extendleft(reversed(mine))
+            raise
+        lost = [grant for grant in mine if not await self._give_back(grant)]
+        if lost:
+            raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
+
+    async def _give_back(self, grant: Grant) -> bool:
+        try:
+            await Unhold(grant.loss)
+            there = await leave(grant.place.path, grant.place.session_id)
+            return there and not grant.loss.fired
+        except BaseException:
+            await Background(remove(grant.place.path, grant.place.session_id))
+            raise
+
+    async def _add(self, count: int, bound: int | None) -> None:
+        while True:
+            listing, node = await read_all(Children(self.path), GetData(self.path))
+            if isinstance(node, NoNodeError):
+                await self.parents(self.path)
+                continue
+            initial, extra = permits_in(self.path, node.data)
+            free = initial + extra - len(line.in_order(listing.names))
+            if bound is not None and free + count > bound:
+                raise OverReleaseError("Semaphore released too many times")
+            try:
+                data = permits_data(initial, extra + count)
+                await self.receipts.commit(SetData(self.path, data, node.stat.version))
+                return
+            except BadVersionError:
+                continue
+
+    async def value(self) -> int:
+        """How many permits are free now."""
+        listing, node = await read_all(Children(self.path), GetData(self.path))
+        if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+            return self.initial
+        return max(0, self.limit(node) - len(line.in_order(listing.names)))
+
+
+class Lease:
+    """One contender of a semaphore, as something to wait in."""
+
+    def __init__(self, core: SemaphoreCore, place: line.Place, data: bytes) -> None:
+        self.core = core
+        self.place = place
+        self.data = data
+        self.patience = 60.0
+
+    def view(self, answers: tuple[Any, ...]) -> admission.View | None:
+        """What these answers say; None if they say nothing because the connection broke."""
+        listing, node = answers
+        if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
+            return admission.View(None, 0)
+        for answer in answers:
+            if isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
+                raise answer
+        if not isinstance(listing, Listing) or not isinstance(node, Node):
+            return None
+        ahead = line.ahead_of(listing.names, self.place.name)
+        paths = None if ahead is None else tuple(f"{self.place.directory}/{contender.name}" for contender in ahead)
+        return admission.View(paths, self.core.limit(node))
+
+    async def look(self) -> admission.View:
+        return await self._see(None)
+
+    async def watch(self, view: admission.View, watch: Watch) -> admission.View:
+        return await self._see(watch)
+
+    async def _see(self, watch: Watch | None) -> admission.View:
+        self.patience = (await Connected()).timeout_ms / 2000
+        path = self.place.directory
+        while True:
+            view = self.view(await line.look(self.place, Children(path, watch), GetData(path, watch)))
+            if view is not None:
+                return view
+
+    def marked(self, node: Node) -> bool:
+        return node.stat.version > 0
+
+    async def mark(self) -> None:
+        try:
+            await SetData(self.place.path, self.data)
+        except (NoNodeError, *INTERRUPTED):
+            return

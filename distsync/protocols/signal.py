@@ -1,0 +1,72 @@
+"""Semaphore(0), a signal: a permit is a znode, and one that is taken is used up for good.
+
+Source: recipes.txt, "Queues", with empty items.
+
+Rules for this file: pure.
+
+Picture: ``<path>/permits/p_<guid>-<sequence>``          persistent, one a permit
+         ``<path>/takers/_c_<guid>-lock-<sequence>``     ephemeral, one a waiter
+"""
+
+from __future__ import annotations
+
+from distsync.errors import NoNodeError, OverReleaseError
+from distsync.protocols.commit import Receipts
+from distsync.protocols.guard import ensure, read
+from distsync.protocols.line import in_order
+from distsync.protocols.taking import take
+from distsync.session.steps import Children, Create, Delete, Guid, Watch
+
+
+class SignalCore:
+    """What the threads of one process know together about one signal."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        self.path = path
+        self.permits = f"{path}/permits"
+        self.receipts = receipts
+
+    async def acquire(self, data: bytes, wait: bool = True) -> bool:
+        """A permit is used up. False: not at once if we do not ``wait``, or not before the deadline."""
+        return await take(self, f"{self.path}/takers", data, wait) is not None
+
+    async def attempt(self) -> str | None:
+        for name in await self._names():
+            try:
+                await self.receipts.commit(Delete(f"{self.permits}/{name}"), if_unknown=lambda done: self._undo(done))
+                return name
+            except NoNodeError:
+                continue
+        return None
+
+    async def _undo(self, done: bool | None) -> None:
+        """A permit was used up by a call that had ended: it comes back."""
+        if done:
+            await self.release()
+
+    async def _names(self, watch: Watch | None = None) -> list[str]:
+        while True:
+            try:
+                listing = await read(Children(self.permits, watch))
+                return [contender.name for contender in in_order(listing.names)]
+            except NoNodeError:
+                await ensure(self.permits)
+
+    async def arm(self, watch: Watch) -> bool:
+        return not await self._names(watch)
+
+    async def release(self, count: int = 1, bound: int | None = None) -> None:
+        """``count`` more permits. Raises OverReleaseError if then more than ``bound`` would be there."""
+        if bound is not None and await self.value() + count > bound:
+            raise OverReleaseError("Semaphore released too many times")
+        permits = [Create(f"{self.permits}/p_{await Guid()}-", sequence=True) for _ in range(count)]
+        while True:
+            try:
+                await self.receipts.commit(*permits)
+                return
+            except NoNodeError:
+                await ensure(self.permits)
+
+    async def value(self) -> int:
+        """How many permits are there now."""
+        return len(await self._names())

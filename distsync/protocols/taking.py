@@ -1,0 +1,70 @@
+"""Taking from something that may be empty: who finds nothing stands in a line, and only the first one watches.
+
+Source: recipes.txt, "Queues" (the watch on the queue node), without its herd.
+
+Rules for this file: pure; it does not know what is taken.
+
+Who comes anew tries at once, before those in the line, as threads of the stdlib do. After something was taken
+nothing is awaited that can fail: what is taken is returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Protocol, TypeVar
+
+from distsync.errors import DeadlineError, SessionLostError
+from distsync.protocols.guard import leave, remove
+from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand
+from distsync.session.steps import Background, Children, Wait, Watch, Woke
+
+Taken = TypeVar("Taken", covariant=True)
+
+
+class Source(Protocol[Taken]):
+    """What is taken from."""
+
+    def attempt(self) -> Awaitable[Taken | None]:
+        """The next thing, taken for good; None if there is none."""
+
+    def arm(self, watch: Watch) -> Awaitable[bool]:
+        """Whether there was nothing when ``watch`` was armed on all that may change this."""
+
+
+async def take(source: Source[Taken], directory: str, data: bytes, wait: bool) -> Taken | None:
+    """The next thing. None: not at once if we do not ``wait``, or not before the deadline."""
+    try:
+        taken = await source.attempt()
+        while taken is None and wait:
+            place, (listing,) = await stand(directory, LOCK, data, Children(directory))
+            try:
+                standing = await reach_front(place, listing)
+                if standing is Standing.HELD:
+                    taken = await _first(source)
+            except SessionLostError:
+                continue
+            except BaseException:
+                await Background(remove(place.path, place.session_id))
+                raise
+            if taken is not None:
+                await Background(remove(place.path, place.session_id))
+            elif standing is not Standing.GONE:
+                return await _give_up(place)
+        return taken
+    except DeadlineError:
+        return None
+
+
+async def _first(source: Source[Taken]) -> Taken | None:
+    """The first in the line waits for something to take. None at the deadline."""
+    while True:
+        watch = Watch()
+        if await source.arm(watch) and await Wait(watch) is Woke.DEADLINE:
+            return None
+        taken = await source.attempt()
+        if taken is not None:
+            return taken
+
+
+async def _give_up(place: Place) -> None:
+    await leave(place.path, place.session_id)
