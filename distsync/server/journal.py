@@ -1,0 +1,271 @@
+"""The journal: every change of the server's state on disk, in the order of their zxids, before anybody hears of it.
+
+Rules for this file: the one file that knows SQLite. It knows no engine and no socket: a record is a zxid and bytes.
+
+What the folder holds::
+
+    journal.sqlite        a snapshot (maybe), the records after it, numbered without gaps, each with a CRC, and
+                          a random secret that lives as long as they do
+    journal.sqlite-wal    SQLite's write-ahead log
+    journal.mark          the number of the last record written
+
+The mark is what tells a torn tail from a loss. SQLite forgives a write-ahead log that is cut, damaged or missing:
+it silently goes back to an older state. The mark is written after the record is safely on disk and before anybody
+is told, so a journal that ends before its mark has lost something that was acknowledged, and is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from distsync.errors import WorldError
+
+NAME = "journal.sqlite"
+FORMAT = 1
+APPLICATION_ID = 0x64737963  # "dsyc": SQLite keeps it in the file's header, where `file` shows it
+COMPACT_BYTES = 4 << 20  # records smaller than this are not worth a snapshot; ZooKeeper: 100,000 records or 4 GB
+
+SCHEMA = f"""
+    PRAGMA application_id = {APPLICATION_ID};
+    PRAGMA user_version = {FORMAT};
+    CREATE TABLE secret (value BLOB NOT NULL);
+    CREATE TABLE record (number INTEGER PRIMARY KEY, zxid INTEGER, crc INTEGER, payload BLOB NOT NULL);
+    CREATE TABLE snapshot (part INTEGER PRIMARY KEY, number INTEGER, crc INTEGER, payload BLOB NOT NULL);
+"""
+
+
+class JournalError(WorldError):
+    """The journal cannot be used; the server stops. Fields: the file, what is wrong with it."""
+
+
+class JournalUnreadableError(JournalError):
+    """The operating system or another program keeps us from reading it."""
+
+    template = "cannot read the journal {0} ({1}): let this user read and write it, and nobody else use it"
+
+
+class JournalCorruptError(JournalError):
+    """What was written is not what is read."""
+
+    template = (
+        "the journal {0} is corrupt ({1}): restore its folder from a backup, "
+        "or move the folder away to start with nothing"
+    )
+
+
+class JournalWriteError(JournalError):
+    """A record could not be written: none of its transaction was, and none of it may be acknowledged."""
+
+    template = "cannot write to the journal {0} ({1}): make room on the disk and start the server again"
+
+
+class Contents(NamedTuple):
+    """What a journal holds: records are pairs of zxid and payload, in the order in which they were appended."""
+
+    secret: bytes
+    snapshot: list[bytes]
+    records: list[tuple[int, bytes]]
+
+
+class Journal:
+    """Records that survive the death of the process and of the machine."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / NAME
+        self.snapshot_bytes = 0
+        self.record_bytes = 0
+        self._mark = Mark(folder / "journal.mark")
+        self._number = 0
+        if not self.path.exists():
+            self._begin()
+        with _reading(self.path):
+            self._database = _open(self.path)
+
+    def _begin(self) -> None:
+        """A new journal, unless there are signs of an old one."""
+        log = self.path.with_name(NAME + "-wal")
+        for sign in (self._mark.path, log):
+            if sign.exists() and (sign == log or self._mark.read() > 0):
+                raise JournalCorruptError(self.path, f"it is missing, though {sign.name} is there")
+        with _writing(self.path):
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._mark.write(0)
+            _create(self.path)
+
+    def load(self) -> Contents:
+        """All that was written and not yet superseded.
+
+        Raises JournalCorruptError when anything is missing or altered."""
+        with _reading(self.path):
+            self._check_database()
+            (secret,) = self._database.execute("SELECT value FROM secret").fetchone()
+            contents = Contents(secret, list(self._load_snapshot()), list(self._load_records()))
+        marked = self._mark.read()
+        if self._number < marked:
+            raise JournalCorruptError(self.path, f"it ends with record {self._number}, but {marked} were acknowledged")
+        with _writing(self._mark.path):
+            self._mark.write(self._number)
+        return contents
+
+    def _check_database(self) -> None:
+        (application,) = self._database.execute("PRAGMA application_id").fetchone()
+        (version,) = self._database.execute("PRAGMA user_version").fetchone()
+        if (application, version) != (APPLICATION_ID, FORMAT):
+            raise JournalCorruptError(self.path, f"it is not a journal of format {FORMAT}")
+        (verdict,) = self._database.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise JournalCorruptError(self.path, " ".join(verdict.split()))
+
+    def _load_snapshot(self) -> Iterator[bytes]:
+        rows = self._database.execute("SELECT part, number, crc, payload FROM snapshot ORDER BY part")
+        for expected, (part, number, crc, payload) in enumerate(rows):
+            if part != expected or crc != _crc(part, number, payload):
+                raise JournalCorruptError(self.path, f"part {expected} of the snapshot is not what was written")
+            self._number = number
+            self.snapshot_bytes += len(payload)
+            yield payload
+
+    def _load_records(self) -> Iterator[tuple[int, bytes]]:
+        rows = self._database.execute("SELECT number, zxid, crc, payload FROM record ORDER BY number")
+        for number, zxid, crc, payload in rows:
+            if number != self._number + 1:
+                raise JournalCorruptError(self.path, f"record {self._number + 1} is missing")
+            if crc != _crc(number, zxid, payload):
+                raise JournalCorruptError(self.path, f"record {number} is not what was written")
+            self._number = number
+            self.record_bytes += len(payload)
+            yield zxid, payload
+
+    def append(self, records: Sequence[tuple[int, bytes]]) -> None:
+        """All of ``records`` are on disk, as one transaction.
+
+        Raises JournalWriteError: then none of them is."""
+        rows = [
+            (number, zxid, _crc(number, zxid, payload), payload)
+            for number, (zxid, payload) in enumerate(records, self._number + 1)
+        ]
+        with _writing(self.path):
+            self._transact(("INSERT INTO record VALUES (?, ?, ?, ?)", rows))
+            self._mark.write(rows[-1][0] if rows else self._number)
+        self._number += len(rows)
+        self.record_bytes += sum(len(row[3]) for row in rows)
+
+    @property
+    def wants_compaction(self) -> bool:
+        """Whether there is so much after the snapshot that a new one pays: each byte is copied twice at most."""
+        return self.record_bytes > max(COMPACT_BYTES, self.snapshot_bytes)
+
+    def compact(self, snapshot: Iterable[bytes]) -> None:
+        """``snapshot``, the state after the last record in pieces, stands for all records so far.
+
+        Raises JournalWriteError: then the old snapshot and its records are still there."""
+        with _writing(self.path):
+            self._transact(
+                ("DELETE FROM snapshot", [()]),
+                ("DELETE FROM record", [()]),
+                ("INSERT INTO snapshot VALUES (?, ?, ?, ?)", self._parts(snapshot)),
+            )
+            (size,) = self._database.execute("SELECT total(length(payload)) FROM snapshot").fetchone()
+        self.snapshot_bytes, self.record_bytes = int(size), 0
+
+    def _parts(self, snapshot: Iterable[bytes]) -> Iterator[tuple[object, ...]]:
+        for part, payload in enumerate(snapshot):
+            yield part, self._number, _crc(part, self._number, payload), payload
+
+    def _transact(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
+        with self._database:
+            self._database.execute("BEGIN IMMEDIATE")
+            for statement, rows in statements:
+                self._database.executemany(statement, rows)
+
+    def close(self) -> None:
+        """The write-ahead log is folded into the main file; calling again is allowed."""
+        with suppress(sqlite3.Error):  # a full disk: the log stays beside the file and is read at the next start
+            self._database.close()
+        self._mark.close()
+
+
+class Mark:
+    """The number of the last record, in a file of its own: 20 digits, overwritten in place.
+
+    It is not synced: after the death of the machine it may be too low, which only makes the check weaker."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: int | None = None
+
+    def read(self) -> int:
+        try:
+            return int(self.path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise JournalCorruptError(self.path, error) from error
+
+    def write(self, number: int) -> None:
+        if self._file is None:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        os.write(self._file, b"%020d\n" % number)
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.OperationalError, OSError) as error:
+        raise JournalUnreadableError(path, error) from error
+    except sqlite3.DatabaseError as error:
+        raise JournalCorruptError(path, error) from error
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise JournalWriteError(path, error) from error
+
+
+def _crc(number: int, other: int, payload: bytes) -> int:
+    return zlib.crc32(payload, zlib.crc32(b"%d %d" % (number, other)))
+
+
+def _create(path: Path) -> None:
+    """The journal appears under its name only when it is complete: an empty file is never taken for a new one."""
+    draft = path.with_name(NAME + ".new")
+    draft.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_CREAT | os.O_WRONLY, 0o600))
+    with closing(sqlite3.connect(draft)) as database:
+        database.executescript(SCHEMA)
+        database.execute("INSERT INTO secret VALUES (?)", (secrets.token_bytes(32),))
+        database.commit()
+    os.replace(draft, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    os.fsync(folder)
+    os.close(folder)
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    """Exclusive locking keeps SQLite's index of the log in memory, and every other process out."""
+    if path.stat().st_size == 0:  # SQLite takes an empty file for a new database
+        raise JournalCorruptError(path, "it is empty")
+    database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        database.execute("PRAGMA locking_mode = EXCLUSIVE")
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error:
+        database.close()
+        raise
+    return database

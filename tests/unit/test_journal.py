@@ -1,0 +1,300 @@
+"""The journal: what was appended is read again, and what was lost or altered is noticed."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from distsync.server.journal import (
+    Contents,
+    Journal,
+    JournalCorruptError,
+    JournalUnreadableError,
+    JournalWriteError,
+)
+
+RECORDS = [(zxid, b"payload %d" % zxid) for zxid in range(10, 40)]
+
+
+def read(folder: Path) -> Contents:
+    with closing(Journal(folder)) as journal:
+        return journal.load()
+
+
+def write(folder: Path, records: list[tuple[int, bytes]] = RECORDS) -> None:
+    with closing(Journal(folder)) as journal:
+        journal.load()
+        for record in records:
+            journal.append([record])
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Journal]:
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        yield journal
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """A copy of a journal's folder, taken while it was open: what SIGKILL leaves."""
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    copy.mkdir()
+    with closing(Journal(source)) as journal:
+        journal.load()
+        for record in RECORDS:
+            journal.append([record])
+        for file in source.iterdir():
+            (copy / file.name).write_bytes(file.read_bytes())
+    return copy
+
+
+def test_new_journal_is_empty(tmp_path: Path) -> None:
+    contents = read(tmp_path)
+    assert (contents.snapshot, contents.records) == ([], [])
+
+
+def test_new_journal_reopened_is_still_empty_with_the_same_secret(tmp_path: Path) -> None:
+    first = read(tmp_path)
+    assert len(first.secret) == 32
+    assert read(tmp_path) == first
+
+
+def test_two_journals_have_different_secrets(tmp_path: Path) -> None:
+    assert read(tmp_path / "a").secret != read(tmp_path / "b").secret
+
+
+def test_records_come_back_in_order_after_close(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert read(tmp_path).records == RECORDS
+
+
+def test_records_come_back_after_a_kill(killed: Path) -> None:
+    assert read(killed).records == RECORDS
+
+
+def test_group_is_one_transaction_and_keeps_its_order(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        journal.append(RECORDS)
+        journal.append([])
+    assert read(tmp_path).records == RECORDS
+
+
+def test_same_zxid_twice_is_kept_twice(tmp_path: Path) -> None:
+    write(tmp_path, [(7, b"a"), (7, b"b")])
+    assert read(tmp_path).records == [(7, b"a"), (7, b"b")]
+
+
+def test_files_belong_to_this_user_alone(killed: Path, opened: Journal) -> None:
+    opened.append(RECORDS)
+    modes = {file.name: file.stat().st_mode & 0o077 for file in opened.path.parent.iterdir() if file.is_file()}
+    assert set(modes.values()) == {0}
+    assert "journal.sqlite-wal" in modes
+
+
+def test_compaction_replaces_records_by_the_snapshot(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        journal.append(RECORDS)
+        journal.compact(iter([b"state ", b"", b"in pieces"]))
+        journal.append([(99, b"after")])
+    contents = read(tmp_path)
+    assert (contents.snapshot, contents.records) == ([b"state ", b"", b"in pieces"], [(99, b"after")])
+
+
+def test_second_compaction_replaces_the_first(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        for state in (b"old", b"new"):
+            journal.append(RECORDS)
+            journal.compact([state])
+    assert read(tmp_path).snapshot == [b"new"]
+
+
+def test_compaction_that_fails_midway_leaves_all_as_it_was(tmp_path: Path) -> None:
+    def broken() -> Iterator[bytes]:
+        yield b"half a state"
+        raise RuntimeError("no more")
+
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        journal.append(RECORDS)
+        with pytest.raises(RuntimeError):
+            journal.compact(broken())
+        journal.append([(99, b"after")])
+    contents = read(tmp_path)
+    assert (contents.snapshot, contents.records) == ([], [*RECORDS, (99, b"after")])
+
+
+def test_compaction_is_wanted_only_when_records_outweigh_the_snapshot(opened: Journal) -> None:
+    opened.append([(1, bytes(3 << 20))])
+    assert not opened.wants_compaction
+    opened.append([(2, bytes(3 << 20))])
+    assert opened.wants_compaction
+    opened.compact([bytes(7 << 20)])
+    assert not opened.wants_compaction
+    opened.append([(3, bytes(6 << 20))])
+    assert not opened.wants_compaction
+
+
+def test_sizes_are_known_again_after_a_restart(tmp_path: Path) -> None:
+    write(tmp_path, [(1, bytes(5 << 20))])
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        assert journal.wants_compaction
+
+
+def test_full_disk_refuses_the_whole_group_and_loses_nothing(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        journal.append(RECORDS)
+        pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
+        journal._database.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(JournalWriteError, match=r"journal\.sqlite.*full"):
+            journal.append([(90, b"small"), (91, bytes(1 << 20))])
+    assert read(tmp_path).records == RECORDS
+
+
+def cut_main(folder: Path) -> None:
+    path = folder / "journal.sqlite"
+    path.write_bytes(path.read_bytes()[:5000])
+
+
+def empty_main(folder: Path) -> None:
+    (folder / "journal.sqlite").write_bytes(b"")
+
+
+def remove_main(folder: Path) -> None:
+    (folder / "journal.sqlite").unlink()
+
+
+def overwrite_main(folder: Path) -> None:
+    (folder / "journal.sqlite").write_bytes(b"these are not the bytes of a database" * 1000)
+
+
+def remove_log(folder: Path) -> None:
+    (folder / "journal.sqlite-wal").unlink()
+
+
+def cut_log(folder: Path) -> None:
+    path = folder / "journal.sqlite-wal"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def flip_in_log(folder: Path) -> None:
+    path = folder / "journal.sqlite-wal"
+    stream = bytearray(path.read_bytes())
+    stream[len(stream) // 3] ^= 0x20
+    path.write_bytes(stream)
+
+
+def overwrite_log_header(folder: Path) -> None:
+    path = folder / "journal.sqlite-wal"
+    path.write_bytes(bytes(32) + path.read_bytes()[32:])
+
+
+def mess_up_mark(folder: Path) -> None:
+    (folder / "journal.mark").write_bytes(b"many\n")
+
+
+def remove_mark(folder: Path) -> None:
+    (folder / "journal.mark").unlink()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        empty_main,
+        remove_main,
+        overwrite_main,
+        remove_log,
+        cut_log,
+        flip_in_log,
+        overwrite_log_header,
+        mess_up_mark,
+        remove_mark,
+    ],
+)
+def test_damage_after_a_kill_is_refused_and_names_the_file(killed: Path, damage: Callable[[Path], None]) -> None:
+    damage(killed)
+    with pytest.raises(JournalCorruptError, match=str(killed / "journal.")):
+        read(killed)
+
+
+@pytest.mark.parametrize("damage", [empty_main, remove_main, overwrite_main, cut_main, mess_up_mark])
+def test_damage_after_a_clean_close_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
+    write(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(JournalCorruptError, match=str(tmp_path / "journal.")):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("wrong", [b"payload 12", b"Payload 13"])
+def test_altered_payload_is_refused(tmp_path: Path, wrong: bytes) -> None:
+    write(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
+        database.execute("UPDATE record SET payload = ? WHERE zxid = 13", (wrong,))
+    with pytest.raises(JournalCorruptError, match="record 4 is not what was written"):
+        read(tmp_path)
+
+
+def test_missing_record_in_the_middle_is_refused(tmp_path: Path) -> None:
+    write(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
+        database.execute("DELETE FROM record WHERE zxid = 13")
+    with pytest.raises(JournalCorruptError, match="record 4 is missing"):
+        read(tmp_path)
+
+
+def test_altered_snapshot_is_refused(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        journal.append(RECORDS)
+        journal.compact([b"state"])
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
+        database.execute("UPDATE snapshot SET payload = ?", (b"State",))
+    with pytest.raises(JournalCorruptError, match="part 0 of the snapshot"):
+        read(tmp_path)
+
+
+def test_database_of_another_program_is_refused(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
+        database.execute("CREATE TABLE bookmark (address TEXT)")
+    with pytest.raises(JournalCorruptError, match="not a journal of format 1"):
+        read(tmp_path)
+
+
+def test_refused_journal_is_refused_again_and_not_replaced(killed: Path) -> None:
+    empty_main(killed)
+    for _ in range(2):
+        with pytest.raises(JournalCorruptError):
+            read(killed)
+    assert (killed / "journal.sqlite").stat().st_size == 0
+
+
+def test_torn_tail_that_nobody_was_told_about_is_dropped(killed: Path) -> None:
+    log = killed / "journal.sqlite-wal"
+    log.write_bytes(log.read_bytes() + bytes(100))
+    assert read(killed).records == RECORDS
+
+
+def test_kill_between_record_and_mark_keeps_the_record(killed: Path) -> None:
+    (killed / "journal.mark").write_bytes(b"%020d\n" % (len(RECORDS) - 1))
+    assert read(killed).records == RECORDS
+
+
+def test_kill_during_the_very_first_start_is_forgiven(tmp_path: Path) -> None:
+    (tmp_path / "journal.mark").write_bytes(b"%020d\n" % 0)
+    (tmp_path / "journal.sqlite.new").write_bytes(b"half a fi")
+    assert read(tmp_path).records == []
+
+
+def test_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "data").write_bytes(b"")
+    with pytest.raises((JournalWriteError, JournalUnreadableError), match=r"data/journal\.sqlite"):
+        read(tmp_path / "data")
