@@ -1,0 +1,125 @@
+"""Under which name is the result of a call stored? Read from the bytecode of the code that makes the call.
+
+Rules for this file: pure, the standard library only. A few instructions of CPython 3.10 to 3.13 are known here;
+at any other one the search ends, and the answer is "none".
+"""
+
+from __future__ import annotations
+
+import dis
+import sys
+from types import CodeType
+from typing import Any, NamedTuple
+
+
+class Target(NamedTuple):
+    name: str
+    is_global: bool
+
+
+def target_of_call(code: CodeType, offset: int) -> Target | None:
+    """The name that the result of the call at ``offset`` is stored under, in the end; None where it is no call."""
+    instructions = list(dis.get_instructions(code))
+    index = max(i for i, instruction in enumerate(instructions) if instruction.offset <= offset)
+    if instructions[index].opname not in (*CALLS, "CALL_FUNCTION_EX"):
+        return None
+    followed = _Follower()
+    after = {instruction.offset: i for i, instruction in enumerate(instructions)}
+    while followed.alive and index + 1 < len(instructions):
+        index += 1
+        if instructions[index].opname == "JUMP_FORWARD":
+            index = after[instructions[index].argval] - 1
+        else:
+            followed.step(instructions[index])
+    return followed.target
+
+
+OURS = object()
+NOTHING = frozenset(("NOP", "RESUME", "CACHE", "EXTENDED_ARG", "PRECALL", "KW_NAMES", "SETUP_ANNOTATIONS"))
+LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CONST", "LOAD_BUILD_CLASS", "PUSH_NULL"))
+TAKEN = {"STORE_ATTR": 2, "STORE_SUBSCR": 3, "POP_TOP": 1, "STORE_NAME": 1, "STORE_GLOBAL": 1}
+CALLS = {"CALL": 2, "CALL_KW": 3, "CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}  # beside the arguments
+PAIRS = {"LOAD_GLOBAL": (3, 11), "LOAD_ATTR": (3, 12)}  # since then an odd argument pushes a second entry, for a call
+
+
+class _Follower:
+    """Our object on a picture of the value stack: which name is it stored under, before it is used up?
+
+    An entry is OURS, something else (None), or a tuple of entries. An instruction not known here ends it.
+    """
+
+    def __init__(self) -> None:
+        self.stack: list[Any] = [OURS]
+        self.target: Target | None = None
+        self.alive = True
+
+    def step(self, instruction: dis.Instruction) -> None:
+        name, arg = instruction.opname, instruction.arg or 0
+        if name in ("STORE_NAME", "STORE_GLOBAL") and self._top() is OURS:
+            self.target = Target(instruction.argval, name == "STORE_GLOBAL")
+        if name in TAKEN:
+            self._take(TAKEN[name])
+        elif name in LOADS:
+            self._push(*[None] * _pushed(instruction))
+        elif name in ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR"):
+            self._use(2 if name == "BINARY_SUBSCR" else 1, _pushed(instruction))
+        elif name in CALLS:
+            self._use(CALLS[name] + arg, 1)
+        else:
+            self._shuffle(name, arg)
+        self.alive = self.alive and any(_holds(entry) for entry in self.stack)
+
+    def _shuffle(self, name: str, arg: int) -> None:
+        """Instructions that only move entries about."""
+        if name in ("DUP_TOP", "COPY"):
+            self._push(self._peek(arg or 1))
+        elif name in ("SWAP", "ROT_TWO", "ROT_THREE"):
+            self._move(name, arg or 2)
+        elif name == "BUILD_TUPLE":
+            self._push(tuple(reversed(self._take(arg))))
+        elif name == "UNPACK_SEQUENCE":
+            packed = self._take(1)[0]
+            self._push(*reversed(packed if isinstance(packed, tuple) else [None] * arg))
+        elif name not in NOTHING:
+            self.alive = False
+
+    def _move(self, name: str, depth: int) -> None:
+        """SWAP exchanges the top with the entry at ``depth``; ROT_THREE lifts the second and third by one."""
+        self._peek(3 if name == "ROT_THREE" else depth)
+        if name == "ROT_THREE":
+            self.stack.insert(-2, self.stack.pop())
+        else:
+            self.stack[-1], self.stack[-depth] = self.stack[-depth], self.stack[-1]
+
+    def _push(self, *entries: Any) -> None:
+        self.stack.extend(entries)
+
+    def _top(self) -> Any:
+        return self._peek(1)
+
+    def _peek(self, depth: int) -> Any:
+        """The entry at ``depth``, 1 is the top; what lies below all we saw is something else."""
+        self.stack[:0] = [None] * (depth - len(self.stack))
+        return self.stack[-depth]
+
+    def _take(self, count: int) -> list[Any]:
+        """Entries off the stack, the top first."""
+        self._peek(count)
+        return [self.stack.pop() for _ in range(count)]
+
+    def _use(self, count: int, results: int) -> None:
+        """Something is made of ``count`` entries: if ours is among them, that copy is bound no more."""
+        self._take(count)
+        self._push(*[None] * results)
+
+
+def _pushed(instruction: dis.Instruction) -> int:
+    """How many entries a load leaves: what is loaded to be called may leave two."""
+    name, arg = instruction.opname, instruction.arg or 0
+    if name == "LOAD_METHOD":
+        return 2
+    return 1 + (arg & 1 if name in PAIRS and sys.version_info >= PAIRS[name] else 0)
+
+
+def _holds(entry: Any) -> bool:
+    return any(_holds(part) for part in entry) if isinstance(entry, tuple) else entry is OURS
