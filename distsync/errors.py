@@ -32,6 +32,7 @@ Each error keeps its fields; ``str`` composes them into a sentence that says wha
 
 from __future__ import annotations
 
+from threading import BrokenBarrierError as BrokenBarrierError
 from typing import Any
 
 

@@ -50,14 +50,14 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
     waited = False
     while view.ahead is not None and len(view.ahead) >= view.limit:
         watch = Watch()
-        if len(view.ahead) == view.limit:
-            seen = await crowd.watch(view, watch)
-            if seen.ahead is None or len(seen.ahead) != seen.limit:
-                view = seen
+        if len(view.ahead) > view.limit:
+            if not await _watch_one(crowd, view.ahead[-1], watch):
+                view = await crowd.look()
                 continue
-        elif not await _watch_one(crowd, view.ahead[-1], watch):
-            view = await crowd.look()
-            continue
+        else:
+            view = await crowd.watch(view, watch)
+            if view.ahead is None or len(view.ahead) != view.limit:
+                continue
         waited = True
         if await Wait(watch, limit=crowd.patience) is Woke.DEADLINE:
             return False

@@ -15,6 +15,7 @@ Picture: ``<namespace>/receipts/r_<guid>``, container, data = GUID of the last t
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
@@ -117,7 +118,7 @@ class Receipts:
             path = f"{self.directory}/r_{await Guid()}"
             made, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
             if isinstance(alive, Created) and alive.stat is not None:
-                await AtClose(lambda: discard(path))
+                await AtClose(partial(discard, path))
                 return Receipt(path, alive.stat.ephemeral_owner)
             if isinstance(made, NoNodeError):
                 await ensure(self.directory)

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar
 
 from distsync.errors import DeadlineError, SessionLostError
 from distsync.protocols.guard import leave, remove
-from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand
+from distsync.protocols.line import LOCK, Standing, reach_front, stand
 from distsync.session.steps import Background, Children, Wait, Watch, Woke
 
 Taken = TypeVar("Taken", covariant=True)
@@ -49,7 +49,8 @@ async def take(source: Source[Taken], directory: str, data: bytes, wait: bool) -
             if taken is not None:
                 await Background(remove(place.path, place.session_id))
             elif standing is not Standing.GONE:
-                return await _give_up(place)
+                await leave(place.path, place.session_id)
+                return None
         return taken
     except DeadlineError:
         return None
@@ -64,7 +65,3 @@ async def _first(source: Source[Taken]) -> Taken | None:
         taken = await source.attempt()
         if taken is not None:
             return taken
-
-
-async def _give_up(place: Place) -> None:
-    await leave(place.path, place.session_id)

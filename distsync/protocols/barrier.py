@@ -1,0 +1,283 @@
+"""Barrier: cyclic, generation by generation; the last one to arrive opens it in one transaction.
+
+Source: recipes.txt, "Double Barriers" (entering); stdlib ``threading.Barrier`` (cyclic, action, broken, reset).
+
+Rules for this file: pure; a wake is a hint; what counts is whether our own znode still stands.
+
+Who arrives stands in the line. The one with ``parties - 1`` ahead runs the action and then, in one transaction,
+moves the generation on and deletes the znodes of all members: whose znode is gone while his session lives has
+passed. Whoever breaks the barrier only says so, and each one waiting leaves by himself; a reset says up to which
+sequence number those who stand there are of a broken generation, and count no more.
+
+Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s}``
+         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a party that waits
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from distsync.errors import (
+    BadVersionError,
+    BrokenBarrierError,
+    CorruptNodeError,
+    DeadlineError,
+    DistsyncError,
+    MismatchError,
+    NoNodeError,
+    OutcomeUnknownError,
+    SessionLostError,
+)
+from distsync.protocols.commit import Receipts
+from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all, remove
+from distsync.protocols.line import LOCK, Contender, Place, in_order, look, offset, stand
+from distsync.session.steps import (
+    Background,
+    Call,
+    Children,
+    Connected,
+    Delete,
+    GetData,
+    Listing,
+    Node,
+    SetData,
+    Wait,
+    Watch,
+    Woke,
+)
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What the barrier's znode says. Contenders up to the number ``after`` (None: nobody) do not count."""
+
+    parties: int
+    generation: int = 0
+    broken: bool = False
+    after: int | None = None
+    version: int = 0
+
+    def data(self) -> bytes:
+        fields = {"parties": self.parties, "generation": self.generation, "broken": self.broken, "after": self.after}
+        return json.dumps(fields).encode()
+
+    def counts(self, contender: Contender) -> bool:
+        """Whether this contender is of the present generation, or of a later one."""
+        return self.after is None or offset(contender.number, self.after) > 0
+
+
+def turn_in(path: str, node: Node) -> Turn:
+    """The turn that this znode describes."""
+    try:
+        fields = json.loads(node.data)
+        after = None if fields["after"] is None else int(fields["after"])
+        parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
+        return Turn(parties, generation, broken, after, node.stat.version)
+    except (ValueError, KeyError, TypeError):
+        raise CorruptNodeError(path, node.data) from None
+
+
+@dataclass(frozen=True)
+class View:
+    """Who stands at the barrier and counts, first one first; whether our znode stands there; the turn."""
+
+    names: list[str]
+    present: bool
+    turn: Turn
+
+
+@dataclass
+class Party:
+    """One call of wait: its place, what it saw last, and all who were seen to wait with it."""
+
+    place: Place
+    view: View | None = None
+    index: int = 0
+    seen: set[str] = field(default_factory=set)
+
+    def note(self, view: View, parties: int) -> int:
+        """How many of this generation stand ahead of us. Raises BrokenBarrierError if one of us is missing."""
+        if view.turn.broken or self.place.name not in view.names:
+            raise BrokenBarrierError
+        ahead = view.names.index(self.place.name)
+        self.view, self.index = view, ahead % parties
+        if ahead < parties:
+            group = set(view.names[:parties])
+            if self.seen - group:
+                raise BrokenBarrierError
+            self.seen |= group
+        return ahead
+
+
+class BarrierCore:
+    """What the threads of one process know together about one barrier."""
+
+    def __init__(self, path: str, parties: int, receipts: Receipts) -> None:
+        self.path = path
+        self.parties = parties
+        self.receipts = receipts
+
+    async def _parents(self, directory: str) -> None:
+        await ensure(directory, Turn(self.parties).data())
+
+    async def wait(self, data: bytes, action: Callable[[], Any] | None = None) -> int:
+        """All parties are here. Returns our index, 0 to parties - 1, another one for each.
+
+        Raises BrokenBarrierError when the barrier is or becomes broken; our deadline breaks it for all.
+        """
+        watch = Watch()
+        reads = (Children(self.path), GetData(self.path, watch))
+        try:
+            place, answers = await stand(self.path, LOCK, data, *reads, parents=self._parents)
+        except DeadlineError:
+            await self._break_soon()
+            raise BrokenBarrierError from None
+        party = Party(place)
+        try:
+            return await self._pass(party, answers, watch, action)
+        except BaseException as error:
+            await Background(self._leave_broken(party))
+            if isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError)):
+                raise BrokenBarrierError from error
+            raise
+
+    async def _pass(self, party: Party, answers: Any, watch: Watch, action: Callable[[], Any] | None) -> int:
+        view = self._view(party.place, answers)
+        while True:
+            if view is None:
+                watch = Watch()
+                view = await self._look(party.place, watch)
+            if not view.present:
+                return party.index
+            ahead = party.note(view, self.parties)
+            if ahead == self.parties - 1:
+                if await self._open(view, action):
+                    return party.index
+            elif await self._wait(watch) is Woke.DEADLINE:
+                return await self._time_out(party)
+            view = None
+
+    async def _wait(self, watch: Watch) -> Woke:
+        """A member that died wakes nobody: we look again by ourselves after half a session time-out."""
+        return await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
+
+    def _view(self, place: Place, answers: tuple[Any, ...]) -> View | None:
+        """What these answers say; None if they say nothing because the connection broke."""
+        listing, node = answers
+        for answer in answers:
+            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
+                raise answer
+        if isinstance(node, NoNodeError):
+            raise SessionLostError(f"waiting at {self.path}")
+        if not isinstance(listing, Listing) or not isinstance(node, Node):
+            return None
+        turn = self._turn(node)
+        contenders = in_order(listing.names)
+        present = any(contender.name == place.name for contender in contenders)
+        return View([contender.name for contender in contenders if turn.counts(contender)], present, turn)
+
+    def _turn(self, node: Node) -> Turn:
+        turn = turn_in(self.path, node)
+        if turn.parties != self.parties:
+            raise MismatchError("the number of parties", self.path, turn.parties, self.parties)
+        return turn
+
+    async def _look(self, place: Place, watch: Watch) -> View:
+        while True:
+            view = self._view(place, await look(place, Children(self.path), GetData(self.path, watch)))
+            if view is not None:
+                return view
+
+    async def _open(self, view: View, action: Callable[[], Any] | None) -> bool:
+        """The last one to arrive: the action, then everybody passes. False: the turn changed meanwhile."""
+        if action is not None:
+            try:
+                await Call(action)
+            except BaseException:
+                await self._break(view.turn)
+                raise
+        turn = replace(view.turn, generation=view.turn.generation + 1)
+        members = [Delete(f"{self.path}/{name}") for name in view.names[: self.parties]]
+        try:
+            await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
+            return True
+        except BadVersionError:
+            return False
+        except NoNodeError:
+            await self._break(view.turn)
+            raise BrokenBarrierError from None
+
+    async def _time_out(self, party: Party) -> int:
+        """Our deadline breaks the barrier for all who wait, unless it opens in this moment."""
+        while True:
+            view = await self._look(party.place, Watch())
+            if not view.present:
+                return party.index
+            party.note(view, self.parties)
+            broken = replace(view.turn, broken=True)
+            try:
+                breaking = SetData(self.path, broken.data(), view.turn.version)
+                await self.receipts.commit(breaking, Delete(party.place.path))
+            except (BadVersionError, NoNodeError):
+                continue
+            raise BrokenBarrierError
+
+    async def _leave_broken(self, party: Party) -> None:
+        """We do not wait any more: our znode goes, and those who count on us are told."""
+        view, place = None, party.place
+        while view is None and (await Connected()).session_id == place.session_id:
+            view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
+        if view is None and party.view is not None:
+            await self._break(party.view.turn)
+        elif view is not None and view.present:
+            if place.name in view.names[: self.parties]:
+                await self._break(view.turn)
+            await remove(place.path, place.session_id)
+
+    async def _break_soon(self) -> None:
+        await Background(self._break(None))
+
+    async def _break(self, turn: Turn | None) -> None:
+        """The barrier is broken: this turn of it, or (None) the present one."""
+        while True:
+            try:
+                now = self._turn(await read(GetData(self.path)))
+                if now.broken or (turn is not None and now.generation != turn.generation):
+                    return
+                await self.receipts.commit(SetData(self.path, replace(now, broken=True).data(), now.version))
+                return
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                await self._parents(self.path)
+
+    async def abort(self) -> None:
+        """The barrier is broken until it is reset."""
+        await self._break(None)
+
+    async def reset(self) -> None:
+        """The barrier is empty and whole; who waits gets BrokenBarrierError."""
+        while True:
+            listing, node = await read_all(Children(self.path), GetData(self.path))
+            if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+                return
+            now, standing = self._turn(node), in_order(listing.names)
+            after = standing[-1].number if standing else now.after
+            fresh = Turn(self.parties, now.generation + 1, after=after)
+            try:
+                await self.receipts.commit(SetData(self.path, fresh.data(), now.version))
+                return
+            except BadVersionError:
+                continue
+
+    async def state(self) -> tuple[int, bool]:
+        """How many wait now, and whether the barrier is broken."""
+        listing, node = await read_all(Children(self.path), GetData(self.path))
+        if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+            return 0, False
+        turn = self._turn(node)
+        waiting = [contender for contender in in_order(listing.names) if turn.counts(contender)]
+        return (0 if turn.broken else min(len(waiting), self.parties)), turn.broken

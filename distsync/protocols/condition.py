@@ -1,0 +1,194 @@
+"""Condition: waiters stand in a line, a notifier marks the first of them, and no mark is lost with its receiver.
+
+Source: stdlib ``threading.Condition``; recipes.txt, "Queues", for the line of waiters.
+
+Rules for this file: pure; the lock is not its business: the caller enlists and releases, waits, acquires, confirms.
+
+A waiter stands in the line before the lock is released, and a notifier holds the lock: no notify falls between. The
+signals that were given and not yet confirmed are listed in the condition's own znode; a signal whose receiver is no
+more (it died, or left at its deadline in that moment) goes to the next waiter: at the next notify, or when a waiter
+looks by itself, at the latest half a session time-out later.
+
+Picture: ``<path>``                                    data = JSON list: waiters that were notified, not confirmed
+         ``<path>/waiters/_c_<guid>-lock-<sequence>``  ephemeral; version 0: waits, above 0: was notified
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from distsync.errors import (
+    BadVersionError,
+    CorruptNodeError,
+    DeadlineError,
+    NoNodeError,
+    SessionLostError,
+)
+from distsync.protocols.commit import Receipts
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, raise_first, read_all, remove
+from distsync.protocols.line import LOCK, Place, in_order, stand
+from distsync.session.steps import (
+    Background,
+    Children,
+    Connected,
+    Delete,
+    GetData,
+    Multi,
+    Node,
+    SetData,
+    Wait,
+    Watch,
+    Woke,
+)
+
+#: So many waiters are marked in one transaction; each costs about 150 bytes of the 1 MiB that a request may have.
+CHUNK = 1000
+
+
+def names_in(path: str, data: bytes) -> list[str]:
+    """The waiters that were notified and have not confirmed."""
+    try:
+        names = json.loads(data)
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return names
+    except ValueError:
+        pass
+    raise CorruptNodeError(path, data)
+
+
+@dataclass(frozen=True)
+class State:
+    """Who waits, whose signal has no receiver any more, and who has a signal and has not confirmed."""
+
+    waiting: list[str]
+    orphans: list[str]
+    signalled: list[str]
+    version: int
+
+    def data(self, chosen: list[str]) -> bytes:
+        """What the condition's znode says once ``chosen`` have a signal, and the orphans are settled."""
+        return json.dumps(self.signalled + chosen).encode()
+
+
+class ConditionCore:
+    """What the threads of one process know together about one condition."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        self.path = path
+        self.waiters = f"{path}/waiters"
+        self.receipts = receipts
+
+    async def _parents(self, directory: str) -> None:
+        await ensure(self.path, b"[]")
+        await ensure(directory, container=True)
+
+    async def enlist(self, data: bytes) -> Place:
+        """We stand in the line of waiters: a notify from now on is for us too."""
+        return (await stand(self.waiters, LOCK, data, parents=self._parents)).place
+
+    async def wait(self, place: Place) -> bool:
+        """True once we were notified, False at the deadline. True also when our session ended meanwhile: a notify
+        may have been missed with it, so that the caller looks at what he waits for."""
+        try:
+            while True:
+                node, watch = await self._look(place)
+                if node is None or node.stat.version > 0:
+                    return True
+                patience = (await Connected()).timeout_ms / 2000
+                woke = await Wait(watch, limit=patience)
+                if woke is Woke.DEADLINE:
+                    return not await self._resign(place)
+                if woke is Woke.LIMIT:
+                    await self._inherit(place)
+        except SessionLostError:
+            return True
+        except BaseException as error:
+            await Background(remove(place.path, place.session_id))
+            if isinstance(error, DeadlineError):
+                return False
+            raise
+
+    async def _look(self, place: Place) -> tuple[Node | None, Watch]:
+        """Our znode with a watch on it; None when it is gone with its session."""
+        while (await Connected()).session_id == place.session_id:
+            watch = Watch()
+            try:
+                return await GetData(place.path, watch), watch
+            except NoNodeError:
+                break
+            except INTERRUPTED:
+                continue
+        return None, Watch()
+
+    async def _resign(self, place: Place) -> bool:
+        """Whether we left the line unnotified."""
+        while (await Connected()).session_id == place.session_id:
+            try:
+                await Delete(place.path, 0)
+                return True
+            except (BadVersionError, NoNodeError):
+                return False
+            except INTERRUPTED:
+                continue
+        return True
+
+    async def _state(self) -> State:
+        while True:
+            listing, node = await read_all(Children(self.waiters), GetData(self.path))
+            if not isinstance(node, NoNodeError):
+                break
+            await self._parents(self.waiters)
+        present = [] if isinstance(listing, NoNodeError) else [waiter.name for waiter in in_order(listing.names)]
+        given = names_in(self.path, node.data)
+        return State(
+            waiting=[name for name in present if name not in given],
+            orphans=[name for name in given if name not in present],
+            signalled=[name for name in given if name in present],
+            version=node.stat.version,
+        )
+
+    async def notify(self, count: int | None) -> int:
+        """The first ``count`` waiters (None: all) are notified. Returns how many."""
+        notified = 0
+        while count is None or notified < count:
+            state = await self._state()
+            wanted = len(state.waiting) if count is None else count - notified
+            chosen = state.waiting[: min(wanted + len(state.orphans), CHUNK)]
+            if not chosen:
+                break
+            try:
+                await self.receipts.commit(*self._marks(state, chosen))
+            except (BadVersionError, NoNodeError):
+                continue
+            notified += len(chosen) - len(state.orphans)
+        return notified
+
+    def _marks(self, state: State, chosen: list[str]) -> list[SetData]:
+        marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]
+        return [SetData(self.path, state.data(chosen), state.version), *marks]
+
+    async def _inherit(self, place: Place) -> None:
+        """A signal whose receiver is no more goes to the first who waits, if that is us."""
+        state = await self._state()
+        heirs = state.waiting[: len(state.orphans)]
+        if place.name in heirs:
+            try:
+                await self.receipts.commit(*self._marks(state, heirs))
+            except (BadVersionError, NoNodeError):
+                return
+
+    async def confirm(self, place: Place) -> None:
+        """We have the lock again: our signal has arrived, and our znode goes."""
+        while (await Connected()).session_id == place.session_id:
+            state = await self._state()
+            if place.name not in state.signalled:
+                await leave(place.path, place.session_id)
+                return
+            kept = [name for name in (*state.signalled, *state.orphans) if name != place.name]
+            try:
+                forget = SetData(self.path, json.dumps(kept).encode(), state.version)
+                raise_first((await Multi((forget, Delete(place.path))),))
+                return
+            except (BadVersionError, NoNodeError, *INTERRUPTED):
+                continue
