@@ -91,7 +91,7 @@ def test_census_finds_thread_file_and_child() -> None:
     thread.join()
     assert "thread 'left over'" in more
     assert "open pipe:" in more
-    assert f"child process {child.pid}: sleep 60" in more
+    assert f"child process {child.pid}:" in more
 
 
 @pytest.mark.parametrize("name", ["DISTSYNC_HOSTS", "DISTSYNC_NAMESPACE"])

@@ -1,0 +1,44 @@
+"""CPython's ``test.lock_tests``, all seven families, against ``threading`` and against ``distsync.threading``."""
+
+from __future__ import annotations
+
+import threading
+import unittest
+from types import ModuleType
+
+import pytest
+
+lock_tests = pytest.importorskip("test.lock_tests", reason="this Python comes without its test package")
+
+from cpython import Build, Case, cases, run  # noqa: E402
+
+FAMILIES = {
+    "LockTests": ("locktype", "Lock"),
+    "RLockTests": ("locktype", "RLock"),
+    "EventTests": ("eventtype", "Event"),
+    "ConditionTests": ("condtype", "Condition"),
+    "SemaphoreTests": ("semtype", "Semaphore"),
+    "BoundedSemaphoreTests": ("semtype", "BoundedSemaphore"),
+    "BarrierTests": ("barriertype", "Barrier"),
+}
+"""CPython's class, the attribute that it takes the type from, and the type."""
+
+EXPECTED_FAILURES: dict[str, str] = {}
+"""Tests that look at private attributes of CPython's own implementation, each with the attribute."""
+
+
+def builder(family: str) -> Build:
+    attribute, name = FAMILIES[family]
+
+    def build(module: ModuleType) -> type[unittest.TestCase]:
+        return type(family, (getattr(lock_tests, family),), {attribute: staticmethod(getattr(module, name))})
+
+    return build
+
+
+CASES = list(cases({family: builder(family) for family in FAMILIES}, threading))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_harness_passes_on_the_standard_library(case: Case) -> None:
+    run(case, threading)

@@ -1,0 +1,43 @@
+"""CPython's ``test.test_queue`` against ``queue`` and against ``distsync.queue``."""
+
+from __future__ import annotations
+
+import queue
+import unittest
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+test_queue: Any = pytest.importorskip("test.test_queue", reason="this Python comes without its test package")
+
+from cpython import Build, Case, cases, run  # noqa: E402
+
+FAMILIES = {
+    "QueueTest": test_queue.QueueTest,
+    "LifoQueueTest": test_queue.LifoQueueTest,
+    "PriorityQueueTest": test_queue.PriorityQueueTest,
+    "FailingQueueTest": test_queue.FailingQueueTest,
+    "SimpleQueueTest": test_queue.CSimpleQueueTest,
+}
+"""CPython's classes. They take the module under test from the attribute ``queue``. CSimpleQueueTest is the one
+that tests ``SimpleQueue`` under its public name."""
+
+EXPECTED_FAILURES: dict[str, str] = {}
+"""Tests that cannot pass in another process than the one that puts, each with its reason."""
+
+
+def builder(base: type) -> Build:
+    def build(module: ModuleType) -> type[unittest.TestCase]:
+        bases = (base,) if issubclass(base, unittest.TestCase) else (base, unittest.TestCase)
+        return type(base.__name__, bases, {"queue": module})
+
+    return build
+
+
+CASES = list(cases({name: builder(base) for name, base in FAMILIES.items()}, queue))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_harness_passes_on_the_standard_library(case: Case) -> None:
+    run(case, queue)

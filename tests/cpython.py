@@ -1,0 +1,58 @@
+"""CPython's own test classes, as single cases that run against a module of our choice.
+
+CPython wrote them for other implementations too: a class takes the types under test from an attribute. Here each
+test method becomes one pytest case; the very same case runs on the standard library, which proves the harness.
+"""
+
+from __future__ import annotations
+
+import unittest
+from collections.abc import Callable, Iterable, Mapping
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+from test import support
+
+Build = Callable[[ModuleType], type[unittest.TestCase]]
+"""Makes the class that tests what is in a module."""
+
+
+class Case(NamedTuple):
+    """One test method of one of CPython's classes."""
+
+    family: str
+    method: str
+    build: Build
+
+    def __str__(self) -> str:
+        return f"{self.family}.{self.method}"
+
+
+def cases(families: Mapping[str, Build], stdlib: ModuleType) -> Iterable[Any]:
+    """A pytest parameter for each test method of each family that this Python ships."""
+    for family, build in families.items():
+        for method in unittest.defaultTestLoader.getTestCaseNames(build(stdlib)):
+            case = Case(family, method, build)
+            yield pytest.param(case, id=str(case))
+
+
+def run(case: Case, module: ModuleType, expected_failures: Mapping[str, str] | None = None) -> None:
+    """The case passed on ``module``, or failed where that is expected. An unexpected pass is a failure."""
+    reason = (expected_failures or {}).get(str(case))
+    problems = problems_of(case.build(module)(case.method))
+    if problems and reason is not None:
+        pytest.xfail(reason)
+    assert not problems, "\n".join(problems)
+    assert reason is None, f"{case} passes, but is expected to fail: {reason}"
+
+
+def problems_of(test: unittest.TestCase) -> list[str]:
+    """A text for each failure and error; skips the pytest case if the test skips itself."""
+    support.environment_altered = False
+    result = unittest.TestResult()
+    test.run(result)
+    for _, why in result.skipped:
+        pytest.skip(f"CPython's own reason: {why}")
+    altered = ["it left threads or processes behind"] if support.environment_altered else []
+    return [text for _, text in (*result.failures, *result.errors)] + altered
