@@ -15,6 +15,7 @@
       WorldError                    the world: stop the protected work, or try again
         LockLostError     (RuntimeError)      what was held is held no longer
         UnreachableError  (ConnectionError)   no server answers
+          ServerStartError                      ... and the embedded one does not start
         SessionLostError  (ConnectionError)   the ZooKeeper session has ended
         OutcomeUnknownError (ConnectionError) the call may or may not have taken effect
         ClientClosedError (RuntimeError)      the client was closed
@@ -32,8 +33,16 @@ Each error keeps its fields; ``str`` composes them into a sentence that says wha
 
 from __future__ import annotations
 
+from queue import Full as Full
 from threading import BrokenBarrierError as BrokenBarrierError
 from typing import Any
+
+try:
+    from queue import ShutDown as ShutDown  # type: ignore[attr-defined,unused-ignore]
+except ImportError:  # before Python 3.13
+
+    class ShutDown(Exception):  # type: ignore[no-redef,unused-ignore]
+        """Raised by put and get of a queue that was shut down: as ``queue.ShutDown`` of Python 3.13."""
 
 
 class DistsyncError(Exception):
@@ -42,7 +51,7 @@ class DistsyncError(Exception):
     template = "{0}"
 
     def __init__(self, *fields: Any) -> None:
-        super().__init__(*fields)
+        Exception.__init__(self, *fields)  # OSError's own would keep only two of them
 
     def __str__(self) -> str:
         try:
@@ -111,6 +120,12 @@ class UnreachableError(WorldError, ConnectionError):
     """No server answered. Fields: hosts, seconds waited, the setting to change."""
 
     template = "no ZooKeeper server answered at {0} within {1:.1f} s: start one, or set {2}"
+
+
+class ServerStartError(UnreachableError):
+    """The embedded server could not be started. Fields: the reason, its log file."""
+
+    template = "the embedded server does not start: {0}. Its log is {1}; DISTSYNC_HOSTS would name another server"
 
 
 class SessionLostError(WorldError, ConnectionError):

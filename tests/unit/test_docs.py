@@ -1,0 +1,54 @@
+"""What README and docs say is there: commands, settings, errors, files."""
+
+from __future__ import annotations
+
+import builtins
+import re
+from pathlib import Path
+
+import pytest
+
+import distsync.errors
+from distsync.session import settings
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_make_command_has_a_target(page: Path) -> None:
+    named = set(re.findall(r"\bmake ([a-z]+)\b(?=[ `'\n])", "\n".join(commands(page))))
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert named <= targets
+
+
+def commands(page: Path) -> list[str]:
+    """What stands in code, a line or a span each."""
+    text = page.read_text()
+    blocks = re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
+    return [*blocks, *re.findall(r"`[^`\n]+`", re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_each_link_leads_to_a_file(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_each_error_named_in_the_readme_exists() -> None:
+    known = {*vars(distsync.errors), *vars(builtins), "BrokenBarrierError"}
+    assert set(re.findall(r"`(\w+Error)`", README)) <= known
+
+
+@pytest.mark.parametrize("block", re.findall(r"```python\n(.*?)```", README, re.DOTALL))
+def test_example_of_the_readme_compiles(block: str) -> None:
+    compile(block, "README.md", "exec")
+
+
+def test_readme_lists_every_setting_with_its_variable() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(DISTSYNC_\w+)`)? ?\|", README, re.MULTILINE)
+    assert [name for name, _ in rows] == list(settings.NAMES)
+    assert {variable for _, variable in rows if variable} == {
+        settings.PREFIX + name.upper() for name in settings.NAMES if name != "acl"
+    }
