@@ -1,0 +1,160 @@
+"""Payloads: what a queue carries, as bytes.
+
+Rules for this file: pure, the standard library and errors only; nothing is decoded before its signature is checked.
+
+::
+
+    unsigned:  p | payload              p pickle, j JSON, o an object of the user's own
+    signed:    P | HMAC (32) | payload  P, J, O; HMAC-SHA256 over header, length of context, context, payload
+
+The context is the path of the queue: an item that is copied into another queue is refused there. Both sides must
+be configured alike: a reader without a key refuses signed items as a reader with one refuses unsigned ones, so that a
+forgotten key shows at once and not on the day when somebody else writes to the queue. A reader of JSON refuses
+pickle, and the other way round.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import pickle
+from typing import Any, Protocol
+
+from distsync.errors import ConfigurationError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
+
+LIMIT_BYTES = 1_000_000  # of a request; jute.maxbuffer, ZooKeeper's own limit, is 1,048,575 by default
+ENVELOPE_BYTES = 256  # of a request, beside the item and the path (which a transaction says twice): ids, ACL, name
+PICKLE_PROTOCOL = 5  # not "highest": every supported Python reads it
+DIGEST = "sha256"
+MAC_BYTES = 32
+ALLOWED = '"pickle", "json", or an object with encode(item) -> bytes and decode(bytes) -> item'
+
+
+class ItemCodec(Protocol):
+    """A codec of the user's own."""
+
+    def encode(self, item: Any, /) -> bytes: ...
+
+    def decode(self, data: bytes, /) -> Any: ...
+
+
+class _Pickle:
+    def encode(self, item: Any) -> bytes:
+        return pickle.dumps(item, PICKLE_PROTOCOL)
+
+    def decode(self, data: bytes) -> Any:
+        return pickle.loads(data)
+
+
+class _Json:
+    """As the json module does it: tuples arrive as lists, keys as str."""
+
+    def encode(self, item: Any) -> bytes:
+        return json.dumps(item, separators=(",", ":")).encode()
+
+    def decode(self, data: bytes) -> Any:
+        return json.loads(data)
+
+
+KNOWN: dict[str, tuple[bytes, ItemCodec]] = {"pickle": (b"p", _Pickle()), "json": (b"j", _Json())}
+OWN = b"o"
+HEADERS = {b"p": "pickle", b"j": "json", OWN: "a codec of its own"}
+
+
+def check_codec(codec: object, setting: str = "codec") -> str | ItemCodec:
+    """``codec``, if it can be used as one; raises ConfigurationError otherwise."""
+    if isinstance(codec, str) and codec in KNOWN:
+        return codec
+    if isinstance(codec, (str, type)) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
+        raise ConfigurationError(setting, codec, f"it must be {ALLOWED}")
+    return codec  # type: ignore[return-value]  # checked just now
+
+
+class Codec:
+    """Encodes what is put and decodes what is got, signed if there is a key."""
+
+    def __init__(
+        self, codec: str | ItemCodec = "pickle", authkey: bytes | None = None, limit_bytes: int = LIMIT_BYTES
+    ) -> None:
+        checked = check_codec(codec)
+        if isinstance(checked, str):
+            self.name, (self._header, self._items) = checked, KNOWN[checked]
+        else:
+            self.name, self._header, self._items = type(checked).__name__, OWN, checked
+        self._authkey = authkey
+        self.limit_bytes = limit_bytes
+
+    def __repr__(self) -> str:
+        return f"<Codec {self.name}, {'signed' if self.signed else 'unsigned'}, limit={self.limit_bytes} bytes>"
+
+    @property
+    def signed(self) -> bool:
+        return self._authkey is not None
+
+    def encode(self, item: Any, context: str) -> bytes:
+        """``item`` as bytes, for the queue at path ``context``. Raises PayloadPickleError, PayloadTooLargeError."""
+        payload = self._payload(item)
+        header = self._header.upper() if self.signed else self._header
+        mac = self._mac(header, context, payload)
+        self._check_size(len(header) + len(mac) + len(payload), context)
+        return header + mac + payload
+
+    def decode(self, data: bytes, context: str) -> Any:
+        """The item that was put. Raises PayloadRefusedError: unsigned, altered, for another queue, unreadable."""
+        header, payload = data[:1], data[1:]
+        if header.lower() not in HEADERS:
+            raise PayloadRefusedError(context, f"distsync did not write it, it begins with {data[:8]!r}")
+        if header.isupper():
+            payload = self._verified(header, payload, context)
+        elif self.signed:
+            raise PayloadRefusedError(context, "it is unsigned: its writer needs the same DISTSYNC_AUTHKEY")
+        if header.lower() != self._header:
+            writer = HEADERS[header.lower()]
+            raise PayloadRefusedError(context, f"its writer used {writer}, this reader {self.name}: set DISTSYNC_CODEC")
+        return self._item(payload, context)
+
+    def _payload(self, item: Any) -> bytes:
+        try:
+            payload = self._items.encode(item)
+        except Exception as error:  # whatever the methods of the user's item raise
+            raise PayloadPickleError(_described(item), self.name, _reason(error)) from error
+        if not isinstance(payload, (bytes, bytearray, memoryview)):
+            raise PayloadPickleError(_described(item), self.name, f"encode() returned {type(payload).__name__}")
+        return bytes(payload)
+
+    def _item(self, payload: bytes, context: str) -> Any:
+        try:
+            return self._items.decode(payload)
+        except Exception as error:  # pickle's list of what loads may raise is open
+            raise PayloadRefusedError(context, f"{self.name} cannot decode it, {_reason(error)}") from error
+
+    def _mac(self, header: bytes, context: str, payload: bytes) -> bytes:
+        if self._authkey is None:
+            return b""
+        place = context.encode("utf-8", "surrogatepass")
+        signed = hmac.new(self._authkey, header + len(place).to_bytes(4, "big") + place, DIGEST)
+        signed.update(payload)
+        return signed.digest()
+
+    def _verified(self, header: bytes, data: bytes, context: str) -> bytes:
+        if not self.signed:
+            raise PayloadRefusedError(context, "it is signed, and this reader has no key: set DISTSYNC_AUTHKEY")
+        mac, payload = data[:MAC_BYTES], data[MAC_BYTES:]
+        if not hmac.compare_digest(mac, self._mac(header, context, payload)):
+            reason = "its signature is wrong: altered, put into another queue, or signed with another DISTSYNC_AUTHKEY"
+            raise PayloadRefusedError(context, reason)
+        return payload
+
+    def _check_size(self, size: int, context: str) -> None:
+        request = size + 2 * len(context.encode("utf-8", "surrogatepass")) + ENVELOPE_BYTES
+        if request > self.limit_bytes:
+            raise PayloadTooLargeError(f"the request with this item for {context}", request, self.limit_bytes)
+
+
+def _described(item: object) -> str:
+    """The item's type; its repr may be long, secret or fail."""
+    return f"an item of type {type(item).__name__}"
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
