@@ -1,0 +1,105 @@
+"""Bounded queues: a put has succeeded once fewer than ``maxsize`` items are ahead of its own.
+
+Source: stdlib ``queue.Queue(maxsize)``; the line is the queue itself.
+
+Rules for this file: pure; it waits as admission.py says, and does not take items.
+
+At its deadline a blocked put takes its own item out again; if that is gone, somebody has got it: it had succeeded.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distsync.errors import DeadlineError, Full, NoNodeError, ShutDown
+from distsync.protocols.admission import View, admit
+from distsync.protocols.guard import INTERRUPTED, read_all
+from distsync.protocols.line import in_order
+from distsync.session.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
+
+if TYPE_CHECKING:
+    from distsync.protocols.queue import QueueCore
+
+
+class Blocked:
+    """An item that was put and may be over the bound, as something to wait in."""
+
+    def __init__(self, core: QueueCore, segment: str, item: str, data: bytes, maxsize: int) -> None:
+        self.core = core
+        self.segment = segment
+        self.item = item
+        self.data = data
+        self.maxsize = maxsize
+        self.patience = 60.0
+        self.path: str | None = None
+
+    async def wait_inside(self, answers: tuple[Any, ...], wait: bool) -> None:
+        """The item is inside the bound. Raises Full (the item is out again) and ShutDown (likewise)."""
+        try:
+            view = self._first_view(answers) or await self.look()
+            if not wait and view.ahead is not None and len(view.ahead) >= self.maxsize:
+                inside: bool | None = False
+            else:
+                inside = await admit(self, view)
+        except DeadlineError:
+            inside = False
+        except ShutDown:
+            if self.path is None or await self.core.withdraw(self.path):
+                raise
+            return
+        except BaseException:
+            await Background(self._take_out())
+            raise
+        if inside is False and (self.path is None or await self.core.withdraw(self.path)):
+            raise Full
+
+    async def _take_out(self) -> None:
+        view = await self.look()
+        if view.ahead is not None and self.path is not None:
+            await self.core.withdraw(self.path)
+
+    def _first_view(self, answers: tuple[Any, ...]) -> View | None:
+        """What the reads that were sent with the item say, if it is in the only segment."""
+        segments, listing = answers
+        if not isinstance(segments, Listing) or not isinstance(listing, Listing) or len(segments.names) != 1:
+            return None
+        return self._view([(self.segment, listing)])
+
+    def _view(self, listings: list[tuple[str, Listing]]) -> View:
+        ahead: list[str] = []
+        for segment, listing in listings:
+            for contender in in_order(listing.names):
+                if self.item in contender.name and segment == self.segment:
+                    self.path = f"{segment}/{contender.name}"
+                    return View(tuple(ahead), self.maxsize)
+                ahead.append(f"{segment}/{contender.name}")
+        return View(None, self.maxsize)
+
+    async def look(self) -> View:
+        return await self._see(None)
+
+    async def watch(self, view: View, watch: Watch) -> View:
+        return await self._see(watch)
+
+    async def _see(self, watch: Watch | None) -> View:
+        self.patience = (await Connected()).timeout_ms / 2000
+        while True:
+            segments = await self.core.segments_before(self.segment)
+            listed = await read_all(*(Children(segment, watch) for segment in segments))
+            if watch is not None:
+                (state,) = await read_all(GetData(self.core.znodes.state, watch))
+                if isinstance(state, Node) and state.stat.version > 0:
+                    raise ShutDown
+            present = [(segment, answer) for segment, answer in zip(segments, listed, strict=True)]
+            if not any(isinstance(answer, NoNodeError) for _, answer in present):
+                return self._view(present)
+
+    def marked(self, node: Node) -> bool:
+        return node.stat.version > 0
+
+    async def mark(self) -> None:
+        assert self.path is not None
+        try:
+            await SetData(self.path, self.data)
+        except (NoNodeError, *INTERRUPTED):
+            return

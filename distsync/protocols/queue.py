@@ -1,0 +1,252 @@
+"""Queue: first in, first out, as deep as the disk of the ensemble; nothing is lost, nothing comes twice.
+
+Source: recipes.txt, "Queues"; stdlib ``queue.Queue``. Items are persistent here: an ephemeral one would die with
+the process that put it.
+
+Rules for this file: pure; the state of a QueueCore is shared by the threads of one process.
+
+Putting is one transaction: the state is open, the tail is not sealed, the item is created, the counter moves.
+Taking is one transaction: the item goes, the counter moves; both write a receipt, so that a lost answer neither
+doubles nor loses. A getter knows an item's data before it takes it. An item that a call takes after it has ended
+(deadline, Ctrl-C) is put back where it was. See segments.py for the znodes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, ShutDown
+from distsync.protocols.bound import Blocked
+from distsync.protocols.commit import Outcome, Receipts
+from distsync.protocols.guard import read, read_all
+from distsync.protocols.line import in_order
+from distsync.protocols.segments import SEGMENT, Segments
+from distsync.protocols.taking import take
+from distsync.session.steps import (
+    Background,
+    Check,
+    Children,
+    Create,
+    Created,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Node,
+    Request,
+    SetData,
+    Wait,
+    Watch,
+    Woke,
+)
+
+
+class QueueCore:
+    """What the threads of one process know together about one queue."""
+
+    segmented = True
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        self.receipts = receipts
+        self.znodes = Segments(path)
+        self.getters = f"{path}/getters"
+        self.head: str | None = None
+        self.names: deque[str] = deque()
+        self.known: dict[str, bytes] = {}
+        self.outstanding = 0
+        self.maxsize = 0
+
+    # Putting
+
+    async def put(self, data: bytes, wait: bool = True, key: str = "") -> None:
+        """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown."""
+        maxsize = self.maxsize
+        if maxsize > 0 and not wait and await self.znodes.size() >= maxsize:
+            raise Full
+        item = f"i_{key}{await Guid()}-"
+        try:
+            segment, outcome = await self._insert(item, data, bounded=maxsize > 0)
+        except DeadlineError:
+            raise Full from None
+        path = self._path_in(segment, outcome)
+        if self.segmented and path and int(path[-10:]) + 1 >= SEGMENT:
+            await Background(self.znodes.seal(segment))
+        if maxsize > 0:
+            await Blocked(self, segment, item, data, maxsize).wait_inside(outcome.answers, wait)
+
+    async def _insert(self, item: str, data: bytes, bounded: bool) -> tuple[str, Outcome]:
+        znodes = self.znodes
+        while True:
+            segment = await znodes.find_tail()
+            create = Create(f"{segment}/{item}", data, sequence=True)
+            listings: tuple[Request[Any], ...] = (Children(znodes.items), Children(segment))
+            operations = (Check(znodes.state, 0), Check(segment, 0), create, SetData(znodes.puts))
+            try:
+                return segment, await self.receipts.commit(*operations, reads=listings if bounded else ())
+            except BadVersionError as error:
+                if getattr(error, "index", 0) == 0:
+                    raise ShutDown from None
+            except NoNodeError:
+                if await read(Exists(znodes.state)) is None:
+                    await znodes.make()
+            znodes.tail = None
+
+    def _path_in(self, segment: str, outcome: Outcome) -> str | None:
+        created = outcome.results[2] if outcome.results else None
+        return created.path if isinstance(created, Created) else None
+
+    async def withdraw(self, path: str) -> bool:
+        """Whether an item was taken out again before anybody got it."""
+        znodes = self.znodes
+        try:
+            await self.receipts.commit(Delete(path), SetData(znodes.gets), SetData(znodes.dones))
+            return True
+        except NoNodeError:
+            return False
+
+    # Taking
+
+    async def get(self, data: bytes, wait: bool = True) -> bytes | None:
+        """The next item; None: not at once if we do not ``wait``, or not before the deadline. Raises ShutDown."""
+        return await take(self, self.getters, data, wait)
+
+    async def attempt(self) -> bytes | None:
+        while True:
+            path = await self.next()
+            if path is None:
+                if await self.is_shutdown():
+                    raise ShutDown
+                return None
+            data = await self._take(path)
+            if data is not None:
+                self.outstanding += 1
+                return data
+
+    async def next(self) -> str | None:
+        """The path of the next item; no other thread of this process is given the same."""
+        if self.names or await self._refresh():
+            return f"{self.head}/{self.names.popleft()}"
+        return None
+
+    async def _refresh(self) -> bool:
+        """Whether there are items; the oldest segment that has any is the head."""
+        if self.head and await self._list(self.head):
+            return True
+        while True:
+            segments = await self.znodes.present()
+            if await self._list(segments[0]):
+                return True
+            if len(segments) == 1:
+                return False
+            await self.znodes.drop(segments[0])
+
+    async def _list(self, segment: str) -> bool:
+        """Whether there are items in ``segment``, which is the head then."""
+        try:
+            listing = await read(Children(segment))
+        except NoNodeError:
+            return False
+        if not self.names:
+            self.head = segment
+            self.known.clear()
+            self.names = deque(item.name for item in in_order(listing.names))
+        return bool(self.names)
+
+    async def _take(self, path: str, *also: SetData) -> bytes | None:
+        """The item's data, once it is ours; None if somebody else has got it."""
+        taken = False
+        try:
+            data = self.known.pop(path, None)
+            if data is None:
+                data = (await read(GetData(path))).data
+            following = f"{self.head}/{self.names[0]}" if self.names else None
+            outcome = await self.receipts.commit(
+                Delete(path),
+                SetData(self.znodes.gets),
+                *also,
+                reads=(GetData(following),) if following else (),
+                if_unknown=partial(self._restore, path, data),
+            )
+            taken = True
+        except NoNodeError:
+            taken = True
+            return None
+        finally:
+            if not taken:
+                self.names.clear()
+        if following and isinstance(outcome.answers[0], Node) and following.rpartition("/")[2] in self.names:
+            self.known[following] = outcome.answers[0].data
+        return data
+
+    async def _restore(self, path: str, data: bytes, done: bool | None) -> None:
+        """An item was taken by a call that had ended: it comes back to its place."""
+        znodes = self.znodes
+        while done:
+            try:
+                await self.receipts.commit(Create(path, data), SetData(znodes.puts), SetData(znodes.dones))
+                return
+            except NoNodeError:
+                path = f"{(await znodes.present())[0]}/{path.rpartition('/')[2]}"
+
+    async def arm(self, watch: Watch) -> bool:
+        segment = (await self.znodes.present())[-1]
+        reads = (Children(segment, watch), GetData(segment, watch), GetData(self.znodes.state, watch))
+        listing, node, state = await read_all(*reads)
+        if any(isinstance(answer, NoNodeError) for answer in (listing, node, state)):
+            return False
+        return not (listing.names or (self.segmented and node.stat.version) or state.stat.version)
+
+    # Counting
+
+    async def task_done(self) -> bool:
+        """One more item is done. False: all that were ever put are done already."""
+        znodes = self.znodes
+        while True:
+            if self.outstanding > 0:
+                self.outstanding -= 1
+                await self.receipts.commit(SetData(znodes.dones))
+                return True
+            puts, dones = await read_all(Exists(znodes.puts), Exists(znodes.dones))
+            if puts is None or dones is None or puts.version == dones.version:
+                return False
+            try:
+                await self.receipts.commit(SetData(znodes.dones, b"", dones.version))
+                return True
+            except BadVersionError:
+                continue
+
+    async def join(self) -> bool:
+        """True once every item that was put is done; False at the deadline."""
+        while True:
+            watch = Watch()
+            puts, dones = await read_all(Exists(self.znodes.puts), Exists(self.znodes.dones, watch))
+            if puts is None or dones is None or puts.version == dones.version:
+                return True
+            if await Wait(watch) is Woke.DEADLINE:
+                return False
+
+    async def is_shutdown(self) -> bool:
+        """Whether the queue was shut down."""
+        stat = await read(Exists(self.znodes.state))
+        return stat is not None and stat.version > 0
+
+    async def shutdown(self, immediate: bool = False) -> None:
+        """No item is put any more; getters get what is left, or (``immediate``) nothing, and then ShutDown."""
+        while True:
+            try:
+                await self.receipts.commit(SetData(self.znodes.state, b"shutdown"))
+                break
+            except NoNodeError:
+                await self.znodes.make()
+        while immediate:
+            path = await self.next()
+            if path is None:
+                return
+            await self._take(path, SetData(self.znodes.dones))
+
+    async def segments_before(self, segment: str) -> Sequence[str]:
+        """The segments up to and with ``segment``, oldest first."""
+        return [present for present in await self.znodes.present() if present <= segment]

@@ -1,0 +1,98 @@
+"""The znodes of a queue: counters, a state, and items in a chain of segments.
+
+Source: recipes.txt, "Queues"; the segments are ours: a znode's child list must fit one reply of 1 MiB.
+
+Rules for this file: pure; it knows where items are, and not in which order they are taken.
+
+Picture: ``<path>/state``                                  version 0: open, above: shut down
+         ``<path>/puts``, ``gets``, ``dones``              each one's version is a counter (wraps at 32 bits)
+         ``<path>/items/<segment>/i_<key><guid>-<number>`` one item; the segment's version 0: open, 1: sealed
+         ``<path>/getters/_c_<guid>-lock-<sequence>``      ephemeral, one a getter that waits
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from distsync.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all
+from distsync.protocols.line import offset
+from distsync.session.steps import Children, Connected, Create, Delete, Exists, Multi, SetData, Stat
+
+#: Items in a segment: 1,000 names of about 60 bytes are a reply of 60 kB, well under the limit of 1 MiB.
+SEGMENT = 1000
+
+
+class Segments:
+    """Where the items of one queue are; the state of one process."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.state = f"{path}/state"
+        self.puts = f"{path}/puts"
+        self.gets = f"{path}/gets"
+        self.dones = f"{path}/dones"
+        self.items = f"{path}/items"
+        self.tail: str | None = None
+
+    async def make(self) -> None:
+        """All znodes of an empty queue are there. One transaction, so that no first segment is made twice."""
+        await ensure(self.path)
+        nodes = (self.state, self.puts, self.gets, self.dones, self.items, self.segment(0))
+        while True:
+            try:
+                await Multi(tuple(Create(node) for node in nodes))
+                return
+            except NodeExistsError:
+                return
+            except INTERRUPTED:
+                await Connected()
+
+    def segment(self, number: int) -> str:
+        return f"{self.items}/{number:010d}"
+
+    async def present(self) -> list[str]:
+        """The segments, oldest first; there is always one."""
+        while True:
+            try:
+                listing = await read(Children(self.items))
+                return [f"{self.items}/{name}" for name in sorted(listing.names)]
+            except NoNodeError:
+                await self.make()
+
+    async def find_tail(self) -> str:
+        """The segment that is put into, as far as we know."""
+        if self.tail is None:
+            self.tail = (await self.present())[-1]
+        return self.tail
+
+    async def seal(self, segment: str) -> None:
+        """No item comes into ``segment`` any more, and the next one is there: one transaction."""
+        following = self.segment(int(segment.rpartition("/")[2]) + 1)
+        try:
+            await Multi((SetData(segment, b"", 0), Create(following)))
+        except (BadVersionError, NodeExistsError, NoNodeError, *INTERRUPTED):
+            pass  # somebody else has sealed it, or the next one to put will
+        if self.tail == segment:
+            self.tail = None
+
+    async def drop(self, segment: str) -> None:
+        """A sealed segment that is empty goes."""
+        try:
+            await read(Delete(segment))
+        except (NoNodeError, NotEmptyError):
+            pass
+
+    async def count(self, more: str, fewer: str) -> int:
+        """How much further one counter is than another."""
+        stats: Sequence[Stat | None] = await read_all(Exists(more), Exists(fewer))
+        first, second = stats
+        return offset(first.version, second.version) if first and second else 0
+
+    async def size(self) -> int:
+        """How many items are there."""
+        return max(0, await self.count(self.puts, self.gets))
+
+    async def unfinished(self) -> int:
+        """How many items were put and not done."""
+        return max(0, await self.count(self.puts, self.dones))
