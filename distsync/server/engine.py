@@ -1,60 +1,170 @@
 """The server as a state machine: a request and the time go in, effects come out.
 
-Rules for this file: no clock, thread, socket, loop or file; time is an int in ms passed in, and a peer is an int that
-the rim chooses per connection.
+Rules for this file: no clock, thread, socket, loop or file; time is an int in ms since the epoch, passed in, and a
+peer is an int that the rim chooses per connection, never the same twice. Everything happens in the order of the
+calls: that order is the one order of writes, of each session's requests, and of their replies.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
+from distsync.server.changes import DeleteNode
 from distsync.server.config import EngineConfig
-from distsync.server.effects import Effect
+from distsync.server.core import Core
+from distsync.server.effects import Drop, Effect
+from distsync.server.handshake import Handshake
+from distsync.server.requests import Requests
+from distsync.server.sessions import Sessions
+from distsync.server.tree import Tree
+from distsync.server.watches import Watches
 from distsync.wire.records import ConnectRequest, Request
+
+DEFAULTS = EngineConfig()
+
+
+class Statistics(NamedTuple):
+    """What srvr and mntr tell. ``requests`` counts since the engine was made; ``data_bytes`` has paths and data."""
+
+    zxid: int
+    znodes: int
+    ephemerals: int
+    containers: int
+    data_bytes: int
+    sessions: int
+    connections: int
+    watches: int
+    requests: int
 
 
 class Engine:
-    """See the methods."""
+    """One ZooKeeper server. Effects are carried out in their order; see effects.py."""
 
-    def __init__(self, config: EngineConfig = EngineConfig()) -> None:
+    def __init__(self, config: EngineConfig = DEFAULTS) -> None:
         self.config = config
+        self._core = Core(config)
+        self._requests = Requests(self._core)
+        self._count = 0
 
-    def connect(self, peer: int, request: ConnectRequest, now_ms: int, address: str = "127.0.0.1") -> list[Effect]:
-        """The first frame of ``peer``, which connects from IP ``address``."""
-        raise NotImplementedError
+    @property
+    def zxid(self) -> int:
+        """The last one given out."""
+        return self._core.state.zxid
 
-    def step(self, peer: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
-        """One request of ``peer``."""
-        raise NotImplementedError
+    @property
+    def tree(self) -> Tree:
+        return self._core.tree
 
-    def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
-        """The connection of ``peer`` is gone; its session lives on until its time-out."""
-        raise NotImplementedError
+    @property
+    def sessions(self) -> Sessions:
+        return self._core.sessions
 
-    def advance(self, now_ms: int) -> list[Effect]:
-        """Sessions that are due have expired, and containers that are due are gone."""
-        raise NotImplementedError
-
-    def next_tick(self) -> int | None:
-        """When advance() wants to be called next at the latest; None: there is nothing to wait for."""
-        raise NotImplementedError
-
-    def expire(self, session_id: int, now_ms: int) -> list[Effect]:
-        """The session has ended as if its time-out had passed."""
-        raise NotImplementedError
+    @property
+    def watches(self) -> Watches:
+        return self._core.watches
 
     def paths(self) -> Iterator[str]:
         """Every znode, ``/zookeeper`` and those below it included."""
-        raise NotImplementedError
+        return iter(self.tree.nodes)
+
+    def connect(self, peer: int, request: ConnectRequest, now_ms: int, address: str = "127.0.0.1") -> list[Effect]:
+        """The first frame of ``peer``, which connects from IP ``address``: accepted, refused (Accepted with session 0,
+        then Drop), or dropped without a word."""
+        self._core.tell(now_ms)
+        return Handshake(self._core, peer, request, now_ms, address).effects()
+
+    def step(self, peer: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
+        """One request of ``peer``. A peer without a session is dropped."""
+        core = self._core
+        awake_ms = core.tell(now_ms)
+        link = core.links.get(peer)
+        if link is None:
+            return [Drop(peer)]
+        self._count += 1
+        core.sessions.touch(link.session, awake_ms)
+        return self._requests.handle(link, xid, request, now_ms)
+
+    def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
+        """The connection of ``peer`` is gone; its session lives on until its time-out."""
+        self._core.unlink(peer)
+        return []
+
+    def expire(self, session_id: int, now_ms: int) -> list[Effect]:
+        """The session has ended as if its time-out had passed."""
+        self._core.tell(now_ms)
+        session = self.sessions.get(session_id)
+        if session is None:
+            return []
+        owner = session.owner
+        effects = self._core.end_session(session, now_ms)
+        return effects if owner is None else effects + self._core.drop(owner)
+
+    def advance(self, now_ms: int) -> list[Effect]:
+        """Sessions that are due have expired, and containers that are due are gone."""
+        core = self._core
+        awake_ms = core.tell(now_ms)
+        effects: list[Effect] = []
+        if awake_ms >= core.clock.hold_until:
+            for id in self.sessions.due(awake_ms):
+                effects += self.expire(id, now_ms)
+        if awake_ms >= core.containers_due:
+            core.containers_due = awake_ms + self.config.container_interval_ms
+            effects += self._reap(now_ms)
+        return effects
+
+    def next_tick(self) -> int | None:
+        """When advance() is to be called next, at the latest: at the next expiry, and twice a tick while there is
+        something to wait for, as a longer silence counts as a pause. None: there is nothing to wait for."""
+        clock, due = self._core.clock, self._next_due()
+        if due is None or clock.now_ms is None:
+            return None if due is None else 0
+        at_ms = clock.wall(due)
+        return min(at_ms, clock.now_ms + clock.tick_ms // 2) if clock.forgiving else at_ms
+
+    def _next_due(self) -> int | None:
+        """In waking time."""
+        core = self._core
+        dues = [core.containers_due] if self.tree.containers else []
+        session = self.sessions.next_due()
+        if session is not None:
+            dues.append(max(session, core.clock.hold_until))
+        return min(dues, default=None)
+
+    def _reap(self, now_ms: int) -> list[Effect]:
+        done = [path for path in self.tree.containers if self._is_done(path, now_ms)]
+        return [effect for path in done for effect in self._core.transact(DeleteNode(path), now_ms)]
+
+    def _is_done(self, path: str, now_ms: int) -> bool:
+        """It had children and has none, or it is old and never had one."""
+        node = self.tree.nodes[path]
+        return not node.children and (node.creates != 0 or now_ms - node.ctime >= self.config.container_unused_ms)
 
     def replay(self, payload: bytes) -> None:
-        """The state is as it was after the Commit of this payload; payloads that it contains already do nothing."""
-        raise NotImplementedError
+        """The state is as it was after the Commit of this payload; payloads that it contains already do nothing.
+        Only before the first call that tells the time. Raises UnreadableStateError."""
+        self._core.state.replay(payload)
 
     def snapshot(self) -> Iterator[bytes]:
         """The whole state, in pieces; to be read to its end before the next call that changes the state."""
-        raise NotImplementedError
+        return self._core.state.snapshot()
 
     def restore(self, pieces: Iterable[bytes]) -> None:
-        """The state is the one that snapshot() wrote; only on a fresh engine, before replay()."""
-        raise NotImplementedError
+        """The state is the one that snapshot() wrote; only on a fresh engine, before replay(). Raises
+        UnreadableStateError."""
+        self._core.state.restore(pieces)
+
+    def statistics(self, now_ms: int) -> Statistics:
+        """Cost: a walk over sessions and watchers, not over znodes."""
+        tree, watches = self.tree, self.watches
+        return Statistics(
+            zxid=self.zxid,
+            znodes=len(tree.nodes),
+            ephemerals=sum(map(len, tree.ephemerals.values())),
+            containers=len(tree.containers),
+            data_bytes=tree.data_bytes,
+            sessions=len(self.sessions),
+            connections=len(self._core.links),
+            watches=watches.data.count() + watches.children.count(),
+            requests=self._count,
+        )

@@ -1,0 +1,106 @@
+"""Who may do what: identities of a connection against the ACL of a znode.
+
+Rules for this file: pure functions. An identity is (scheme, id); the first of a connection is its IP address, further
+ones come from auth requests. Schemes: world, auth, digest, ip; and super, which no ACL binds.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import ipaddress
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from distsync.server.refusal import Refusal
+from distsync.wire.codes import ErrorCode, Permission
+from distsync.wire.records import OPEN_ACL, Acl
+
+READ, WRITE, CREATE, DELETE, ADMIN = (int(one) for one in Permission if one != Permission.ALL)
+READ_ONLY_ACL: tuple[Acl, ...] = (Acl(READ, "world", "anyone"),)
+
+
+class Identity(NamedTuple):
+    scheme: str
+    id: str
+
+
+SUPER = Identity("super", "")
+
+
+def digest_of(credentials: bytes) -> str:
+    """``user:base64(sha1(user:password))`` of ``user:password``."""
+    text = credentials.decode(errors="replace")
+    sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
+    return f"{text.partition(':')[0]}:{base64.b64encode(sha1).decode()}"
+
+
+def permit(acl: tuple[Acl, ...], permission: int, identities: Iterable[Identity]) -> None:
+    """One of the identities has one of the bits of ``permission``; otherwise NO_AUTH."""
+    if acl is not OPEN_ACL and not allows(acl, permission, identities):
+        raise Refusal(ErrorCode.NO_AUTH)
+
+
+def allows(acl: tuple[Acl, ...], permission: int, identities: Iterable[Identity]) -> bool:
+    identities = tuple(identities)
+    if SUPER in identities:
+        return True
+    return any(entry.permissions & permission and _matches(entry, identities) for entry in acl)
+
+
+def _matches(entry: Acl, identities: tuple[Identity, ...]) -> bool:
+    if entry.scheme == "world":
+        return entry.id == "anyone"
+    if entry.scheme == "ip":
+        return any(scheme == "ip" and _within(address, entry.id) for scheme, address in identities)
+    return (entry.scheme, entry.id) in identities
+
+
+def _within(address: str, network: str) -> bool:
+    return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
+
+
+def settle(acl: tuple[Acl, ...], identities: Iterable[Identity]) -> tuple[Acl, ...]:
+    """The ACL as it is stored: without duplicates, ``auth`` replaced by who asks. INVALID_ACL when it is empty, or
+    has an entry that makes no sense."""
+    if acl == OPEN_ACL:
+        return OPEN_ACL
+    settled = [stored for entry in dict.fromkeys(acl) for stored in _settle_entry(entry, identities)]
+    if not settled:
+        raise Refusal(ErrorCode.INVALID_ACL)
+    return tuple(settled)
+
+
+def _settle_entry(entry: Acl, identities: Iterable[Identity]) -> Iterator[Acl]:
+    if entry.scheme == "auth":
+        mine = [Acl(entry.permissions, *identity) for identity in identities if identity.scheme == "digest"]
+        if not mine:
+            raise Refusal(ErrorCode.INVALID_ACL)
+        yield from mine
+    elif _is_valid(entry):
+        yield entry
+    else:
+        raise Refusal(ErrorCode.INVALID_ACL)
+
+
+def _is_valid(entry: Acl) -> bool:
+    if entry.scheme == "digest":
+        return entry.id.rstrip(":").count(":") == 1
+    if entry.scheme == "ip":
+        return _is_network(entry.id)
+    return entry.scheme == "world" and entry.id == "anyone"
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
+def masked(acl: tuple[Acl, ...]) -> tuple[Acl, ...]:
+    """The ACL as it is shown to who may read it but not administer it: digests are hidden."""
+    return tuple(
+        entry._replace(id=f"{entry.id.partition(':')[0]}:x") if entry.scheme == "digest" else entry for entry in acl
+    )

@@ -1,0 +1,166 @@
+"""What a transaction does, as records and as bytes: the only language of the journal.
+
+Rules for this file: records and layouts. A change says what was decided, never what was asked: applying it needs no
+check, and the same changes in the same order lead to the same state.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from distsync.errors import DistsyncError
+from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, STRING, Field
+from distsync.wire.frames import WireError
+from distsync.wire.records import OPEN_ACL, Acl
+
+
+class UnreadableStateError(DistsyncError, ValueError):
+    """A stored transaction or snapshot makes no sense. Fields: what is wrong."""
+
+    template = "the stored state cannot be read: {0}"
+
+
+class CreateNode(NamedTuple):
+    path: str
+    data: bytes | None
+    acl: tuple[Acl, ...]
+    owner: int
+    container: bool
+
+
+class DeleteNode(NamedTuple):
+    path: str
+
+
+class SetNodeData(NamedTuple):
+    path: str
+    data: bytes | None
+
+
+class SetNodeAcl(NamedTuple):
+    path: str
+    acl: tuple[Acl, ...]
+
+
+class OpenSession(NamedTuple):
+    id: int
+    timeout_ms: int
+
+
+class ResizeSession(NamedTuple):
+    """The session got another time-out, as it was attached again."""
+
+    id: int
+    timeout_ms: int
+
+
+class CloseSession(NamedTuple):
+    """The session ended, and its ephemeral nodes are gone."""
+
+    id: int
+
+
+class StoredHead(NamedTuple):
+    """The first record of a snapshot; the counts tell whether the rest is whole."""
+
+    zxid: int
+    last_session_id: int
+    sessions: int
+    nodes: int
+
+
+class StoredNode(NamedTuple):
+    """A znode in a snapshot."""
+
+    path: str
+    data: bytes | None
+    acl: tuple[Acl, ...]
+    owner: int
+    container: bool
+    czxid: int
+    mzxid: int
+    pzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    creates: int
+    aversion: int
+
+
+NodeChange = CreateNode | DeleteNode | SetNodeData | SetNodeAcl
+Change = NodeChange | OpenSession | ResizeSession | CloseSession
+Stored = Change | StoredHead | StoredNode
+
+_NO_ACLS = ACLS.write(())
+
+
+def _write_acl(acl: tuple[Acl, ...]) -> bytes:
+    """The open ACL, which nearly every node has, is written as none: no node is without."""
+    return _NO_ACLS if acl is OPEN_ACL else ACLS.write(acl)
+
+
+def _read_acl(stored: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
+    acl, at = ACLS.read(stored, at)
+    return acl or OPEN_ACL, at
+
+
+_ACL: Field[tuple[Acl, ...]] = Field(_write_acl, _read_acl)
+_CREATED = (STRING, BUFFER, _ACL, LONG, BOOL)
+
+_FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
+    1: (CreateNode, _CREATED),
+    2: (DeleteNode, (STRING,)),
+    3: (SetNodeData, (STRING, BUFFER)),
+    4: (SetNodeAcl, (STRING, _ACL)),
+    5: (OpenSession, (LONG, INT)),
+    6: (ResizeSession, (LONG, INT)),
+    7: (CloseSession, (LONG,)),
+    8: (StoredHead, (LONG, LONG, LONG, LONG)),
+    9: (StoredNode, (*_CREATED, LONG, LONG, LONG, LONG, LONG, INT, INT, INT)),
+}
+"""Numbers are never used again for something else: old journals stay readable."""
+
+_WRITERS = {kind: (bytes([number]), fields) for number, (kind, fields) in _FORMS.items()}
+_TRANSACTION = struct.Struct(">qq")
+
+
+def pack(record: Stored) -> bytes:
+    number, fields = _WRITERS[type(record)]
+    return number + b"".join([field.write(value) for field, value in zip(fields, record, strict=True)])
+
+
+def unpack(stored: bytes, at: int = 0) -> list[Any]:
+    """The records that ``pack`` wrote one after the other, from ``at`` on."""
+    records = []
+    try:
+        while at < len(stored):
+            record, at = _unpack_one(stored, at)
+            records.append(record)
+    except (struct.error, WireError, KeyError) as error:
+        raise UnreadableStateError(f"{error} at byte {at} of {len(stored)}") from None
+    return records
+
+
+def _unpack_one(stored: bytes, at: int) -> tuple[Any, int]:
+    kind, fields = _FORMS[stored[at]]
+    at += 1
+    values = []
+    for field in fields:
+        value, at = field.read(stored, at)
+        values.append(value)
+    return kind(*values), at
+
+
+def pack_transaction(zxid: int, time_ms: int, changes: Sequence[Change]) -> bytes:
+    """A failed write has no changes: it has used up its zxid all the same."""
+    return _TRANSACTION.pack(zxid, time_ms) + b"".join(map(pack, changes))
+
+
+def unpack_transaction(payload: bytes) -> tuple[int, int, list[Change]]:
+    """(zxid, time, changes)."""
+    if len(payload) < _TRANSACTION.size:
+        raise UnreadableStateError(f"a transaction of {len(payload)} bytes")
+    zxid, time_ms = _TRANSACTION.unpack_from(payload)
+    return zxid, time_ms, unpack(payload, _TRANSACTION.size)

@@ -1,0 +1,36 @@
+"""Waking time: the time in which sessions grow old.
+
+Rules for this file: it reads no clock; it is told the time. While the engine was not called for more than a tick (the
+process was stopped, or starved), and whenever the time that it is told jumps back, waking time stands still: a server
+that could not hear its clients must not expire them.
+"""
+
+from __future__ import annotations
+
+
+class WakingClock:
+    """``now_ms``: the last time told, None before the first. ``hold_until``: no expiry before this waking time,
+    so that what the clients sent meanwhile is read first."""
+
+    __slots__ = ("tick_ms", "forgiving", "now_ms", "hold_until", "_lag_ms")
+
+    def __init__(self, tick_ms: int, forgiving: bool) -> None:
+        self.tick_ms = tick_ms
+        self.forgiving = forgiving
+        self.now_ms: int | None = None
+        self.hold_until = 0
+        self._lag_ms = 0
+
+    def tell(self, now_ms: int) -> int:
+        """The waking time at ``now_ms``."""
+        if self.now_ms is not None:
+            gap = now_ms - self.now_ms
+            if gap < 0 or (gap > self.tick_ms and self.forgiving):
+                self._lag_ms += gap
+                self.hold_until = now_ms - self._lag_ms + self.tick_ms
+        self.now_ms = now_ms
+        return now_ms - self._lag_ms
+
+    def wall(self, waking_ms: int) -> int:
+        """When, as far as is known, the waking time will be ``waking_ms``."""
+        return waking_ms + self._lag_ms

@@ -1,0 +1,82 @@
+"""The heart of the engine: the state, who is connected, who watches, what time it is; and how all of it moves together.
+
+Rules for this file: it decides nothing about a request. Every transaction goes through here: the next zxid, the
+change applied, the commit, then what it fires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from distsync.server.changes import Change, CloseSession, CreateNode, DeleteNode, SetNodeData
+from distsync.server.clock import WakingClock
+from distsync.server.config import EngineConfig
+from distsync.server.effects import Drop, Effect, Notify
+from distsync.server.link import Link
+from distsync.server.sessions import Session
+from distsync.server.state import State
+from distsync.server.watches import Watches
+
+
+class Core:
+    """Shared by the parts of one engine."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        self.state = State(config.tick_time_ms, config.initial_zxid)
+        self.tree = self.state.tree
+        self.sessions = self.state.sessions
+        self.watches = Watches()
+        self.clock = WakingClock(config.tick_time_ms, config.forgive_pauses)
+        self.links: dict[int, Link] = {}
+        self.containers_due = 0
+        self._fires: dict[type[Change], Callable[[str, int], list[Notify]]] = {
+            CreateNode: self.watches.created,
+            DeleteNode: self.watches.deleted,
+            SetNodeData: self.watches.changed,
+        }
+
+    def tell(self, now_ms: int) -> int:
+        """The waking time. Sessions that come from a journal start with their full time-out at the first call."""
+        first = self.clock.now_ms is None
+        awake_ms = self.clock.tell(now_ms)
+        if first:
+            self.sessions.touch_all(awake_ms)
+            self.containers_due = awake_ms + self.config.container_interval_ms
+        return awake_ms
+
+    def next_zxid(self) -> int:
+        self.state.zxid += 1
+        return self.state.zxid
+
+    def transact(self, change: Change | None, now_ms: int) -> list[Effect]:
+        """The change is applied under the next zxid, committed, and its watches fire; None uses the zxid up."""
+        state, zxid = self.state, self.next_zxid()
+        if change is None:
+            return [state.commit(zxid, now_ms, ())]
+        state.apply(change, zxid, now_ms)
+        return [state.commit(zxid, now_ms, (change,)), *self.fire(change, zxid)]
+
+    def fire(self, change: Change, zxid: int) -> list[Notify]:
+        """The events of a change to one znode. What a closing session fires, end_session() tells."""
+        fire = self._fires.get(type(change))
+        return fire(change.path, zxid) if fire else []  # type: ignore[union-attr]
+
+    def end_session(self, session: Session, now_ms: int) -> list[Effect]:
+        """The session is over; its ephemeral nodes went under one zxid. The connection is still there."""
+        owned = self.tree.owned(session.id)
+        effects = self.transact(CloseSession(session.id), now_ms)
+        for path in owned:
+            effects += self.watches.deleted(path, self.state.zxid)
+        return effects
+
+    def unlink(self, peer: int) -> None:
+        """The connection is forgotten, with its watches and identities."""
+        link = self.links.pop(peer, None)
+        if link is not None:
+            self.watches.forget(peer)
+            link.session.owner = None
+
+    def drop(self, peer: int) -> list[Effect]:
+        self.unlink(peer)
+        return [Drop(peer)]

@@ -1,0 +1,152 @@
+"""What each request of a connected client leads to.
+
+Rules for this file: one handler per type of request, found in a table. What a write fires stands before its reply,
+and after its commit. A refused write uses up a zxid too, and that is committed as well: zxids never go back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from distsync.server.acl import SUPER, Identity, digest_of
+from distsync.server.changes import NodeChange
+from distsync.server.core import Core
+from distsync.server.effects import Effect, Reply
+from distsync.server.link import Link
+from distsync.server.reads import Reads
+from distsync.server.refusal import Refusal
+from distsync.server.writes import Writes
+from distsync.wire import records as r
+from distsync.wire.codes import ErrorCode
+
+Handler = Callable[[Link, int, Any, int], list[Effect]]
+"""(link, xid, request, now_ms)"""
+
+_OUTSIDE_THE_GATE = (r.AuthRequest, r.PingRequest, r.CloseSessionRequest)
+
+
+class Requests:
+    """``handle`` is the way in."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._reads = Reads(core.tree, core.watches, core.config.seed)
+        self._writes = Writes(core.tree)
+        self._handlers: dict[type[r.Request], Handler] = {
+            **{kind: partial(self._read, answer) for kind, answer in self._reads.answers.items()},
+            **{kind: partial(self._write, plan) for kind, plan in self._writes.plans.items()},
+            r.CheckVersionRequest: self._unknown,
+            r.MultiRequest: self._multi,
+            r.SetWatchesRequest: self._set_watches,
+            r.AuthRequest: self._auth,
+            r.PingRequest: self._ping,
+            r.CloseSessionRequest: self._close_session,
+            r.UnknownRequest: self._unknown,
+            r.MalformedRequest: self._malformed,
+        }
+
+    def handle(self, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
+        if not link.admitted and not isinstance(request, _OUTSIDE_THE_GATE):
+            return [self._reply(link, xid, ErrorCode.NO_AUTH)]
+        return self._handlers[type(request)](link, xid, request, now_ms)
+
+    def _reply(self, link: Link, xid: int, err: int = 0, body: r.Body | None = None) -> Reply:
+        return Reply(link.peer, xid, self._core.state.zxid, err, body)
+
+    def _read(
+        self, answer: Callable[[Link, Any], r.Body], link: Link, xid: int, request: Any, now_ms: int
+    ) -> list[Effect]:
+        try:
+            return [self._reply(link, xid, 0, answer(link, request))]
+        except Refusal as refusal:
+            return [self._reply(link, xid, refusal.code)]
+
+    def _write(
+        self, plan: Callable[[Link, Any], NodeChange | None], link: Link, xid: int, request: Any, now_ms: int
+    ) -> list[Effect]:
+        try:
+            change = plan(link, request)
+        except Refusal as refusal:
+            return [*self._core.transact(None, now_ms), self._reply(link, xid, refusal.code)]
+        effects = self._core.transact(change, now_ms)
+        effects.append(self._reply(link, xid, 0, self._writes.body(request, change)))
+        return effects
+
+    def _multi(self, link: Link, xid: int, request: r.MultiRequest, now_ms: int) -> list[Effect]:
+        """All operations, each seeing what those before it did, under one zxid; or none."""
+        core, zxid = self._core, self._core.next_zxid()
+        changes: list[NodeChange] = []
+        results: list[r.Result] = []
+        try:
+            self._apply_all(link, request.operations, now_ms, changes, results)
+        except Refusal as refusal:
+            body = _failed(len(request.operations), len(results), refusal.code)
+            return [core.state.commit(zxid, now_ms, ()), self._reply(link, xid, 0, body)]
+        notices = [notice for change in changes for notice in core.fire(change, zxid)]
+        body = r.MultiReply(tuple(results))
+        return [core.state.commit(zxid, now_ms, changes), *notices, self._reply(link, xid, 0, body)]
+
+    def _apply_all(
+        self,
+        link: Link,
+        operations: tuple[r.Operation, ...],
+        now_ms: int,
+        changes: list[NodeChange],
+        results: list[r.Result],
+    ) -> None:
+        """Fills ``changes`` and ``results``; when refused, the tree is as it was."""
+        state, reversals = self._core.state, []
+        try:
+            for operation in operations:
+                change = self._writes.plans[type(operation)](link, operation)
+                if change is not None:
+                    reversals.append(state.tree.reversal(change))
+                    state.apply(change, state.zxid, now_ms)
+                    changes.append(change)
+                results.append(self._writes.result(operation, change))
+        except Refusal:
+            for take_back in reversed(reversals):
+                take_back()
+            raise
+
+    def _set_watches(self, link: Link, xid: int, request: r.SetWatchesRequest, now_ms: int) -> list[Effect]:
+        return [*self._reads.rearm(link, request, self._core.state.zxid), self._reply(link, xid)]
+
+    def _auth(self, link: Link, xid: int, request: r.AuthRequest, now_ms: int) -> list[Effect]:
+        """Identities add up; a scheme that proves nothing here ends the connection. The zxid in the reply is 0."""
+        if request.scheme == "digest":
+            self._show_digest(link, digest_of(request.auth or b""))
+        elif request.scheme != "ip":
+            return [Reply(link.peer, xid, 0, ErrorCode.AUTH_FAILED, None), *self._core.drop(link.peer)]
+        return [Reply(link.peer, xid, 0, 0, None)]
+
+    def _show_digest(self, link: Link, digest: str) -> None:
+        config = self._core.config
+        shown = [Identity("digest", digest)]
+        if digest == config.super_digest:
+            shown.append(SUPER)
+        link.identities += [identity for identity in shown if identity not in link.identities]
+        link.admitted = link.admitted or digest == config.required_digest
+
+    def _ping(self, link: Link, xid: int, request: r.PingRequest, now_ms: int) -> list[Effect]:
+        return [self._reply(link, xid)]
+
+    def _close_session(self, link: Link, xid: int, request: r.CloseSessionRequest, now_ms: int) -> list[Effect]:
+        """The reply comes when the ephemeral nodes are gone; then the connection is closed."""
+        effects = self._core.end_session(link.session, now_ms)
+        return [*effects, self._reply(link, xid), *self._core.drop(link.peer)]
+
+    def _unknown(self, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
+        return [self._reply(link, xid, ErrorCode.UNIMPLEMENTED), *self._core.drop(link.peer)]
+
+    def _malformed(self, link: Link, xid: int, request: r.MalformedRequest, now_ms: int) -> list[Effect]:
+        return [self._reply(link, xid, ErrorCode.MARSHALLING_ERROR)]
+
+
+def _failed(operations: int, culprit: int, code: int) -> r.MultiReply:
+    """0 for what came before the culprit, its own code, RUNTIME_INCONSISTENCY for what came after."""
+    after = operations - culprit - 1
+    codes = [0] * culprit + [code] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * after
+    return r.MultiReply(tuple(map(r.ErrorReply, codes)))

@@ -1,0 +1,134 @@
+"""What a write asks for, checked against the tree: the change it comes to, or the code that refuses it.
+
+Rules for this file: it reads the tree and changes nothing. The order of the checks is ZooKeeper's: clients see which
+error comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distsync.server.acl import ADMIN, CREATE, DELETE, READ, WRITE, permit, settle
+from distsync.server.changes import CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData
+from distsync.server.link import Link
+from distsync.server.paths import SPECIAL, check_path, parent_of_new
+from distsync.server.refusal import Refusal
+from distsync.server.tree import Node, Tree
+from distsync.wire import records as r
+from distsync.wire.codes import CreateFlag, ErrorCode
+
+_FLAGS: dict[int, tuple[bool, bool, bool]] = {
+    CreateFlag.PERSISTENT: (False, False, False),
+    CreateFlag.EPHEMERAL: (True, False, False),
+    CreateFlag.SEQUENCE: (False, True, False),
+    CreateFlag.EPHEMERAL_SEQUENCE: (True, True, False),
+    CreateFlag.CONTAINER: (False, False, True),
+}
+"""(ephemeral, sequence, container)"""
+
+AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest
+
+
+class Writes:
+    """``plan(link, request)`` by type of request; a check comes to no change."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self.plans: dict[type, Callable[[Link, Any], NodeChange | None]] = {
+            r.CreateRequest: self._create,
+            r.Create2Request: self._create,
+            r.CreateContainerRequest: self._create,
+            r.DeleteRequest: self._delete,
+            r.SetDataRequest: self._set_data,
+            r.SetAclRequest: self._set_acl,
+            r.CheckVersionRequest: self._check,
+        }
+
+    def body(self, request: Any, change: NodeChange | None) -> r.Body | None:
+        """What a single write is answered with, once its change was applied."""
+        result = self.result(request, change)
+        return None if isinstance(result, (r.DeleteReply, r.CheckReply, r.ErrorReply)) else result
+
+    def result(self, request: Any, change: NodeChange | None) -> r.Result:
+        """What a request of a multi is answered with, once its change was applied."""
+        kind = type(request)
+        if change is None:
+            return r.CheckReply()
+        if kind is r.CreateRequest:
+            return r.CreateReply(change.path)
+        if kind is r.DeleteRequest:
+            return r.DeleteReply()
+        stat = self._tree.nodes[change.path].stat
+        return r.StatReply(stat) if isinstance(change, (SetNodeData, SetNodeAcl)) else r.Create2Reply(change.path, stat)
+
+    def _create(self, link: Link, request: AnyCreate) -> CreateNode:
+        path, data, acl, flags = request
+        ephemeral, sequence, container = _decode_flags(flags)
+        parent_path = parent_of_new(path)
+        acl = settle(acl, link.identities)
+        parent = self._require(parent_path)
+        permit(parent.acl, CREATE, link.identities)
+        if sequence:
+            path = f"{path}{parent.creates:010d}"
+        check_path(path)
+        if path in self._tree.nodes:
+            raise Refusal(ErrorCode.NODE_EXISTS)
+        if parent.owner:
+            raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
+        return CreateNode(path, data, acl, link.session.id if ephemeral else 0, container)
+
+    def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
+        path, version = request
+        parent_path = parent_of_new(path)
+        if path in SPECIAL:
+            raise Refusal(ErrorCode.BAD_ARGUMENTS)
+        parent = self._require(parent_path)
+        node = self._require(path)
+        permit(parent.acl, DELETE, link.identities)
+        _check_version(version, node.version)
+        if node.children:
+            raise Refusal(ErrorCode.NOT_EMPTY)
+        return DeleteNode(path)
+
+    def _set_data(self, link: Link, request: r.SetDataRequest) -> SetNodeData:
+        path, data, version = request
+        check_path(path)
+        node = self._require(path)
+        permit(node.acl, WRITE, link.identities)
+        _check_version(version, node.version)
+        return SetNodeData(path, data)
+
+    def _set_acl(self, link: Link, request: r.SetAclRequest) -> SetNodeAcl:
+        path, acl, version = request
+        check_path(path)
+        acl = settle(acl, link.identities)
+        node = self._require(path)
+        permit(node.acl, ADMIN, link.identities)
+        _check_version(version, node.aversion)
+        return SetNodeAcl(path, acl)
+
+    def _check(self, link: Link, request: r.CheckVersionRequest) -> None:
+        path, version = request
+        check_path(path)
+        node = self._require(path)
+        permit(node.acl, READ, link.identities)
+        _check_version(version, node.version)
+
+    def _require(self, path: str) -> Node:
+        node = self._tree.nodes.get(path)
+        if node is None:
+            raise Refusal(ErrorCode.NO_NODE)
+        return node
+
+
+def _decode_flags(flags: int) -> tuple[bool, bool, bool]:
+    if flags in _FLAGS:
+        return _FLAGS[flags]
+    unsupported = flags in (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)
+    raise Refusal(ErrorCode.UNIMPLEMENTED if unsupported else ErrorCode.BAD_ARGUMENTS)
+
+
+def _check_version(expected: int, version: int) -> None:
+    if expected not in (-1, version):
+        raise Refusal(ErrorCode.BAD_VERSION)
