@@ -1,1 +1,78 @@
-"""Locks, queues and the other tools of threading and queue, across processes and hosts."""
+"""Locks, queues and the other tools of threading and queue, across processes and hosts.
+
+Rules for this file: it imports nothing that starts or costs anything. A name is fetched from its home when it is first
+asked for, so that ``import distsync`` comes without kazoo.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distsync.session.version import VERSION as _VERSION
+
+if TYPE_CHECKING:
+    from distsync.errors import AccessDeniedError as AccessDeniedError
+    from distsync.errors import ClientClosedError as ClientClosedError
+    from distsync.errors import ConfigurationError as ConfigurationError
+    from distsync.errors import CorruptNodeError as CorruptNodeError
+    from distsync.errors import DeadlineError as DeadlineError
+    from distsync.errors import DistsyncError as DistsyncError
+    from distsync.errors import LockLostError as LockLostError
+    from distsync.errors import MismatchError as MismatchError
+    from distsync.errors import NameInUseError as NameInUseError
+    from distsync.errors import NotHeldError as NotHeldError
+    from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
+    from distsync.errors import OverReleaseError as OverReleaseError
+    from distsync.errors import PayloadError as PayloadError
+    from distsync.errors import PayloadPickleError as PayloadPickleError
+    from distsync.errors import PayloadRefusedError as PayloadRefusedError
+    from distsync.errors import PayloadTooLargeError as PayloadTooLargeError
+    from distsync.errors import PeerError as PeerError
+    from distsync.errors import ServerStartError as ServerStartError
+    from distsync.errors import SessionLostError as SessionLostError
+    from distsync.errors import UnreachableError as UnreachableError
+    from distsync.errors import UsageError as UsageError
+    from distsync.errors import WorldError as WorldError
+    from distsync.session.client import Client as Client
+    from distsync.session.default import close_default as close_default
+    from distsync.session.default import connect as connect
+    from distsync.session.default import default_client as default_client
+    from distsync.session.default import set_default as set_default
+    from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
+    from distsync.session.whoami import Contender as Contender
+
+__version__ = _VERSION
+
+_FACES = ("threading", "queue")
+_HOMES = {
+    "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
+    "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
+    "session.default": "connect default_client set_default close_default",
+    "session.client": "Client",
+    "session.names": "UnnamedObjectWarning",
+    "session.whoami": "Contender",
+    "errors": "DistsyncError UsageError NotHeldError OverReleaseError PayloadError PayloadTooLargeError"
+    " PayloadPickleError NameInUseError MismatchError ConfigurationError WorldError LockLostError UnreachableError"
+    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
+    " PeerError PayloadRefusedError CorruptNodeError",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
+
+__all__ = list(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    """Fetch a public name, or a face, on first use."""
+    from importlib import import_module
+
+    if name in _FACES:
+        return import_module(f"distsync.{name}")
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'distsync' has no attribute {name!r}")
+    value = getattr(import_module(f"distsync.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_FACES, *(name for name in globals() if name.startswith("__"))})

@@ -1,0 +1,101 @@
+"""The default client: the one that objects use which are given none.
+
+Rules for this file: kazoo is loaded with the first client, not before; nothing is opened here, a client connects at
+its first use.
+
+There is one default client a process. A forked child goes on with the same settings: a client that was made before
+the fork has in the child nothing of its parent's, and a session of its own from its first use on.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+    from distsync.session.codec import ItemCodec
+
+
+class _Default:
+    """The default client, and the lock under which it is made."""
+
+    def __init__(self) -> None:
+        self.client: Client | None = None
+        self.lock = threading.Lock()
+
+    def renew_lock(self) -> None:
+        """In a forked child: whichever thread held the lock is not here."""
+        self.lock = threading.Lock()
+
+
+_default = _Default()
+os.register_at_fork(after_in_child=_default.renew_lock)
+
+
+def connect(
+    hosts: str | Sequence[str] | None = None,
+    *,
+    namespace: str | None = None,
+    session_timeout: float | None = None,
+    connect_timeout: float | None = None,
+    auth: str | Sequence[tuple[str, str]] | None = None,
+    authkey: bytes | str | None = None,
+    codec: str | ItemCodec | None = None,
+    acl: Sequence[Any] | None = None,
+    tls: bool | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
+    tls_key_password: str | None = None,
+    tls_verify: bool | None = None,
+    default: bool = True,
+) -> Client:
+    """There is a client with these settings, the default one of this process unless ``default`` is False.
+
+    Units: seconds. None: what the environment says (``DISTSYNC_HOSTS``, ...), else the default; without any hosts,
+    this user's embedded server, which is started if need be.
+    Returns: the client. It connects at its first use, and is closed by `close` or at the end of the process. A
+    default client from before stays open, for the objects that use it.
+    Raises: ConfigurationError for a setting that cannot be used.
+    Cost: no request.
+    """
+    options = {name: value for name, value in locals().items() if name != "default" and value is not None}
+    client = _make(**options)
+    if default:
+        set_default(client)
+    return client
+
+
+def default_client() -> Client:
+    """The default client, made with the environment's settings if there is none yet, or if it was closed.
+
+    Raises: ConfigurationError for a variable that cannot be used.
+    Cost: no request.
+    """
+    with _default.lock:
+        if _default.client is None or _default.client.closed:
+            _default.client = _make()
+        return _default.client
+
+
+def _make(**options: Any) -> Client:
+    from distsync.session.client import Client
+
+    return Client(**options)
+
+
+def set_default(client: Client | None) -> None:
+    """``client`` is the default one from now on; None: the next use makes one. The one before stays open."""
+    with _default.lock:
+        _default.client = client
+
+
+def close_default() -> None:
+    """The default client, if there is one, is closed; the next use of `default_client` makes another."""
+    with _default.lock:
+        client, _default.client = _default.client, None
+    if client is not None:
+        client.close()

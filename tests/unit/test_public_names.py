@@ -1,0 +1,66 @@
+"""The names at the top of distsync: all there, each the same object as at its home, none loaded before it is used."""
+
+from __future__ import annotations
+
+import ast
+import configparser
+import importlib
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import distsync
+
+ROOT = Path(__file__).parents[2]
+BUILT = {
+    name: home for name, home in distsync._HOME_OF.items() if (ROOT / f"distsync/{home.replace('.', '/')}.py").exists()
+}
+
+
+@pytest.mark.parametrize("name", BUILT)
+def test_a_name_is_that_of_its_home(name: str) -> None:
+    home = importlib.import_module(f"distsync.{BUILT[name]}")
+    assert getattr(distsync, name) is getattr(home, name)
+    assert name in dir(distsync)
+    assert name in distsync.__all__
+
+
+def test_type_checkers_see_every_name_that_there_is() -> None:
+    tree = ast.parse((ROOT / "distsync/__init__.py").read_text())
+    imported = {
+        alias.asname: (node.module or "").removeprefix("distsync.")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if alias.asname == alias.name
+    }
+    assert imported.items() <= distsync._HOME_OF.items()
+    assert BUILT.items() <= imported.items()
+
+
+def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Lok'"):
+        _ = distsync.Lok
+
+
+def test_all_public_errors_are_at_the_top() -> None:
+    from distsync import errors
+
+    internal = {kind.__name__ for kind in (errors.ZnodeError, *errors.ZnodeError.__subclasses__())}
+    every = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, BaseException)}
+    assert every - internal <= set(distsync.__all__)
+
+
+def test_importing_distsync_loads_neither_kazoo_nor_asyncio(tmp_path: Path) -> None:
+    program = "import sys, distsync; dir(distsync); print({'kazoo', 'asyncio', 'uuid'} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "set()"
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    metadata = configparser.ConfigParser()
+    metadata.read(ROOT / "setup.cfg")
+    assert distsync.__version__ == metadata["metadata"]["version"]
