@@ -72,7 +72,7 @@ class Woke(enum.Enum):
 class Signal:
     """Something that happens once: a watch that fires, a turn that is given. Any thread may fire it."""
 
-    __slots__ = ("fired", "_wakers")
+    __slots__ = ("fired", "_wakers", "__weakref__")
 
     def __init__(self) -> None:
         self.fired = False

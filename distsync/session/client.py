@@ -1,0 +1,198 @@
+"""The client: one ZooKeeper session of this process, and what is done over it.
+
+Rules for this file: what the faces see of session/. No kazoo here, and no decision that a part below can make.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from distsync.errors import ClientClosedError
+from distsync.session import fork, paths
+from distsync.session.core import Core
+from distsync.session.link import State, Statistics
+from distsync.session.settings import read_settings
+from distsync.session.steps import Loss
+
+Result = TypeVar("Result")
+
+
+class Client:
+    """A client of a ZooKeeper ensemble, or of this user's embedded server.
+
+    >>> client = Client("zk1:2181,zk2:2181", namespace="/shop")     # doctest: +SKIP
+    >>> client.run(protocol, timeout=5.0)                           # doctest: +SKIP
+
+    Making one starts nothing; it connects at its first use. A forked child has the client with nothing in it.
+    """
+
+    def __init__(self, hosts: str | None = None, **settings: Any) -> None:
+        """The settings are those of distsync.connect(); what is not given is read from the environment.
+
+        Raises: ConfigurationError, TypeError.
+        Cost: no request.
+        """
+        self.settings = read_settings(hosts=hosts, **settings)
+        where, slash, chroot = (self.settings.hosts or "").partition("/")
+        self.hosts = where or None
+        # A chroot is a longer namespace: its znode is made on demand like every other parent.
+        self.namespace = f"/{chroot}".rstrip("/") + self.settings.namespace if slash else self.settings.namespace
+        self.codec = self.settings.payload_codec()
+        self.closed = False
+        self._core: Core | None = None
+        self._starting = threading.RLock()
+        self._listeners: list[Callable[[str], object]] = []
+        self._before: Statistics | None = None
+        fork.watch_over(self)
+
+    def __repr__(self) -> str:
+        return f"<distsync.Client {self.hosts or 'embedded'} {self.namespace} {self.state}>"
+
+    # ---- doing things
+
+    def run(self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
+        """``protocol`` has ended, driven in this thread.
+
+        Units: seconds; None: without end.
+        Returns: its result. Raises: what it raises; UnreachableError if there is no first connection within the time
+        (at most connect_timeout); ClientClosedError.
+        On cancel: KeyboardInterrupt is thrown into the protocol, which then has a second to clean up.
+        """
+        try:
+            core = self._opened("a call")
+        except BaseException:
+            protocol.close()
+            raise
+        result: Result = core.run(protocol, timeout)
+        return result
+
+    def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
+        """``protocol`` will be driven by the keeper, until it is over or the client closed. Never waits; safe in
+        finalizers and callbacks. Without a connection that was ever asked for there is nothing to do."""
+        core = self._core
+        if core is None:
+            protocol.close()
+        else:
+            core.background(protocol)
+
+    def on_loss(self, loss: Loss, callback: Callable[[], object]) -> None:
+        """``callback`` is called once, in the thread of callbacks, when ``loss`` fires, or soon if it has."""
+        dispatcher = self._opened("a callback").dispatcher
+        dispatcher.prepare()
+        once = [callback]
+
+        def fired() -> None:
+            if once:
+                dispatcher.call(once.pop())
+
+        loss.subscribe(fired)
+
+    def on_state(self, callback: Callable[[str], object]) -> None:
+        """``callback(state)`` is called, in the thread of callbacks, with each change of `state`."""
+        self._listeners.append(callback)
+        if self._core is not None:
+            self._core.dispatcher.prepare()
+
+    # ---- looking
+
+    @property
+    def session_id(self) -> int | None:
+        """The id of the ZooKeeper session; None while there is none. No request."""
+        return self._core.lease.session_id if self._core else None
+
+    @property
+    def state(self) -> str:
+        """The connection is "connecting" (for the first time), "connected", "suspended", "lost" (with its session;
+        a new one is being made) or "closed"."""
+        if self.closed:
+            return State.CLOSED.value
+        return self._core.link.state.value if self._core else State.CONNECTING.value
+
+    def proven(self, session_id: int) -> bool:
+        """Whether the lease clock proves at this moment that session ``session_id`` lives. No request."""
+        core = self._core
+        return core is not None and core.proven(session_id)
+
+    def statistics(self) -> Statistics:
+        """What was sent and came so far, in this process. No request."""
+        if self._core is not None:
+            return self._core.link.statistics()
+        return self._before or Statistics({}, 0, 0, 0)
+
+    def path(self, kind: str, name: str) -> str:
+        """The znode of the object ``name`` of this kind."""
+        return paths.object_path(self.namespace, kind, name)
+
+    def local(self, path: str, factory: Callable[[], Result]) -> Result:
+        """The state that the threads of this process share about ``path``. A forked child has its own, so it is to
+        be asked for anew in each call."""
+        shared = self._opened("an object").locals
+        found = shared.get(path)
+        if found is None:
+            found = shared.setdefault(path, factory())
+        result: Result = found
+        return result
+
+    def forget_local(self, path: str) -> None:
+        """What the threads share about ``path`` is dropped: nobody uses its object any more."""
+        if self._core is not None:
+            self._core.locals.pop(path, None)
+
+    # ---- life
+
+    def _opened(self, what: str) -> Core:
+        """The core, started at the first use."""
+        core = self._core
+        if core is None:
+            with self._starting:
+                if self.closed:
+                    raise ClientClosedError(what)
+                core = self._core = self._core or self._started()
+        if core.closing or self.closed:
+            raise ClientClosedError(what)
+        return core
+
+    def _started(self) -> Core:
+        core = Core(self.settings, self.hosts, self._changed)
+        core.start()
+        if self._listeners:
+            core.dispatcher.prepare()
+        return core
+
+    def _changed(self, state: State) -> None:
+        core = self._core
+        for listener in tuple(self._listeners):
+            if core is not None:
+                core.dispatcher.call(partial(listener, state.value))
+
+    def close(self) -> None:
+        """The session is closed, and with it everything held; nothing of the client remains.
+
+        Units: takes less than 2 seconds, also without a server. Callable from everywhere, again and again.
+        On loss: calls that wait raise ClientClosedError; what was held is lost ("client closed").
+        """
+        with self._starting:
+            first, self.closed = not self.closed, True
+            core = self._core
+        if core is not None and first:
+            core.close()
+            self._before, self._core = core.link.statistics(), None
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def forget(self) -> None:
+        """In a forked child: nothing of the parent's session is ours."""
+        core, self._core = self._core, None
+        self._starting = threading.RLock()
+        if core is not None:
+            core.forget()

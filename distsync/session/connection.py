@@ -1,0 +1,209 @@
+"""kazoo's connection, in the few places where we need it otherwise. Works with kazoo 2.8, 2.9 and 2.11.
+
+Rules for this file: the only one that overrides kazoo's insides; it knows nothing of steps.
+
+* kazoo runs callbacks in two further threads. Ours only fire signals and fill mailboxes, so they run in the
+  connection thread, and a wake-up is one thread switch shorter.
+* kazoo sends one request for each byte that it reads from its wake-up socket, and writes that byte with a send that
+  blocks once some 280 are waiting, for as long as there is no connection. Here a wake-up sends all that is queued,
+  in one write, and the byte is written without blocking.
+* kazoo keeps the negotiated time-out to itself, and reports a connection before it has authenticated.
+* kazoo's ``stop`` waits without bound.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+import socket
+import struct
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol import connection as kazoo
+from kazoo.protocol.serialization import Auth, CloseInstance, Connect
+from kazoo.retry import KazooRetry
+
+from distsync.session.settings import Settings
+
+#: The longest that one attempt to reach one host may take (seconds). Less than the 2 s in which a client closes;
+#: more than the second after which a lost SYN is sent again.
+ATTEMPT_S = 1.5
+
+#: How soon a lost connection is tried again (seconds), and how slow the attempts become: a herd of clients must not
+#: hammer a server that restarts, but none should be late by more than its users notice.
+RETRY_S, SLOWEST_RETRY_S = 0.05, 0.5
+
+#: At most so many bytes of requests go out before answers are read again.
+WRITE_BYTES = 256 * 1024
+
+#: The head of a request: length of what follows, xid, opcode.
+FRAME = struct.Struct("!iii")
+
+logger = logging.getLogger("distsync.session.kazoo")
+
+
+def _tells_no_secret(record: logging.LogRecord) -> bool:
+    """kazoo logs credentials and session passwords at its two most talkative levels."""
+    arguments = record.args if isinstance(record.args, tuple) else ()
+    return "passwd" not in str(record.msg) and not any(isinstance(one, (Auth, Connect)) for one in arguments)
+
+
+logger.addFilter(_tells_no_secret)
+
+
+class Handler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler without its worker threads."""
+
+    def start(self) -> None:
+        """Nothing to start."""
+
+    def stop(self) -> None:
+        """Nothing to stop."""
+
+    def dispatch_callback(self, callback: Any) -> None:
+        callback.func(*callback.args)
+
+    def create_connection(self, *args: Any, **options: Any) -> Any:
+        options["timeout"] = min(options.get("timeout") or ATTEMPT_S, ATTEMPT_S)
+        return super().create_connection(*args, **options)
+
+
+class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
+    """kazoo's connection thread."""
+
+    refusals = 0
+    """Times in a row that a server hung up on our handshake."""
+
+    _xid: int
+
+    def start(self) -> None:
+        super().start()
+        self._write_sock.setblocking(False)
+
+    def wake(self) -> None:
+        """The connection thread looks at the queue. A full pipe wakes it as well."""
+        with contextlib.suppress(BlockingIOError):
+            self._write_sock.send(b"\0")
+
+    def _connect(self, host: str, hostip: str, port: int) -> Any:
+        self.client.on_attempt()
+        try:
+            timeouts = super()._connect(host, hostip, port)
+        except Exception:
+            self.refusals += self._socket is not None
+            raise
+        self.refusals = 0
+        # kazoo's read time-out is two thirds of what was negotiated, in ms.
+        self.client.on_session(self.client._session_id, round(timeouts[0] * 1.5))
+        return timeouts
+
+    def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
+        self._read_sock.recv(4096)
+        frames = bytearray()
+        queue = self.client._queue
+        while queue and len(frames) < WRITE_BYTES:
+            frames += self._frame(*queue.popleft())
+        if queue:
+            self.wake()
+        if frames:
+            self._write(frames, connect_timeout)
+
+    def _frame(self, request: Any, reply: Any) -> bytes:
+        """The request's bytes; from now on its answer is expected."""
+        xid = self._xid = self._xid % 2147483647 + 1
+        self.client._pending.append((request, reply, xid))
+        body = request.serialize()
+        return FRAME.pack(len(body) + 8, xid, request.type) + bytes(body)
+
+    def hang_up(self) -> None:
+        """Whatever the connection thread waits for on its socket, it waits no more."""
+        with contextlib.suppress(OSError, AttributeError, ValueError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """In a forked child: our copies of the parent's sockets are closed, which the parent does not notice."""
+        for one in (self._socket, self._read_sock, self._write_sock):
+            with contextlib.suppress(OSError, AttributeError, ValueError):
+                one.close()
+
+
+class Kazoo(KazooClient):  # type: ignore[misc]
+    """A kazoo client that is told requests, and tells its sessions."""
+
+    _connection: Connection
+
+    def __init__(
+        self,
+        on_attempt: Callable[[], None],
+        on_session: Callable[[int, int], None],
+        **options: Any,
+    ) -> None:
+        retry = KazooRetry(max_tries=-1, delay=RETRY_S, backoff=2, max_delay=SLOWEST_RETRY_S)
+        super().__init__(
+            handler=Handler(), read_only=False, connection_retry=retry, command_retry=retry, logger=logger, **options
+        )
+        self.on_attempt = on_attempt
+        self.on_session = on_session
+        sleeper, sasl = self._connection.retry_sleeper, self._connection.sasl_options
+        self._connection = Connection(self, sleeper, logger=logger, sasl_options=sasl)
+
+    def enqueue(self, request: Any, reply: Any) -> None:
+        """``request`` will be sent; ``reply.set`` or ``reply.set_exception`` is called in the connection thread."""
+        self._queue.append((request, reply))
+        self._connection.wake()
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether the connection thread ended, which it should not."""
+        thread = self._connection._connection_routine
+        return thread is None or not thread.is_alive()
+
+    def is_current_thread(self) -> bool:
+        return threading.current_thread() is self._connection._connection_routine
+
+    @property
+    def refusals(self) -> int:
+        return int(self._connection.refusals)
+
+    def end(self, seconds: float, *, politely: bool = True) -> None:
+        """The session is closed, if a server can still be told within half of ``seconds``; thread and sockets are
+        gone."""
+        connection = self._connection
+        self._stopped.set()
+        if politely and self.connected:
+            self.enqueue(CloseInstance, None)
+            connection.connection_stopped.wait(seconds / 2)
+        connection.hang_up()
+        with contextlib.suppress(OSError, AttributeError):
+            connection.wake()
+        thread = connection._connection_routine
+        if thread is not None:
+            thread.join(seconds / 2)
+        if connection.connection_stopped.is_set():
+            connection.close()
+
+    def forget(self) -> None:
+        """In a forked child."""
+        self._connection.forget()
+
+
+def kazoo_options(settings: Settings) -> dict[str, Any]:
+    """The settings that are kazoo's to know."""
+    options: dict[str, Any] = {"timeout": settings.session_timeout}
+    if settings.tls:
+        options |= {
+            "use_ssl": True,
+            "ca": settings.tls_ca,
+            "certfile": settings.tls_cert,
+            "keyfile": settings.tls_key,
+            "keyfile_password": settings.tls_key_password,
+            "verify_certs": settings.tls_verify,
+        }
+        if "check_hostname" in inspect.signature(KazooClient.__init__).parameters:
+            options["check_hostname"] = settings.tls_verify  # from kazoo 2.9 on
+    return options

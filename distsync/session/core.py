@@ -1,0 +1,234 @@
+"""The core: everything of a client that a forked child must forget, and the World of its drivers.
+
+Rules for this file: it puts the parts together, and decides nothing that a part can decide.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, UnreachableError, UsageError
+from distsync.session import deadline as deadlines
+from distsync.session.clock import lease_clock, wait_clock
+from distsync.session.connection import kazoo_options
+from distsync.session.dispatch import Dispatcher
+from distsync.session.driver import Task, Work, drive
+from distsync.session.embedded import Embedded
+from distsync.session.holds import CLIENT_CLOSED, INTERRUPTED, Held, Holds
+from distsync.session.janitor import clean_up
+from distsync.session.keeper import Keeper
+from distsync.session.lease import LeaseClock
+from distsync.session.ledger import Orphan
+from distsync.session.link import Link, State
+from distsync.session.replies import Batch
+from distsync.session.requests import Translator
+from distsync.session.settings import Settings
+from distsync.session.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
+
+#: A first connection is given at least so long (seconds), whatever the call's own time-out is, so that
+#: acquire(blocking=False) can be the first call of a process; more where the server must be started first.
+FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
+
+#: What a close may spend (seconds) on: calls that clean up, background work, the session, callbacks. Less than 2 s.
+CLOSE_CALLS_S, CLOSE_KEEPER_S, CLOSE_LINK_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
+
+logger = logging.getLogger("distsync.session")
+
+
+class Core:
+    """One process's part of a client."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        hosts: str | None,
+        on_state: Callable[[State], object],
+    ) -> None:
+        self.mutex = threading.Lock()
+        self.forgotten = False
+        self.closing = False
+        self.hosts = hosts
+        self.lease = LeaseClock()
+        self.holds = Holds(self.lease, self._lapsed)
+        self.dispatcher = Dispatcher("distsync-callbacks")
+        self.locals: dict[str, Any] = {}
+        translator = Translator(settings.acl, settings.auth)
+        self.link = Link(kazoo_options(settings), translator, self.lease, self.holds, self._changed)
+        self.keeper = Keeper(self)
+        self._auth = settings.auth
+        self._connect_timeout = settings.connect_timeout
+        self._on_state = on_state
+        self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
+        self._calls: dict[int, Task] = {}
+
+    # ---- life
+
+    def start(self) -> None:
+        """The connection is being made."""
+        self.keeper.thread.start()
+        if self._embedded:
+            self._embedded.look()
+        else:
+            self.link.start(str(self.hosts), self._auth)
+
+    def _changed(self, state: State) -> None:
+        self.keeper.poke()
+        self._on_state(state)
+
+    def _no_server(self, error: Exception) -> None:
+        """The embedded server did not start. Before the first connection that is for the caller to know."""
+        if self.link.was_connected:
+            logger.warning("the embedded server cannot be started again: %s", error)
+        else:
+            self.link.fail(error)
+
+    def look_after_connection(self) -> None:
+        """In the keeper, now and then while there is no connection."""
+        if self.closing:
+            return
+        if self.link.is_stuck(lease_clock()):
+            self.link.restart()
+        elif self._embedded and self.link.was_connected:
+            self._embedded.look()
+
+    def close(self) -> None:
+        """Nothing is left: no call, thread, socket, session."""
+        self.closing = True
+        self.link.begin_close()
+        self._end_calls(wait_clock() + CLOSE_CALLS_S)
+        self.keeper.stop(CLOSE_KEEPER_S)
+        self.link.close(CLOSE_LINK_S)
+        self.holds.lose_all(CLIENT_CLOSED)
+        if self._embedded:
+            self._embedded.join(CLOSE_CALLBACKS_S)
+        self.dispatcher.stop(CLOSE_CALLBACKS_S)
+
+    def _end_calls(self, until: float) -> None:
+        """Who waits is woken with ClientClosedError; a call of this very thread cannot end before we do."""
+        here = self._calls.get(threading.get_ident())
+        for task in list(self._calls.values()):
+            task.interrupt(ClientClosedError("a call that waits"))
+        while any(task is not here for task in list(self._calls.values())) and wait_clock() < until:
+            time.sleep(0.005)
+
+    def forget(self) -> None:
+        """In a forked child: nothing of this is ours, and nothing of it is held."""
+        self.forgotten = True
+        self.holds.lose_all("forked")
+        self.link.forget()
+
+    # ---- calls
+
+    def run(self, work: Work, timeout: float | None) -> Any:
+        """Drive ``work`` in this thread."""
+        deadline = deadlines.deadline_of(timeout, wait_clock())
+        try:
+            self._may_wait_here()
+            if not self.link.was_connected:
+                self._connect_first(deadline)
+        except BaseException:
+            work.close()
+            raise
+        return self._drive(work, deadline)
+
+    def _drive(self, work: Work, deadline: float | None) -> Any:
+        woken: SimpleQueue[Any] = SimpleQueue()
+        task = Task(work, self, deadline, lambda: woken.put(None))
+        thread = threading.get_ident()
+        outer = self._calls.get(thread)
+        self._calls[thread] = task
+        try:
+            if self.closing:
+                task.interrupt(ClientClosedError("a call"))
+            return drive(task, woken)
+        finally:
+            if outer is None:
+                self._calls.pop(thread, None)
+            else:
+                self._calls[thread] = outer
+
+    def _may_wait_here(self) -> None:
+        if threading.current_thread() is self.keeper.thread or self.link.is_current_thread():
+            raise UsageError("a call that waits cannot be made in distsync's own threads, which it waits for")
+
+    def _connect_first(self, deadline: float | None) -> None:
+        """Who calls before there ever was a connection waits for one, and learns here that there is none."""
+        began = wait_clock()
+        least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
+        limit = began + self._connect_timeout
+        if deadline is not None:
+            limit = min(limit, max(deadline, least))
+        try:
+            self._drive(first_connection(), limit)
+        except DeadlineError:
+            where = self.hosts or "the embedded server's address"
+            raise UnreachableError(where, wait_clock() - began, "DISTSYNC_HOSTS, or connect(hosts=...)") from None
+
+    # ---- what drivers need (World)
+
+    def now(self) -> float:
+        return wait_clock()
+
+    def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
+        return self.link.submit(requests, wake)
+
+    def withdraw(self, batch: Batch) -> None:
+        self.link.withdraw(batch)
+
+    def session(self) -> SessionInfo | None:
+        return self.link.session()
+
+    def session_changes(self) -> Signal:
+        return self.link.changes
+
+    def proven(self, session_id: int) -> bool:
+        return not self.forgotten and self.lease.proves(session_id, lease_clock())
+
+    def hold(self, step: Hold) -> None:
+        self.holds.add(step, lease_clock())
+        self.keeper.something_is_held()
+
+    def unhold(self, loss: Loss) -> None:
+        self.holds.remove(loss)
+
+    def covers(self, path: str) -> bool:
+        return self.holds.covers(path)
+
+    def background(self, work: Work) -> None:
+        if self.closing or self.forgotten:
+            work.close()
+        else:
+            self.keeper.post(work)
+
+    def guid(self) -> str:
+        return str(uuid.uuid4())
+
+    def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None:
+        """A call failed: what it leaves behind is cleaned up, what it held is lost."""
+        for loss in losses:
+            self.holds.lose(loss, INTERRUPTED)
+        session_id = self.lease.session_id
+        if session_id is not None:
+            for orphan in orphans:
+                self.background(clean_up(orphan, session_id))
+
+    def _lapsed(self, lost: list[Held]) -> None:
+        """The lease ran out: should the session live on, the znodes go nevertheless."""
+        for held in lost:
+            self.background(clean_up(Orphan(held.path, True), held.session_id))
+
+    def background_failed(self, task: Task, error: BaseException) -> None:
+        """In the keeper: nobody waits for this protocol's result."""
+        task.disown(error)
+        if not isinstance(error, DistsyncError):
+            logger.error("work in the background failed", exc_info=error)
+
+
+async def first_connection() -> None:
+    await Connected()

@@ -1,0 +1,69 @@
+"""kazoo's exceptions, translated into ours; nowhere else.
+
+Rules for this file: a translation keeps the original as its cause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kazoo import exceptions as kazoo
+
+from distsync import errors
+from distsync.session.steps import Create, Delete, Request, SetData
+
+#: About one znode: the server answered, and the class says it all.
+ABOUT_A_ZNODE: dict[type[BaseException], Callable[[str], errors.DistsyncError]] = {
+    kazoo.NoNodeError: errors.NoNodeError,
+    kazoo.NodeExistsError: errors.NodeExistsError,
+    kazoo.BadVersionError: errors.BadVersionError,
+    kazoo.NotEmptyError: errors.NotEmptyError,
+    kazoo.NoChildrenForEphemeralsError: errors.ChildrenOfEphemeralError,
+}
+
+#: The connection went: the request may or may not have been executed. SessionMoved: the server that we left
+#: answers; the next one knows us.
+CONNECTION_GONE = (
+    kazoo.ConnectionLoss,
+    kazoo.ConnectionDropped,
+    kazoo.OperationTimeoutError,
+    kazoo.SessionMovedError,
+)
+
+#: Errors in which the leader had a hand, so that they prove that the session lives.
+BY_THE_LEADER = (
+    errors.NoNodeError,
+    errors.NodeExistsError,
+    errors.BadVersionError,
+    errors.NotEmptyError,
+    errors.ChildrenOfEphemeralError,
+)
+
+PERMISSIONS: dict[type[Any], str] = {Create: "CREATE", Delete: "DELETE", SetData: "WRITE"}
+
+
+def translate(error: BaseException, request: Request[Any]) -> BaseException:
+    """Our error for what kazoo said about ``request``."""
+    ours = _ours(error, request)
+    ours.__cause__ = error
+    return ours
+
+
+def _ours(error: BaseException, request: Request[Any]) -> errors.DistsyncError:
+    path = request.path
+    if isinstance(error, CONNECTION_GONE):
+        return errors.DisconnectedError(path)
+    if isinstance(error, kazoo.SessionExpiredError):
+        return errors.SessionLostError(f"{type(request).__name__} {path}")
+    if isinstance(error, kazoo.NoAuthError):
+        return errors.AccessDeniedError(path, PERMISSIONS.get(type(request), "READ"))
+    about = ABOUT_A_ZNODE.get(type(error))
+    return about(path) if about else errors.RequestError(path, name_of(error))
+
+
+def name_of(error: BaseException) -> str:
+    """The server's name of its error, with its number."""
+    code = getattr(error, "code", None)
+    name = type(error).__name__.removesuffix("Error")
+    return f"{name} ({code})" if code is not None else f"{name}: {error}"

@@ -1,0 +1,86 @@
+"""What this process holds, and the signals that fire when it does so no longer.
+
+Rules for this file: pure; times are passed in. Any thread may call anything: each change is one dict operation,
+and a loss fires once, because it is taken out first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from distsync.session.lease import LeaseClock
+from distsync.session.steps import Hold, Loss, Signal
+
+LEASE_RAN_OUT = "lease ran out"
+SESSION_EXPIRED = "session expired"
+ZNODE_DELETED = "znode deleted"
+CLIENT_CLOSED = "client closed"
+INTERRUPTED = "interrupted"
+
+
+class Held:
+    """One hold that stands; ``over`` fires when it does not any more."""
+
+    __slots__ = ("path", "session_id", "loss", "since", "guarded", "over")
+
+    def __init__(self, step: Hold, since: float) -> None:
+        self.path = step.path
+        self.session_id = step.session_id
+        self.loss = step.loss
+        self.since = since
+        self.guarded = False
+        self.over = Signal()
+
+
+class Holds:
+    """All holds of one client. ``on_lapse`` is called with what was lost because the lease ran out."""
+
+    def __init__(self, lease: LeaseClock, on_lapse: Callable[[list[Held]], object]) -> None:
+        self._lease = lease
+        self._on_lapse = on_lapse
+        self._standing: dict[Loss, Held] = {}
+
+    def __len__(self) -> int:
+        return len(self._standing)
+
+    def add(self, step: Hold, now: float) -> None:
+        """Stands from now on; lost at once if its session is over, or not proven."""
+        self._standing[step.loss] = Held(step, now)
+        if step.session_id != self._lease.session_id:
+            self.lose(step.loss, SESSION_EXPIRED)
+        else:
+            self.lapse(now)
+
+    def remove(self, loss: Loss) -> None:
+        """``loss`` will not fire any more."""
+        held = self._standing.pop(loss, None)
+        if held:
+            held.over.fire()
+
+    def lose(self, loss: Loss, reason: str) -> None:
+        """It is held no longer, for this reason."""
+        held = self._standing.pop(loss, None)
+        if held:
+            loss.reason = reason
+            loss.fire()
+            held.over.fire()
+
+    def lose_all(self, reason: str) -> list[Held]:
+        """Nothing is held any longer. Returns what was."""
+        lost = self.standing()
+        for held in lost:
+            self.lose(held.loss, reason)
+        return lost
+
+    def lapse(self, now: float) -> None:
+        """If the lease has run out, nothing is held any longer, also when a later proof shows that the session
+        lived on."""
+        if self._standing and now >= self._lease.valid_until:
+            self._on_lapse(self.lose_all(LEASE_RAN_OUT))
+
+    def standing(self) -> list[Held]:
+        return list(self._standing.values())
+
+    def covers(self, path: str) -> bool:
+        """Whether ``path`` is held."""
+        return any(held.path == path for held in self.standing())

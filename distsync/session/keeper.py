@@ -1,0 +1,168 @@
+"""The keeper: the one thread that works for a client in the background.
+
+Rules for this file: no user's code runs in this thread (a Call of a background protocol goes to the dispatcher), and
+it waits in one place only, so that what is held is lost on time whatever else goes on.
+
+It drives background protocols; asks for proofs while anything is held, and lets it go when the lease runs out;
+watches over the held znodes; and sees to it that a dead connection becomes a new one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from distsync.errors import ClientClosedError
+from distsync.session.clock import lease_clock, wait_clock
+from distsync.session.deadline import earliest, seconds_until
+from distsync.session.driver import Called, Task, Work
+from distsync.session.holds import ZNODE_DELETED, Held
+from distsync.session.janitor import guard
+from distsync.session.replies import Batch
+
+if TYPE_CHECKING:
+    from distsync.session.core import Core
+
+#: A hold gets a watch on its znode when it is this old (seconds): most holds are over before.
+GUARD_AFTER_S = 0.5
+
+#: How often (seconds) a lost connection is looked after, beside kazoo's own attempts.
+LOOK_AFTER_S = 0.5
+
+#: The longest sleep (seconds) while anything is held: this part of the session's time-out, or this long.
+TICKS, TICK_S = 6, 0.5
+
+
+class Keeper:
+    """The thread, and the tasks that it drives."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._mailbox: SimpleQueue[Task | Work | Callable[[], object] | None] = SimpleQueue()
+        self._tasks: set[Task] = set()
+        self._beat: Batch | None = None
+        self._dozing = False
+        self._drain_until: float | None = None
+        self._looked_at = 0.0
+        self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
+
+    # ---- from any thread
+
+    def post(self, work: Work) -> None:
+        """``work`` will be driven. One put into a queue: safe in a finalizer, and while any lock is held."""
+        self._mailbox.put(work)
+
+    def poke(self) -> None:
+        """Look at everything again."""
+        self._mailbox.put(None)
+
+    def something_is_held(self) -> None:
+        """A hold was added: a dozing keeper wakes, one that ticks will notice."""
+        if self._dozing:
+            self._dozing = False
+            self.poke()
+
+    def stop(self, seconds: float) -> None:
+        """Background protocols that have something to do over the present connection do it, so long at most; those
+        that wait are over."""
+        self._drain_until = wait_clock() + seconds
+        self.poke()
+        if threading.current_thread() is not self.thread:
+            self.thread.join(seconds + 0.2)
+
+    # ---- in the keeper's thread
+
+    def _work(self) -> None:
+        while not self._is_done():
+            try:
+                item = self._mailbox.get(timeout=self._sleep_for())
+            except Empty:
+                item = None
+            self._dozing = False
+            if isinstance(item, Task):
+                self._resume(item)
+            elif item is not None:
+                self._begin(item)  # type: ignore[arg-type]
+            self._tick()
+
+    def _is_done(self) -> bool:
+        until = self._drain_until
+        return until is not None and (not self._tasks or wait_clock() >= until)
+
+    def _begin(self, work: Work) -> None:
+        """One more task."""
+        task: Task = Task(work, self._core, None, lambda: self._mailbox.put(task), self._call_elsewhere)
+        self._tasks.add(task)
+        self._resume(task)
+
+    def _call_elsewhere(self, called: Called, task: Task) -> None:
+        def call() -> None:
+            called.execute()
+            task.wake()
+
+        self._core.dispatcher.prepare()
+        self._core.dispatcher.call(call)
+
+    def _resume(self, task: Task) -> None:
+        if task in self._tasks and task.resume():
+            self._tasks.discard(task)
+            if task.over is not None and task.over.error is not None:
+                self._core.background_failed(task, task.over.error)
+
+    def _tick(self) -> None:
+        """What is due."""
+        now = wait_clock()
+        if self._drain_until is not None:
+            self._interrupt_idle_tasks()
+        for task in [task for task in self._tasks if task.wait_until is not None and task.wait_until <= now]:
+            self._resume(task)
+        if len(self._core.holds):
+            self._keep()
+        if self._core.link.info is None and now - self._looked_at >= LOOK_AFTER_S:
+            self._looked_at = now
+            self._core.look_after_connection()
+
+    def _interrupt_idle_tasks(self) -> None:
+        for task in [task for task in self._tasks if task.is_idle]:
+            task.interrupt(ClientClosedError("work in the background"))
+            self._resume(task)
+
+    def _keep(self) -> None:
+        """Stay sure of what is held."""
+        now = lease_clock()
+        self._core.holds.lapse(now)
+        if self._beat is not None and self._beat.outcomes is not None:
+            self._beat = None
+        if self._beat is None and now >= self._core.lease.next_beat and self._core.link.info is not None:
+            self._beat = self._core.link.beat(self.poke)
+        for held in self._core.holds.standing():
+            if not held.guarded and now - held.since >= GUARD_AFTER_S:
+                self._guard(held)
+
+    def _guard(self, held: Held) -> None:
+        held.guarded = True
+        self._begin(guard(held, lambda: self._core.holds.lose(held.loss, ZNODE_DELETED)))
+
+    def _sleep_for(self) -> float | None:
+        """Until the next thing is due; None: until somebody posts something."""
+        now = wait_clock()
+        moments = [task.wait_until for task in self._tasks]
+        moments.append(self._drain_until)
+        if self._core.link.info is None:
+            moments.append(self._looked_at + LOOK_AFTER_S)
+        seconds = seconds_until(earliest(*moments), now)
+        if len(self._core.holds):
+            return earliest(seconds, self._until_held_needs_us())
+        self._dozing = True
+        if len(self._core.holds):
+            return 0.0
+        return seconds
+
+    def _until_held_needs_us(self) -> float:
+        lease, now = self._core.lease, lease_clock()
+        due = lease.valid_until - now if self._beat else min(lease.next_beat, lease.valid_until) - now
+        if self._core.link.info is None:
+            due = lease.valid_until - now
+        return max(0.0, min(due, TICK_S, lease.timeout / TICKS or TICK_S))

@@ -1,0 +1,62 @@
+"""The lease clock: until when it is proven that a session lives.
+
+Rules for this file: pure; every time is passed in, in seconds of a clock that counts suspend.
+
+Proof is an answer that the leader had a hand in, to a write or to sync, never a ping or a read: a follower that
+is cut off from its leader goes on answering both. What is proven is that the session lived when the request was
+*sent*; the leader then waits for the whole time-out before it ends the session.
+"""
+
+from __future__ import annotations
+
+#: The part of the time-out that is not relied upon. A leader learns of a client's touch with the follower's next
+#: ping only (half a tick), rounds down to ticks, and the clocks of two hosts run differently fast.
+MARGIN = 0.4
+
+#: A proof is asked for this often, as a part of the time-out, while anything is held: one may come 0.26 of the
+#: time-out late before the lease runs out.
+BEAT = 1 / 3
+
+NEVER = float("-inf")
+
+
+class LeaseClock:
+    """Until when the present session is proven to live. A later proof moves it, for what is acquired then; what
+    was held when it ran out stays lost (holds.py)."""
+
+    __slots__ = ("session_id", "timeout", "proven_at")
+
+    def __init__(self) -> None:
+        self.session_id: int | None = None
+        self.timeout = 0.0
+        self.proven_at = NEVER
+
+    def begin(self, session_id: int, timeout: float, sent_at: float) -> None:
+        """A new session, asked for at ``sent_at``: its creation is a write."""
+        self.session_id, self.timeout, self.proven_at = session_id, timeout, sent_at
+
+    def renegotiate(self, timeout: float) -> None:
+        """The session was attached to another server, which may have clamped its time-out otherwise."""
+        self.timeout = timeout
+
+    def prove(self, session_id: int | None, sent_at: float) -> None:
+        """A write or sync of ``session_id``, sent at ``sent_at``, was answered."""
+        if session_id == self.session_id and session_id is not None:
+            self.proven_at = max(self.proven_at, sent_at)
+
+    def end(self) -> None:
+        """The session is over."""
+        self.session_id, self.proven_at = None, NEVER
+
+    @property
+    def valid_until(self) -> float:
+        return self.proven_at + self.timeout * (1 - MARGIN)
+
+    @property
+    def next_beat(self) -> float:
+        """When the next proof should be asked for."""
+        return self.proven_at + self.timeout * BEAT
+
+    def proves(self, session_id: int, now: float) -> bool:
+        """Whether ``session_id`` surely lives at ``now``."""
+        return session_id == self.session_id and now < self.valid_until

@@ -1,0 +1,81 @@
+"""Which ephemeral znodes one call has made, so that a call that fails leaves none behind.
+
+Rules for this file: pure. A creation is written down before it is sent, and crossed out by its answer or by the
+delete of its znode: whatever interrupts the call in between, the janitor knows what to look for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from distsync.errors import DeadlineError, DisconnectedError, NoNodeError, SessionLostError
+from distsync.session.steps import Create, Created, Delete, Loss, Multi, Request
+
+#: After one of these a creation may have happened.
+UNSETTLED = (DisconnectedError, DeadlineError, SessionLostError)
+
+
+class Orphan(NamedTuple):
+    """An ephemeral that nobody wants. ``exact`` False: ``path`` is the beginning of its path only."""
+
+    path: str
+    exact: bool
+
+
+def operations_of(request: Request[Any]) -> tuple[Any, ...]:
+    return request.operations if isinstance(request, Multi) else (request,)
+
+
+def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
+    """The creations of ephemerals in ``request``, with their places in it."""
+    for place, operation in enumerate(operations_of(request)):
+        if isinstance(operation, Create) and operation.ephemeral:
+            yield place, operation
+
+
+class Ledger:
+    """The ephemerals of one call, and its holds."""
+
+    __slots__ = ("_asked", "_made", "holds")
+
+    def __init__(self) -> None:
+        self._asked: list[Create] = []
+        self._made: list[str] = []
+        self.holds: list[Loss] = []
+
+    def sent(self, request: Request[Any]) -> None:
+        """``request`` is about to be sent."""
+        for _, creation in ephemerals_of(request):
+            self._asked.append(creation)
+
+    def answered(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
+        """The answer came, or will not come any more."""
+        if isinstance(error, UNSETTLED):
+            return
+        for place, creation in ephemerals_of(request):
+            self._settle(creation, value[place] if isinstance(request, Multi) and value else value)
+        if error is None or isinstance(error, NoNodeError):
+            self._gone(request)
+
+    def _settle(self, creation: Create, created: Created | None) -> None:
+        if creation in self._asked:
+            self._asked.remove(creation)
+        if created is not None:
+            self._made.append(created.path)
+
+    def _gone(self, request: Request[Any]) -> None:
+        for operation in operations_of(request):
+            if isinstance(operation, Delete):
+                self._made = [path for path in self._made if path != operation.path]
+                self._asked = [asked for asked in self._asked if not covers(asked, operation.path)]
+
+    def orphans(self, wanted: Callable[[str], bool]) -> list[Orphan]:
+        """What the call leaves behind, but for the paths that are ``wanted``."""
+        made = [Orphan(path, True) for path in self._made if not wanted(path)]
+        return made + [Orphan(asked.path, not asked.sequence) for asked in self._asked if not wanted(asked.path)]
+
+
+def covers(asked: Create, path: str) -> bool:
+    """Whether ``path`` may be the znode that ``asked`` made."""
+    return path.startswith(asked.path) if asked.sequence else path == asked.path

@@ -1,0 +1,322 @@
+"""The link: one ZooKeeper session over kazoo, from the requests of steps to their answers.
+
+Rules for this file: it knows kazoo, steps and the lease; no protocol, deadline or user. Three kinds of threads come
+here: callers that submit, kazoo's connection thread with answers and news, the keeper. The one lock guards the state
+together with the queue that goes with it; nothing waits while it is held, and no answer is lost between two states:
+
+* connected: requests go into kazoo's queue, and kazoo answers each, at the latest with the connection's loss.
+* else: they are kept here, bound to the session they were meant for. The next connection sends them in order; if
+  that is another session, they fail.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from kazoo.exceptions import UnimplementedError
+from kazoo.protocol.states import KazooState, KeeperState
+
+from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
+from distsync.session.clock import lease_clock
+from distsync.session.connection import Kazoo
+from distsync.session.errors_of_kazoo import BY_THE_LEADER, translate
+from distsync.session.holds import SESSION_EXPIRED, Holds
+from distsync.session.lease import LeaseClock
+from distsync.session.replies import Batch, Outcome, Reply
+from distsync.session.requests import Translator, answer
+from distsync.session.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
+from distsync.session.watches import WatchTable
+
+#: An answer to one of these proves that the session lived when it was sent (lease.py).
+PROOFS = (Create, Delete, SetData, Multi, Sync)
+
+#: A server that hangs up on so many handshakes in a row, after our session's time has passed, has older data than
+#: we have seen (it was restored, or wiped). kazoo would ask it for ever.
+REFUSALS = 3
+
+
+class State(str, enum.Enum):
+    """The link is ..."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"
+    LOST = "lost"
+    CLOSED = "closed"
+
+
+class Statistics(NamedTuple):
+    """What was sent and came since the client was made."""
+
+    requests: dict[str, int]
+    """By kind, the step's name; without what the keeper sent to stay sure of what is held."""
+    round_trips: int
+    """Requests that were sent together count as one."""
+    heartbeats: int
+    events: int
+
+
+class Link:
+    """One session after another."""
+
+    def __init__(
+        self,
+        options: dict[str, Any],
+        translator: Translator,
+        lease: LeaseClock,
+        holds: Holds,
+        on_change: Callable[[State], None],
+    ) -> None:
+        self.state = State.CONNECTING
+        self.info: SessionInfo | None = None
+        self.was_connected = False
+        self.failure: Exception | None = None
+        self.changes = Signal()
+        self.watches = WatchTable()
+        self.heartbeats = 0
+        self.closing = False
+        self.lost_since: float | None = None
+        self._options = options
+        self._translator = translator
+        self._lease = lease
+        self._holds = holds
+        self._on_change = on_change
+        self._lock = threading.Lock()
+        self._kazoo: Kazoo | None = None
+        self._address: tuple[str, Sequence[tuple[str, str]]] = ("", ())
+        self._session_id: int | None = None
+        self._timeout_ms = 0
+        self._waiting: list[Reply] = []
+        self._attempt_at = 0.0
+        self._requests: Counter[str] = Counter()
+        self._round_trips = 0
+
+    # ---- towards the server
+
+    def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
+        """The connection is being made; from now on it is kept up."""
+        kazoo = Kazoo(self._on_attempt, self._on_session, hosts=hosts, auth_data=list(auth), **self._options)
+        with self._lock:
+            if self.state is State.CLOSED:
+                return
+            self._kazoo, self._address = kazoo, (hosts, auth)
+        kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
+        kazoo.start_async()
+
+    def move(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
+        """The server may be found elsewhere now."""
+        kazoo = self._kazoo
+        if kazoo is None:
+            self.start(hosts, auth)
+        elif not self.info:
+            self._address = (hosts, auth)
+            kazoo.auth_data = set(auth)
+            kazoo.set_hosts(hosts)
+
+    def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
+        """They are sent, in this order, as soon as there is a connection."""
+        batch = Batch(requests, wake)
+        with self._lock:
+            self._requests.update(type(request).__name__ for request in requests)
+            self._round_trips += 1
+            for reply in batch.replies:
+                self._take(reply)
+        return batch
+
+    def beat(self, wake: Callable[[], object]) -> Batch:
+        """A sync that asks for a proof, and is counted apart."""
+        batch = Batch((Sync("/"),), wake)
+        with self._lock:
+            self.heartbeats += 1
+            self._take(batch.replies[0])
+        return batch
+
+    def _take(self, reply: Reply) -> None:
+        reply.on_response(self._on_response)
+        if self.state is State.CONNECTED:
+            self._send(reply)
+        elif self.closing:
+            reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))
+        elif self.failure is not None:
+            reply.settle(Outcome(error=self.failure))
+        else:
+            reply.session_id = self._session_id
+            self._waiting.append(reply)
+
+    def _send(self, reply: Reply) -> None:
+        assert self._kazoo is not None
+        reply.session_id = self._session_id
+        reply.sent_at = lease_clock()
+        record = self._translator.record(reply.request, self.watches.arm(reply.request))
+        self._kazoo.enqueue(record, reply)
+
+    def withdraw(self, batch: Batch) -> None:
+        """What of it was not sent yet will not be."""
+        with self._lock:
+            if self._waiting:
+                self._waiting = [reply for reply in self._waiting if reply not in batch.replies]
+
+    def _on_response(self, reply: Reply, response: Any, error: BaseException | None) -> None:
+        """In kazoo's connection thread, in which an exception would end the connection."""
+        if isinstance(error, UnimplementedError) and self._retry_plainly(reply):
+            return
+        try:
+            outcome = Outcome(error=translate(error, reply.request)) if error else self._answer(reply, response)
+        except Exception as unexpected:
+            outcome = Outcome(error=translate(unexpected, reply.request))
+        if isinstance(reply.request, PROOFS) and (outcome.error is None or isinstance(outcome.error, BY_THE_LEADER)):
+            self._holds.lapse(lease_clock())
+            self._lease.prove(reply.session_id, reply.sent_at)
+        reply.settle(outcome)
+
+    def _answer(self, reply: Reply, response: Any) -> Outcome:
+        try:
+            return Outcome(answer(reply.request, response))
+        except BY_THE_LEADER as refused:
+            return Outcome(error=refused)
+
+    def _retry_plainly(self, reply: Reply) -> bool:
+        """A server without container nodes gets plain ones."""
+        if not (isinstance(reply.request, Create) and reply.request.container and self._translator.containers):
+            return False
+        self._translator.containers = False
+        with self._lock:
+            self._take(reply)
+        return True
+
+    # ---- news, in kazoo's connection thread
+
+    def _on_attempt(self) -> None:
+        self._attempt_at = lease_clock()
+
+    def _on_session(self, session_id: int, timeout_ms: int) -> None:
+        """Connected and authenticated."""
+        if session_id != self._session_id:
+            self._end_session()
+            self._lease.begin(session_id, timeout_ms / 1000, self._attempt_at)
+        self._lease.renegotiate(timeout_ms / 1000)
+        with self._lock:
+            if self.state is State.CLOSED:
+                return
+            self._session_id, self._timeout_ms = session_id, timeout_ms
+            self.info = SessionInfo(session_id, timeout_ms)
+            self.was_connected, self.lost_since = True, None
+            self.state = State.CONNECTED
+            waiting, self._waiting = self._waiting, []
+            for reply in waiting:
+                self._send(reply)
+        self._tell()
+
+    def _on_kazoo_state(self, kazoo: Kazoo, state: str) -> None:
+        """The connection went, or the session with it. (That it came is known only after authentication.)"""
+        if kazoo is not self._kazoo or state == KazooState.CONNECTED:
+            return
+        if kazoo.client_state == KeeperState.AUTH_FAILED:
+            schemes = ", ".join(scheme for scheme, _ in kazoo.auth_data)
+            self.fail(ConfigurationError("auth", schemes, "the server refused these credentials"))
+        self._disconnected(State.LOST if state == KazooState.LOST else State.SUSPENDED)
+
+    def _disconnected(self, state: State) -> None:
+        with self._lock:
+            if self.state is State.CLOSED:
+                return
+            self.state = state
+            self.info = None
+            if self.lost_since is None:
+                self.lost_since = lease_clock()
+        if state is State.LOST:
+            self._end_session()
+        else:
+            self.watches.fire_all()
+        self._tell()
+
+    def _end_session(self) -> None:
+        """The ephemerals of the session are gone, its watches too, and what was to be sent in it will not be."""
+        with self._lock:
+            ended, self._session_id = self._session_id, None
+            orphaned = [reply for reply in self._waiting if reply.session_id is not None]
+            self._waiting = [reply for reply in self._waiting if reply.session_id is None]
+        if ended is not None:
+            self._lease.end()
+            self._holds.lose_all(SESSION_EXPIRED)
+        for reply in orphaned:
+            reply.settle(Outcome(error=SessionLostError(f"{type(reply.request).__name__} {reply.request.path}")))
+        self.watches.fire_all()
+
+    def _tell(self) -> None:
+        changes, self.changes = self.changes, Signal()
+        changes.fire()
+        self._on_change(self.state)
+
+    def fail(self, failure: Exception) -> None:
+        """There will be no connection: everybody who waits for one learns why."""
+        with self._lock:
+            self.failure = failure
+            waiting, self._waiting = self._waiting, []
+        for reply in waiting:
+            reply.settle(Outcome(error=failure))
+        self._tell()
+
+    # ---- the keeper's
+
+    def session(self) -> SessionInfo | None:
+        """The connected session; raises if there will be none."""
+        if self.info is None and self.closing:
+            raise ClientClosedError("a connection")
+        if self.info is None and self.failure is not None:
+            raise self.failure
+        return self.info
+
+    def is_stuck(self, now: float) -> bool:
+        """Whether kazoo will never connect again by itself."""
+        kazoo = self._kazoo
+        if kazoo is None or self.info is not None or self.lost_since is None or self.failure is not None:
+            return False
+        outlived = now - self.lost_since > self._timeout_ms / 1000
+        return kazoo.is_dead or (outlived and kazoo.refusals >= REFUSALS)
+
+    def restart(self) -> None:
+        """A new session, with no memory of the earlier one."""
+        kazoo, self._kazoo = self._kazoo, None
+        assert kazoo is not None
+        kazoo.end(0.2, politely=False)
+        self._disconnected(State.LOST)
+        self.start(*self._address)
+
+    def statistics(self) -> Statistics:
+        with self._lock:
+            return Statistics(dict(self._requests), self._round_trips, self.heartbeats, self.watches.events)
+
+    def begin_close(self) -> None:
+        """Nobody waits for a connection any more; what can still be done over the present one can."""
+        with self._lock:
+            self.closing = True
+            waiting, self._waiting = self._waiting, []
+        for reply in waiting:
+            reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))
+        self._tell()
+
+    def close(self, seconds: float) -> None:
+        """The session is closed."""
+        with self._lock:
+            self.state = State.CLOSED
+            self.info = None
+            kazoo, self._kazoo = self._kazoo, None
+        if kazoo is not None:
+            kazoo.end(seconds)
+        self._lease.end()
+        self.watches.fire_all()
+        self._tell()
+
+    def is_current_thread(self) -> bool:
+        """Whether this is kazoo's connection thread, which nothing may wait in."""
+        return self._kazoo is not None and self._kazoo.is_current_thread()
+
+    def forget(self) -> None:
+        """In a forked child: nothing here is ours."""
+        if self._kazoo is not None:
+            self._kazoo.forget()

@@ -1,0 +1,165 @@
+"""Steps as kazoo's request records, and kazoo's responses as answers.
+
+Rules for this file: it serializes and converts; it sends nothing and knows no connection.
+"""
+
+from __future__ import annotations
+
+from collections import namedtuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kazoo import exceptions as kazoo
+from kazoo.exceptions import EXCEPTIONS
+from kazoo.protocol import serialization as wire
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
+
+from distsync.session.errors_of_kazoo import translate
+from distsync.session.steps import (
+    Check,
+    Children,
+    Create,
+    Created,
+    Delete,
+    Exists,
+    GetData,
+    Listing,
+    Multi,
+    Node,
+    Request,
+    SetData,
+    Stat,
+    Sync,
+)
+
+EPHEMERAL, SEQUENCE, CONTAINER = 1, 2, 4
+
+Watcher = Callable[[Any], object]
+
+
+class CreateContainer(wire.Create2):  # type: ignore[misc]
+    """kazoo has no container nodes. The record is create2's, with a flag of its own."""
+
+    type = 19
+
+
+class Transaction(namedtuple("Transaction", "operations")):
+    """kazoo's record drops what it does not know: containers, and results that are false."""
+
+    type = 14
+    serialize = wire.Transaction.serialize
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Any]:
+        results: list[Any] = []
+        header, offset = wire.MultiHeader.deserialize(data, offset)
+        while not header.done:
+            result, offset = _result(header.type, data, offset)
+            results.append(result)
+            header, offset = wire.MultiHeader.deserialize(data, offset)
+        return results
+
+    @staticmethod
+    def unchroot(client: Any, response: list[Any]) -> list[Any]:
+        return response
+
+
+def _result(kind: int, data: bytes, offset: int) -> tuple[Any, int]:
+    """One result of a multi, and where the next one begins."""
+    if kind == -1:
+        code = wire.int_struct.unpack_from(data, offset)[0]
+        return (EXCEPTIONS[code]() if code in EXCEPTIONS else kazoo.ZookeeperError(code)), offset + 4
+    if kind in (wire.Create.type, wire.Create2.type, CreateContainer.type):
+        path, offset = wire.read_string(data, offset)
+        return Created(path, None), offset + (wire.stat_struct.size if kind != wire.Create.type else 0)
+    if kind == wire.SetData.type:
+        return stat_of(wire.stat_struct.unpack_from(data, offset)), offset + wire.stat_struct.size
+    return None, offset
+
+
+class Translator:
+    """Requests with the client's ACL."""
+
+    def __init__(self, acl: Sequence[Any] | None, auth: Sequence[Any]) -> None:
+        self.acl = [_entry(entry) for entry in acl or (CREATOR_ALL_ACL if auth else OPEN_ACL_UNSAFE)]
+        self.containers = True
+
+    def record(self, request: Request[Any], watcher: Watcher | None) -> Any:
+        """kazoo's record of ``request``."""
+        return RECORDS[type(request)](self, request, watcher)
+
+    def create(self, request: Create, inside: bool) -> Any:
+        if request.container and self.containers and not (request.ephemeral or request.sequence):
+            return CreateContainer(request.path, request.data, self.acl, CONTAINER)
+        record = wire.Create if inside else wire.Create2
+        flags = request.ephemeral * EPHEMERAL + request.sequence * SEQUENCE
+        return record(request.path, request.data, self.acl, flags)
+
+    def multi(self, request: Multi) -> Any:
+        return Transaction([self.operation(operation) for operation in request.operations])
+
+    def operation(self, operation: Any) -> Any:
+        if isinstance(operation, Create):
+            return self.create(operation, inside=True)
+        if isinstance(operation, Check):
+            return wire.CheckVersion(operation.path, operation.version)
+        return self.record(operation, None)
+
+
+def _entry(entry: Any) -> Any:
+    """An ACL entry, given as kazoo's ACL or as (permissions, scheme, id)."""
+    if isinstance(entry, ACL):
+        return entry
+    permissions, scheme, identity = entry
+    return ACL(permissions, Id(scheme, identity))
+
+
+RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
+    Create: lambda self, request, _: self.create(request, inside=False),
+    Delete: lambda _, request, __: wire.Delete(request.path, request.version),
+    SetData: lambda _, request, __: wire.SetData(request.path, request.data, request.version),
+    GetData: lambda _, request, watcher: wire.GetData(request.path, watcher),
+    Exists: lambda _, request, watcher: wire.Exists(request.path, watcher),
+    Children: lambda _, request, watcher: wire.GetChildren2(request.path, watcher),
+    Sync: lambda _, request, __: wire.Sync(request.path),
+    Multi: lambda self, request, _: self.multi(request),
+}
+
+
+def stat_of(stat: Iterable[Any]) -> Stat:
+    return Stat._make(stat)
+
+
+ANSWERS: dict[type[Any], Callable[[Any], Any]] = {
+    Create: lambda response: Created(response[0], stat_of(response[1])),
+    Delete: lambda _: None,
+    SetData: stat_of,
+    GetData: lambda response: Node(response[0] or b"", stat_of(response[1])),
+    Exists: lambda response: None if response is None else stat_of(response),
+    Children: lambda response: Listing(tuple(response[0]), stat_of(response[1])),
+    Sync: lambda _: None,
+}
+
+
+def answer(request: Request[Any], response: Any) -> Any:
+    """The answer to ``request``; raises what the server refused."""
+    if isinstance(request, Multi):
+        return _results(request, response)
+    return ANSWERS[type(request)](response)
+
+
+def _results(request: Multi, results: list[Any]) -> tuple[Any, ...]:
+    """The operation that failed is the one that was not merely rolled back or skipped because of another."""
+    failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
+    if not failed:
+        return tuple(results)
+    index = next((place for place in failed if not isinstance(results[place], BYSTANDERS)), failed[0])
+    operation = request.operations[index]
+    error = translate(results[index], operation)
+    error.index = index  # type: ignore[attr-defined]
+    raise error
+
+
+BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
+
+__all__ = ["CreateContainer", "Transaction", "Translator", "answer"]
