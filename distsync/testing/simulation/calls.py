@@ -1,0 +1,88 @@
+"""Calls of a task: each has a deadline, a ledger of what it made, and requests under way.
+
+Rules for this file: what these are stands in distsync.session (deadline, ledger), for the blocking driver too; the
+answers to one Together come in the order of its requests, because a session answers in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from distsync.session import steps
+from distsync.session.deadline import CLEAN_UP_S, GRACE_S
+from distsync.session.ledger import Ledger
+
+if TYPE_CHECKING:
+    from distsync.testing.simulation.session import Submission
+    from distsync.testing.simulation.task import Task
+
+#: What the ledger of a call is told of.
+TRACKED = (steps.Create, steps.Multi, steps.Delete)
+
+GRACE_MS = round(GRACE_S * 1000)
+CLEAN_UP_MS = round(CLEAN_UP_S * 1000)
+#: A first connection is given at least so long, whatever the call's own time-out is.
+FIRST_CONNECTION_MS = 1_000
+
+
+@dataclass(frozen=True)
+class Run(steps.Step[Any]):
+    """One call of a face: drive ``work`` with a deadline of its own. For the bodies of tasks, not for protocols."""
+
+    work: Coroutine[Any, Any, Any] = field(repr=False)
+    timeout: float | None = None
+
+
+class Frame:
+    """One call: its coroutine, its deadline, the ephemerals it made."""
+
+    __slots__ = ("cleaning", "coroutine", "deadline_ms", "ledger")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], deadline_ms: int | None) -> None:
+        self.coroutine = coroutine
+        self.deadline_ms = deadline_ms
+        self.ledger = Ledger()
+        self.cleaning = False
+
+    def clean_up_from(self, now_ms: int) -> None:
+        self.cleaning = True
+        self.deadline_ms = now_ms + CLEAN_UP_MS
+
+
+class Asked:
+    """Requests under way, whose answers come together."""
+
+    __slots__ = ("answers", "frame", "missing", "session", "single", "submissions", "task")
+
+    def __init__(self, task: Task, frame: Frame, number: int, single: bool) -> None:
+        self.task = task
+        self.frame = frame
+        self.session = task.process.session
+        self.single = single
+        self.missing = number
+        self.answers: dict[Submission, Any] = {}
+        self.submissions: list[Submission] = []
+
+    def ask(self, request: steps.Request[Any]) -> None:
+        if isinstance(request, TRACKED):
+            self.frame.ledger.sent(request)
+        self.submissions.append(self.session.submit(request, self._answered))
+
+    def abandon(self) -> None:
+        """Nobody wants the answers any more."""
+        self.missing = 0
+        self.session.withdraw(self.submissions)
+
+    def _answered(self, submission: Submission, answer: Any) -> None:
+        if not self.missing:
+            return
+        self.answers[submission] = answer
+        self.missing -= 1
+        if isinstance(submission.step, TRACKED):
+            error = answer if isinstance(answer, BaseException) else None
+            self.frame.ledger.answered(submission.step, None if error else answer, error)
+        if not self.missing:
+            failed = self.single and isinstance(answer, BaseException)
+            self.task.resume(failed, answer if self.single else tuple(self.answers.values()))

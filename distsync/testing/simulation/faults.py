@@ -1,0 +1,212 @@
+"""Faults: what may go wrong, how often, and exactly where.
+
+Rules for this file: a fault strikes at an opportunity: a request that the server reads, a step that a task asks
+for, an event that a client receives. Opportunities are counted, per process, so that each can be named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distsync.session import steps
+
+if TYPE_CHECKING:
+    from distsync.testing.simulation.process import SimProcess
+    from distsync.testing.simulation.task import Task
+    from distsync.testing.simulation.world import World
+
+AT_REQUEST = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow")
+AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder")
+AT_EVENT = ("late_event",)
+KINDS = (*AT_REQUEST, *AT_STEP, *AT_EVENT)
+
+#: A fault at a step strikes after one of these delays (ms): most at once, some in the middle of a long wait.
+DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)
+
+
+class Exactly(NamedTuple):
+    """``kind`` strikes at the ``nth`` (from 1) opportunity of its group in ``process``, ``delay_ms`` later.
+
+    Of a cut and of a slow answer ``delay_ms`` is how long they last.
+    """
+
+    kind: str
+    process: str
+    nth: int
+    delay_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The chance of each kind at each of its opportunities, and ``most`` of each kind in one schedule.
+
+    ``spare`` names processes to which nothing happens; ``victims(path)`` says what an intruder may delete.
+    """
+
+    lost_request: float = 0.0
+    """A request is lost, and the connection breaks."""
+    lost_reply: float = 0.0
+    """A request is executed, its reply is lost, and the connection breaks."""
+    cut: float = 0.0
+    """The connection breaks with messages under way; the client comes back at once or after a while."""
+    expire_away: float = 0.0
+    """The client is cut off until its session has expired."""
+    expire_live: float = 0.0
+    """An administrator ends the session under a live connection."""
+    slow: float = 0.0
+    """Everything from the server to this client comes late."""
+    kill: float = 0.0
+    """The process dies, with no finally block run."""
+    pause: float = 0.0
+    """The process is stopped for longer than its session time-out, or for a moment."""
+    interrupt: float = 0.0
+    """Ctrl-C in this task."""
+    deadline: float = 0.0
+    """The deadline of this call is now (a call without one has none)."""
+    intruder: float = 0.0
+    """Somebody deletes an ephemeral znode of somebody."""
+    late_event: float = 0.0
+    """The watch callbacks of this client run late."""
+    most: int = 1
+    spare: tuple[str, ...] = ()
+    exactly: tuple[Exactly, ...] = ()
+    victims: Callable[[str], bool] = field(default=lambda path: True, repr=False)
+
+    def chance(self, kind: str) -> float:
+        return float(getattr(self, kind))
+
+    def __str__(self) -> str:
+        given = [(each.name, getattr(self, each.name)) for each in fields(self) if each.repr]
+        return "Faults(" + ", ".join(f"{name}={value!r}" for name, value in given if value) + ")"
+
+
+class Group:
+    """The kinds that strike at one sort of opportunity."""
+
+    def __init__(self, injector: Injector, kinds: tuple[str, ...]) -> None:
+        self.injector = injector
+        self.plan = injector.plan
+        self.left = {kind: self.plan.most for kind in kinds if self.plan.chance(kind) > 0}
+        self.exactly = {
+            (each.process, each.nth): (each.kind, each.delay_ms) for each in self.plan.exactly if each.kind in kinds
+        }
+        self.idle = not self.left and not self.exactly
+        self.counted: dict[str, int] = {}
+        self.gap = self._draw()
+
+    def _draw(self) -> float:
+        """How many opportunities pass until one of the kinds strikes."""
+        total = sum(self.plan.chance(kind) for kind in self.left)
+        if not total:
+            return math.inf
+        return 1 + int(math.log(1.0 - self.injector.world.rng.random()) / math.log(1.0 - min(total, 0.999)))
+
+    def strike(self, process: str) -> tuple[str, int | None] | None:
+        """What strikes at this opportunity, and after what delay if that was said."""
+        nth = self.counted[process] = self.counted.get(process, 0) + 1
+        placed = self.exactly.get((process, nth))
+        if placed:
+            return placed
+        self.gap -= 1
+        if self.gap > 0 or process in self.plan.spare:
+            return None
+        kinds = list(self.left)
+        kind = self.injector.world.rng.choices(kinds, [self.plan.chance(each) for each in kinds])[0]
+        self.left[kind] -= 1
+        if not self.left[kind]:
+            del self.left[kind]
+        self.gap = self._draw()
+        return kind, None
+
+
+class Injector:
+    """Strikes as the plan says, and keeps account of what struck."""
+
+    def __init__(self, world: World, plan: Faults) -> None:
+        self.world = world
+        self.plan = plan
+        self.struck: list[Exactly] = []
+        self._requests = Group(self, AT_REQUEST)
+        self._steps = Group(self, AT_STEP)
+        self._events = Group(self, AT_EVENT)
+
+    def at_request(self, process: SimProcess, step: Any) -> tuple[str, int | None] | None:
+        """The server reads a request: which fault strikes, if any, and for how long if that was said."""
+        if self._requests.idle:
+            return None
+        struck = self._requests.strike(process.name)
+        if struck is None or not process.alive:
+            return None
+        self._log(struck[0], process, self._requests, struck[1] or 0, step)
+        return struck
+
+    def at_step(self, task: Task) -> None:
+        """A task has asked for a step."""
+        if self._steps.idle or task.background:
+            return
+        struck = self._steps.strike(task.process.name)
+        if struck is None:
+            return
+        kind, delay_ms = struck
+        if delay_ms is None:
+            delay_ms = self.world.rng.choice(DELAYS_MS)
+        self._log(kind, task.process, self._steps, delay_ms, task.name)
+        if delay_ms:
+            self.world.clockwork.after(delay_ms, lambda: STRIKES[kind](self.world, task))
+        else:
+            STRIKES[kind](self.world, task)
+
+    def at_event(self, process: SimProcess) -> None:
+        """A client has received an event."""
+        if self._events.idle or not self._events.strike(process.name):
+            return
+        self._log("late_event", process, self._events, 0, "")
+        process.dispatcher.stall()
+        delay_ms = self.world.rng.randint(1, process.session.timeout_ms // 2)
+        self.world.clockwork.after(delay_ms, process.dispatcher.unstall)
+
+    def _log(self, kind: str, process: SimProcess, group: Group, delay_ms: int, at: Any) -> None:
+        self.struck.append(Exactly(kind, process.name, group.counted[process.name], delay_ms))
+        self.world.note("FAULT", kind, at)
+
+
+def _kill(world: World, task: Task) -> None:
+    task.process.kill()
+
+
+def _pause(world: World, task: Task) -> None:
+    task.process.pause(world.rng.choice((0.1, 0.7, 1.0, 1.5)) * task.process.session.timeout_ms / 1000)
+
+
+def _interrupt(world: World, task: Task) -> None:
+    if not task.done:
+        task.interrupted = True
+        task.throw(KeyboardInterrupt())
+
+
+def _deadline(world: World, task: Task) -> None:
+    task.expire()
+
+
+def _intruder(world: World, task: Task) -> None:
+    paths = [path for path in sorted(world.server.engine.paths()) if world.faults.plan.victims(path)]
+    world.rng.shuffle(paths)
+    for path in paths:
+        stat = world.foreign(steps.Exists(path))
+        if stat is not None and stat.ephemeral_owner:
+            world.intruded.add(path)
+            world.note("FAULT", "deletes", path)
+            world.foreign(steps.Delete(path))
+            return
+
+
+STRIKES: dict[str, Callable[[World, Task], None]] = {
+    "kill": _kill,
+    "pause": _pause,
+    "interrupt": _interrupt,
+    "deadline": _deadline,
+    "intruder": _intruder,
+}

@@ -1,0 +1,95 @@
+"""The keeper of a process: keeps the lease clock moving while something is held, and says when it is lost.
+
+Rules for this file: what is decided is decided by the parts of distsync.session that the real keeper uses too
+(lease, holds, janitor); here they are only given the virtual time and their turns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from distsync.session import holds
+from distsync.session.janitor import clean_up, guard
+from distsync.session.lease import LeaseClock
+from distsync.session.ledger import Orphan
+from distsync.session.steps import Connected, Hold, Loss, Sync
+from distsync.testing.simulation.schedule import Timer
+
+if TYPE_CHECKING:
+    from distsync.testing.simulation.process import SimProcess
+
+#: A grant that is released sooner costs no look at its own znode.
+GUARD_AFTER_MS = 500
+
+
+class Keeper:
+    """See the module."""
+
+    def __init__(self, process: SimProcess) -> None:
+        self.process = process
+        self.world = process.world
+        self.lease = LeaseClock()
+        self.holds = holds.Holds(self.lease, self._lapsed)
+        self._beat: Timer | None = None
+        self._lapse: Timer | None = None
+
+    def hold(self, step: Hold) -> None:
+        """As the step says."""
+        self.holds.add(step, self.world.now)
+        step.loss.subscribe(lambda: self.world.note(self.process.name, "loss", f"{step.path}: {step.loss.reason}"))
+        held = [each for each in self.holds.standing() if each.loss is step.loss]
+        if held:
+            self.process.clockwork.after(GUARD_AFTER_MS, lambda: self._guard(held[0]))
+            self._schedule()
+
+    def unhold(self, loss: Loss) -> None:
+        self.holds.remove(loss)
+
+    def look(self) -> None:
+        """Whatever is held without proof is lost."""
+        self.holds.lapse(self.world.now)
+
+    def _lapsed(self, lost: list[holds.Held]) -> None:
+        """The znodes go if the session lives after all."""
+        for held in lost:
+            self.clean_up(Orphan(held.path, True), held.session_id)
+
+    def clean_up(self, orphan: Orphan, session_id: int) -> None:
+        """The janitor deletes the orphan, for as long as the session lives."""
+        self.process.background(_clean_up(orphan, session_id))
+
+    def session_ended(self) -> None:
+        self.lease.end()
+        self.holds.lose_all(holds.SESSION_EXPIRED)
+
+    def _schedule(self) -> None:
+        """A beat of proof, and a look when the lease would run out, while anything is held."""
+        if not self.holds:
+            return
+        clockwork, now = self.process.clockwork, self.world.now
+        if self._beat is None:
+            self._beat = clockwork.after(round((self.lease.next_beat - now) * 1000), self._prove, idle=True)
+        if self._lapse is None:
+            self._lapse = clockwork.after(round((self.lease.valid_until - now) * 1000), self._look, idle=True)
+
+    def _prove(self) -> None:
+        self._beat = None
+        session = self.process.session
+        if self.holds and session.connected:
+            session.submit(Sync(), lambda submission, answer: self._schedule())
+        elif self.holds:
+            self._beat = self.process.clockwork.after(session.timeout_ms // 3, self._prove, idle=True)
+
+    def _look(self) -> None:
+        self._lapse = None
+        self.look()
+        self._schedule()
+
+    def _guard(self, held: holds.Held) -> None:
+        if not held.over.fired:
+            self.process.background(guard(held, lambda: self.holds.lose(held.loss, holds.ZNODE_DELETED)))
+
+
+async def _clean_up(orphan: Orphan, session_id: int) -> None:
+    """Session 0: the request was not sent yet. It goes out ahead of ours, in whatever session comes next."""
+    await clean_up(orphan, session_id or (await Connected()).session_id)

@@ -1,0 +1,169 @@
+"""The simulated server: the embedded server's own engine behind connections.
+
+Rules for this file: it moves messages between connections and the engine, and carries out effects; what a request
+means is the engine's matter. Faults strike where a request is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distsync.server import effects
+from distsync.server.config import EngineConfig
+from distsync.server.engine import Engine
+from distsync.session import steps
+from distsync.testing.simulation import translate
+from distsync.testing.simulation.network import BROKEN, Connection
+from distsync.wire import records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from distsync.testing.simulation.process import SimProcess
+    from distsync.testing.simulation.world import World
+
+CONFIG = EngineConfig(forgive_pauses=False)
+
+#: The peer number of whoever is no process of the world.
+FOREIGNER = 0
+
+
+class SimServer:
+    """See the module."""
+
+    def __init__(self, world: World, config: EngineConfig = CONFIG) -> None:
+        self.world = world
+        self.engine = Engine(config)
+        self.connections: dict[int, Connection] = {}
+        self.owners: dict[int, SimProcess] = {}
+        self.due_ms: int | None = None
+        self._last_peer = FOREIGNER
+        self._delay_ms: int | None = None
+        self._foreign: list[Any] = []
+
+    def open(self, process: SimProcess, client_reads: Callable[[Connection, Any], object]) -> Connection:
+        """A fresh connection of this process."""
+        self._last_peer += 1
+        connection = Connection(self.world.scheduler, self._last_peer, self._read, client_reads)
+        self.connections[connection.peer] = connection
+        self.owners[connection.peer] = process
+        return connection
+
+    def advance(self) -> None:
+        """Sessions that are due have expired."""
+        now_ms = self.world.now_ms
+        if self.due_ms is not None and now_ms >= self.due_ms:
+            self.carry_out(self.engine.advance(now_ms))
+            self.due_ms = self.engine.next_tick()
+
+    # --- reading
+
+    def _read(self, connection: Connection, message: Any) -> None:
+        peer, now_ms = connection.peer, self.world.now_ms
+        if peer not in self.connections:
+            return
+        if message is BROKEN:
+            self._hang_up(peer)
+        elif isinstance(message, records.ConnectRequest):
+            self.carry_out(self.engine.connect(peer, message, now_ms))
+            self.due_ms = self.engine.next_tick()
+        else:
+            xid, request, step = message
+            struck = step and self.world.faults.at_request(self.owners[peer], step)
+            if struck:
+                self._delay_ms = struck[1]
+                STRUCK[struck[0]](self, connection, xid, request)
+            else:
+                self.carry_out(self.engine.step(peer, xid, request, now_ms))
+
+    def _hang_up(self, peer: int) -> None:
+        self.connections.pop(peer).up.shut()
+        self.carry_out(self.engine.hang_up(peer, self.world.now_ms))
+
+    def carry_out(self, todo: Iterable[effects.Effect]) -> None:
+        """Every effect goes to its peer, in order."""
+        for effect in todo:
+            if isinstance(effect, effects.Commit):
+                continue
+            connection = self.connections.get(effect.peer)
+            if connection is None:
+                if effect.peer == FOREIGNER:
+                    self._foreign.append(effect)
+            elif isinstance(effect, effects.Drop):
+                self.connections.pop(effect.peer).server_leaves()
+            else:
+                connection.down.put(effect)
+
+    # --- faults that strike at a request
+
+    def lose_request(self, connection: Connection, xid: int, request: Any) -> None:
+        """It is never executed, and the connection breaks."""
+        self._break(connection)
+
+    def lose_reply(self, connection: Connection, xid: int, request: Any) -> None:
+        """It is executed, and the connection breaks before the answer is out."""
+        sent = len(connection.down.messages)
+        self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+        while len(connection.down.messages) > sent:
+            connection.down.messages.pop()
+        self._break(connection)
+
+    def _break(self, connection: Connection) -> None:
+        if connection.peer in self.connections:
+            self._hang_up(connection.peer)
+        connection.down.put(BROKEN)
+
+    def cut(self, connection: Connection, xid: int, request: Any) -> None:
+        """The connection breaks between both ends; now and then the client stays away for a while."""
+        rng, session = self.world.rng, self.owners[connection.peer].session
+        self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+        away_ms = rng.choice((0, 0, rng.random() * 1.2)) * session.timeout_ms
+        self.owners[connection.peer].cut((away_ms if self._delay_ms is None else self._delay_ms) / 1000)
+
+    def expire_away(self, connection: Connection, xid: int, request: Any) -> None:
+        """The client is cut off until its session has timed out."""
+        process = self.owners[connection.peer]
+        process.cut((process.session.timeout_ms + 3 * self.engine.config.tick_time_ms) / 1000)
+
+    def expire_live(self, connection: Connection, xid: int, request: Any) -> None:
+        """An administrator ends the session under a live connection."""
+        session_id = self.owners[connection.peer].session.session_id
+        self.world.expired.add(session_id)
+        self.carry_out(self.engine.expire(session_id, self.world.now_ms))
+        if connection.peer in self.connections:
+            self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+
+    def slow(self, connection: Connection, xid: int, request: Any) -> None:
+        """The answer, and all that follows it, comes late."""
+        self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+        timeout_ms = self.owners[connection.peer].session.timeout_ms
+        connection.down.stall()
+        delay_ms = self._delay_ms or self.world.rng.randint(1, timeout_ms)
+        self.world.clockwork.after(delay_ms, connection.down.unstall)
+
+    # --- somebody else
+
+    def foreign(self, step: steps.Request[Any]) -> Any:
+        """The answer to a request of a client that is no process of this world; an error is raised."""
+        now_ms = self.world.now_ms
+        requests = ((1, translate.request_of(step)), (2, records.CloseSessionRequest()))
+        todo = list(self.engine.connect(FOREIGNER, records.ConnectRequest(), now_ms))
+        for xid, request in requests:
+            todo += self.engine.step(FOREIGNER, xid, request, now_ms)
+        self._foreign.clear()
+        self.carry_out(todo)
+        reply = next(each for each in self._foreign if isinstance(each, effects.Reply) and each.xid == 1)
+        answer = translate.answer_of(step, reply.err, reply.body, self.world.rng)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+STRUCK: dict[str, Callable[[SimServer, Connection, int, Any], None]] = {
+    "lost_request": SimServer.lose_request,
+    "lost_reply": SimServer.lose_reply,
+    "cut": SimServer.cut,
+    "expire_away": SimServer.expire_away,
+    "expire_live": SimServer.expire_live,
+    "slow": SimServer.slow,
+}

@@ -1,0 +1,299 @@
+"""A task: one thread of a simulated process, which drives protocols step by step.
+
+Rules for this file: a step has exactly the meaning of distsync.session.steps and of the blocking driver. A task is
+picked only when the answer to its step is there; what it then runs up to its next await is atomic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from inspect import iscoroutine
+from typing import TYPE_CHECKING, Any
+
+from distsync.errors import DeadlineError, UnreachableError
+from distsync.session import steps
+from distsync.testing.simulation.calls import FIRST_CONNECTION_MS, GRACE_MS, Asked, Frame, Run
+from distsync.testing.simulation.schedule import Actor, Timer
+
+if TYPE_CHECKING:
+    from distsync.testing.simulation.process import SimProcess
+
+
+class Task(Actor):
+    """Its ``result`` or its ``error`` once it is ``done``."""
+
+    __slots__ = (
+        "process", "name", "daemon", "expected", "result", "error", "done", "stack", "at", "interrupted",
+        "_resume", "_abandon", "_timer", "_on_deadline", "background",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        process: SimProcess,
+        name: str,
+        coroutine: Coroutine[Any, Any, Any],
+        timeout: float | None,
+        daemon: bool,
+        expected: tuple[type[BaseException], ...],
+        background: bool,
+    ) -> None:
+        super().__init__(process.world.scheduler)
+        self.process = process
+        self.name = f"{process.name}/{name}"
+        self.daemon = daemon
+        self.expected = expected
+        self.background = background
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = self.interrupted = False
+        self.at: Any = "its start"
+        self.stack: list[Frame] = []
+        self._abandon: Callable[[], None] | None = None
+        self._on_deadline: Callable[[], None] | None = None
+        self._timer: Timer | None = None
+        self._push(coroutine, timeout)
+        self._resume: tuple[bool, Any] | None = (False, None)
+        self.ready()
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}: {'done' if self.done else self.at}>"
+
+    # --- running
+
+    def has_work(self) -> bool:
+        return self._resume is not None
+
+    def run(self) -> None:
+        assert self._resume is not None
+        self.rest()
+        (failed, value), self._resume = self._resume, None
+        self.process.world.current = self
+        while self.stack:
+            frame = self.stack[-1]
+            try:
+                step = frame.coroutine.throw(value) if failed else frame.coroutine.send(value)
+            except StopIteration as stop:
+                failed, value = False, stop.value
+            except BaseException as error:
+                failed, value = True, error
+                self._leave_behind(frame)
+            else:
+                self._perform(frame, step)
+                return
+            self.stack.pop()
+        self._finish(failed, value)
+
+    def _push(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
+        deadline_ms = None if timeout is None else self.scheduler.now_ms + max(0, round(timeout * 1000))
+        self.stack.append(Frame(coroutine, deadline_ms))
+
+    def _leave_behind(self, frame: Frame) -> None:
+        """A call that ends with an exception: the janitor deletes what it made."""
+        keeper = self.process.keeper
+        for orphan in frame.ledger.orphans(keeper.holds.covers):
+            keeper.clean_up(orphan, self.process.session.session_id)
+
+    def _finish(self, failed: bool, value: Any) -> None:
+        self.done = True
+        self.at = "its end"
+        self.process.world.note(self.name, "raises" if failed else "returns", value)
+        self.error, self.result = (value, None) if failed else (None, value)
+        self.process.task_done(self)
+
+    def resume(self, failed: bool, value: Any) -> None:
+        """The answer to the step is there: the task can be picked."""
+        timer, self._timer, self._abandon, self._on_deadline = self._timer, None, None, None
+        if timer is not None:
+            timer.cancel()
+        self._resume = (failed, value)
+        self.process.world.note(self.name, "!" if failed else "=", value)
+        self.ready()
+
+    def throw(self, error: BaseException) -> None:
+        """``error`` comes up at the await where the task is; the call has a fresh deadline for its clean-up."""
+        if self.stack:
+            self._forsake()
+            self.stack[-1].clean_up_from(self.scheduler.now_ms)
+            self.resume(True, error)
+
+    def expire(self) -> None:
+        """The deadline of the call is now; one without a deadline has none."""
+        if self.stack and self.stack[-1].deadline_ms is not None:
+            self.stack[-1].deadline_ms = min(self.stack[-1].deadline_ms, self.scheduler.now_ms)
+            if self._on_deadline is not None:
+                self._on_deadline()
+
+    def _forsake(self) -> None:
+        abandon, self._abandon = self._abandon, None
+        if abandon is not None:
+            abandon()
+
+    def vanish(self) -> list[Coroutine[Any, Any, Any]]:
+        """The task is no more, without a finally block run; its coroutines, innermost first, are to be buried."""
+        self._forsake()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._resume = None
+        self.rest()
+        remains = [frame.coroutine for frame in reversed(self.stack)]
+        self.stack.clear()
+        return remains
+
+    # --- performing steps
+
+    def _perform(self, frame: Frame, step: Any) -> None:
+        self.at = step
+        world = self.process.world
+        world.note(self.name, ">", step)
+        perform = PERFORM.get(type(step))
+        if perform is not None:
+            perform(self, frame, step)
+        elif isinstance(step, steps.Request):
+            self._ask(frame, (step,), True)
+        else:
+            self.resume(True, TypeError(f"{step!r} is not a step"))
+        world.faults.at_step(self)
+
+    def _ask(self, frame: Frame, requests: tuple[steps.Request[Any], ...], single: bool) -> None:
+        """Sends them back to back; the answers come together."""
+        if not requests:
+            self.resume(False, ())
+            return
+        asked = Asked(self, frame, len(requests), single)
+        self._abandon = asked.abandon
+        for request in requests:
+            asked.ask(request)
+        if asked.missing:
+            self._on_deadline = lambda: self._await_grace(frame, requests)
+            self._await_grace(frame, requests)
+
+    def _await_grace(self, frame: Frame, requests: tuple[steps.Request[Any], ...]) -> None:
+        if frame.deadline_ms is not None:
+            limit_ms = frame.deadline_ms + (0 if frame.cleaning else GRACE_MS)
+            if not self.process.session.ever_connected:
+                limit_ms = max(limit_ms, self.scheduler.now_ms + FIRST_CONNECTION_MS)
+            self._at(limit_ms, lambda: self._too_late(frame, DeadlineError(repr(requests[0]))))
+
+    def _too_late(self, frame: Frame, error: Exception) -> None:
+        """The deadline has passed; the clean-up that follows has one of its own, once."""
+        self._forsake()
+        if not frame.cleaning:
+            frame.clean_up_from(self.scheduler.now_ms)
+        self.resume(True, error)
+
+    def _at(self, due_ms: int, action: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self.process.clockwork.after(due_ms - self.scheduler.now_ms, action)
+
+    def _together(self, frame: Frame, step: steps.Together) -> None:
+        self._ask(frame, step.requests, False)
+
+    def _wait(self, frame: Frame, step: steps.Wait) -> None:
+        signals = step.signals
+        if any(signal.fired for signal in signals):
+            self.resume(False, steps.Woke.SIGNAL)
+            return
+
+        def leave() -> None:
+            for signal in signals:
+                signal.unsubscribe(wake)
+
+        def over(woke: steps.Woke) -> None:
+            leave()
+            self.resume(False, woke)
+
+        def wake() -> None:
+            over(steps.Woke.SIGNAL)
+
+        for signal in signals:
+            signal.subscribe(wake)
+        self._abandon = leave
+        self._limit(frame, step.limit, over)
+
+    def _limit(self, frame: Frame, limit: float | None, over: Callable[[steps.Woke], None]) -> None:
+        now_ms, woke = self.scheduler.now_ms, steps.Woke.LIMIT
+        due_ms = None if limit is None else now_ms + max(0, round(limit * 1000))
+        if frame.deadline_ms is not None and (due_ms is None or frame.deadline_ms <= due_ms):
+            due_ms, woke = frame.deadline_ms, steps.Woke.DEADLINE
+        self._on_deadline = lambda: over(steps.Woke.DEADLINE)
+        if due_ms is not None and due_ms <= now_ms:
+            over(woke)
+        elif due_ms is not None:
+            self._at(due_ms, lambda: over(woke))
+
+    def _connected(self, frame: Frame, step: steps.Connected) -> None:
+        session = self.process.session
+        if session.connected:
+            self.resume(False, session.info)
+            return
+
+        def tell(info: steps.SessionInfo) -> None:
+            if waiting:
+                self.resume(False, info)
+
+        waiting = [True]
+        self._abandon = waiting.clear
+        session.waiting.append(tell)
+        session.start()
+        self._give_up_connecting(frame)
+
+    def _give_up_connecting(self, frame: Frame) -> None:
+        """At the deadline; a first connection is given its own time, and at least FIRST_CONNECTION_MS."""
+        now_ms, due_ms = self.scheduler.now_ms, frame.deadline_ms
+        late: Exception = DeadlineError("the connection to the server")
+        if not self.process.session.ever_connected:
+            own_ms = self.process.connect_timeout_ms
+            waited_ms = own_ms if due_ms is None else min(own_ms, max(due_ms - now_ms, FIRST_CONNECTION_MS))
+            due_ms, late = now_ms + waited_ms, UnreachableError("the simulated server", waited_ms / 1000, "nothing")
+        if due_ms is not None:
+            self._on_deadline = lambda: self._too_late(frame, late)
+            self._at(due_ms, self._on_deadline)
+
+    def _proven(self, frame: Frame, step: steps.Proven) -> None:
+        self.resume(False, self.process.session.proven(step.session_id))
+
+    def _hold(self, frame: Frame, step: steps.Hold) -> None:
+        self.process.keeper.hold(step)
+        self.resume(False, None)
+
+    def _unhold(self, frame: Frame, step: steps.Unhold) -> None:
+        self.process.keeper.unhold(step.loss)
+        self.resume(False, None)
+
+    def _guid(self, frame: Frame, step: steps.Guid) -> None:
+        self.resume(False, self.process.world.guid())
+
+    def _background(self, frame: Frame, step: steps.Background) -> None:
+        self.process.background(step.work)
+        self.resume(False, None)
+
+    def _call(self, frame: Frame, step: steps.Call) -> None:
+        """A function of the user's that gives a coroutine is one that calls faces: it is driven to its end."""
+        try:
+            value = step.function()
+        except Exception as error:
+            self.resume(True, error)
+            return
+        if iscoroutine(value):
+            self._push(value, None)
+            value = None
+        self.resume(False, value)
+
+    def _run(self, frame: Frame, step: Run) -> None:
+        self._push(step.work, step.timeout)
+        self.resume(False, None)
+
+
+PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
+    steps.Together: Task._together,
+    steps.Wait: Task._wait,
+    steps.Connected: Task._connected,
+    steps.Proven: Task._proven,
+    steps.Hold: Task._hold,
+    steps.Unhold: Task._unhold,
+    steps.Guid: Task._guid,
+    steps.Background: Task._background,
+    steps.Call: Task._call,
+    Run: Task._run,
+}

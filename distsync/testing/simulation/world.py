@@ -1,0 +1,218 @@
+"""The world: processes, one server, one clock, one seed.
+
+Rules for this file: it puts the parts together and runs them to an end; what an end must look like stands here too.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from distsync.session.steps import Request
+from distsync.testing.simulation.checks import Check
+from distsync.testing.simulation.faults import Faults, Injector
+from distsync.testing.simulation.history import History, Record, SimulationFailure
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.schedule import Clockwork, Scheduler
+from distsync.testing.simulation.server import CONFIG, SimServer
+from distsync.testing.simulation.task import Task
+
+#: A schedule that goes on for longer does not come to rest.
+MOST_PICKS = 200_000
+MOST_SECONDS = 3_600.0
+#: What goes on in the background when all tasks are done has so long to come to rest.
+SETTLE_SECONDS = 30.0
+
+
+NO_FAULTS = Faults()
+
+
+class World:
+    """One schedule: many tasks of several processes against the embedded server's engine, in this thread.
+
+    Everything that happens follows from ``seed``: the same program with the same seed does the same again.
+    ``by_rank`` is the share of seeds whose schedule goes by rank (see schedule.py), which finds rare interleavings.
+    """
+
+    def __init__(
+        self, seed: int = 0, *, faults: Faults = NO_FAULTS, checks: Iterable[Check] = (), by_rank: float = 0.5
+    ) -> None:
+        self.seed = seed
+        self.scheduler = Scheduler(seed, by_rank)
+        self.rng = self.scheduler.rng
+        self.clockwork = Clockwork(self.scheduler)
+        self.server = SimServer(self, CONFIG)
+        self.history = History()
+        self.checks = list(checks)
+        self.faults = Injector(self, faults)
+        self.processes: dict[str, SimProcess] = {}
+        self.expired: set[int] = set()
+        self.intruded: set[str] = set()
+        self.graveyard: list[Coroutine[Any, Any, Any]] = []
+        self.current: Task | None = None
+        self.failure: SimulationFailure | None = None
+        self.muted = False
+        self.tasks_open = 0
+
+    # --- building
+
+    def process(self, name: str, *, session_timeout: float = 10.0, connect_timeout: float = 10.0) -> SimProcess:
+        """A new process; it connects when it first needs to. Time-outs in seconds."""
+        process = self.processes[name] = SimProcess(self, name, session_timeout, connect_timeout)
+        return process
+
+    def foreign(self, step: Request[Any]) -> Any:
+        """The answer to a request that somebody outside of this world makes at once; an error is raised."""
+        return self.server.foreign(step)
+
+    def guid(self) -> str:
+        return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
+
+    @property
+    def now_ms(self) -> int:
+        return self.scheduler.now_ms
+
+    @property
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return self.scheduler.now_ms / 1000
+
+    # --- what is said
+
+    def note(self, who: str, what: str, about: Any) -> None:
+        """A line of the transcript."""
+        self.history.notes.append((self.scheduler.now_ms, who, what, about))
+
+    def record(self, event: str, **fields: Any) -> None:
+        """The task that runs now says something to the checks."""
+        if self.muted or self.current is None:
+            return
+        task = self.current
+        record = Record(self.scheduler.now_ms, task.process.name, task.name, event, fields)
+        self.history.records.append(record)
+        self.note(task.name, "*", f"{event} {fields}")
+        for check in self.checks:
+            check.see(self, record)
+
+    def fail(self, message: str) -> None:
+        """A promise was broken: the schedule ends here, and ``run`` raises SimulationFailure."""
+        if self.failure is None and not self.muted:
+            self.note("CHECK", "failed", message)
+            self.failure = SimulationFailure(message, self.seed, self.faults.plan, self.faults.struck, self.history)
+
+    def task_done(self, task: Task) -> None:
+        """Told by the process of each task that ended by itself."""
+        error = task.error
+        if error is None or isinstance(error, task.expected) or (task.interrupted and _is_interrupt(error)):
+            return
+        self.fail(f"{task.name} raised {type(error).__name__}: {error}")
+        if self.failure is not None and self.failure.__cause__ is None:
+            self.failure.__cause__ = error
+
+    # --- running
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Goes on until ``until()``; without it until every task that is no daemon is done and nothing is under way,
+        and then the checks see the end. A task that waits while nothing can wake it any more is a failure."""
+        try:
+            done = until or self._all_done
+            self._go(done, MOST_SECONDS)
+            if not done():
+                self.fail(f"asleep while nothing can wake them: {self._unfinished()}")
+            elif until is None:
+                self._go(lambda: False, SETTLE_SECONDS)
+                self._end()
+            self._raise()
+        finally:
+            self._bury()
+
+    def _go(self, done: Callable[[], bool], seconds: float) -> None:
+        """Until ``done()``, or until nothing is under way, or a failure."""
+        scheduler, server = self.scheduler, self.server
+        latest_ms = scheduler.now_ms + round(seconds * 1000)
+        while self.failure is None and not done() and scheduler.now_ms < latest_ms:
+            server.advance()
+            if not scheduler.pick() and not self._leap():
+                return
+            if scheduler.picks > MOST_PICKS:
+                self.fail(f"does not come to rest: {self._unfinished()}")
+
+    def _leap(self) -> bool:
+        """Nobody can go on now: time goes to the next thing that is due. False: nothing is awaited."""
+        if self.scheduler.awaited == 0 and not self._orphaned_sessions():
+            return False
+        dues = [due for due in (self.scheduler.next_due_ms(), self.server.due_ms) if due is not None]
+        if not dues:
+            return False
+        self.scheduler.now_ms = max(self.scheduler.now_ms, min(dues))
+        return True
+
+    def _orphaned_sessions(self) -> bool:
+        """Sessions of dead processes, and ones that were replaced, are still to time out."""
+        lives = {process.session.session_id for process in self.processes.values() if process.alive}
+        return any(session_id not in lives for session_id in self.server.engine.sessions)
+
+    def _all_done(self) -> bool:
+        return self.tasks_open == 0
+
+    def _unfinished(self) -> str:
+        tasks = [task for process in self.processes.values() for task in process.tasks if not task.daemon]
+        return ", ".join(f"{task.name} at {task.at!r}" for task in tasks) or "nobody but daemons"
+
+    def _end(self) -> None:
+        for check in self.checks:
+            if self.failure is None:
+                check.end(self)
+
+    def _raise(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+
+    # --- the end
+
+    def close(self) -> None:
+        """Every process ends its session in good order, and what the dead left has timed out."""
+        for process in self.processes.values():
+            process.close()
+        self._go(lambda: not self.server.engine.sessions, MOST_SECONDS)
+        self._bury()
+        self._raise()
+
+    def leftovers(self) -> list[str]:
+        """The znodes that are there, but for the server's own."""
+        return sorted(path for path in self.server.engine.paths() if path != "/" and not path.startswith("/zookeeper"))
+
+    def _bury(self) -> None:
+        """Coroutines of the dead are closed where nobody is looking: what their finally blocks do is unseen."""
+        if self.failure is not None:
+            for process in self.processes.values():
+                for task in process.tasks:
+                    self.graveyard += task.vanish()
+        self.muted = True
+        for coroutine in self.graveyard:
+            bury(coroutine)
+        self.graveyard.clear()
+        self.muted = False
+
+
+#: Coroutines that refuse to end: kept, so that nothing closes them noisily later.
+_UNDEAD: list[Coroutine[Any, Any, Any]] = []
+
+
+def bury(coroutine: Coroutine[Any, Any, Any]) -> None:
+    """The coroutine is closed, however often it awaits in its finally blocks."""
+    for _ in range(100):
+        try:
+            coroutine.close()
+            return
+        except RuntimeError as error:
+            if "ignored GeneratorExit" not in str(error):
+                return
+        except BaseException:
+            return
+    _UNDEAD.append(coroutine)
+
+
+def _is_interrupt(error: BaseException) -> bool:
+    return isinstance(error, KeyboardInterrupt)
