@@ -71,14 +71,12 @@ def nothing_more(look: Callable[[], Iterable[str]], limit: float = PATIENCE) -> 
 
 
 def open_links() -> Iterator[str]:
-    """Sockets, pipes and pollers of this process."""
+    """Sockets and pipes of this process. Pollers come and go: kazoo makes one for each wait."""
     for entry in os.listdir("/proc/self/fd"):
         with suppress(OSError):
             link = os.readlink(f"/proc/self/fd/{entry}")
             if link.startswith(("socket:", "pipe:")):
                 yield link
-            elif link.startswith("anon_inode:"):
-                yield f"{link} {entry}"
 
 
 def children() -> Iterator[int]:
