@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from distsync.testing.simulation.faults import Exactly, Faults
+from distsync.testing.simulation.wording import Words
 
 #: The transcript in a failure's text: its last so many lines.
 SHOWN_LINES = 400
-WIDEST = 200
+WIDEST = 300
 
 
 class Record(NamedTuple):
@@ -40,9 +41,9 @@ class History:
 
     def lines(self, last: int | None = None) -> Iterable[str]:
         """One line for each note: time in ms, who, what, and with what."""
+        words = Words()
         for at_ms, who, what, about in self.notes[-last:] if last else self.notes:
-            text = about if isinstance(about, str) else repr(about)
-            yield f"{at_ms:>8} {who:<20} {what} {text[:WIDEST]}".rstrip()
+            yield f"{at_ms:>8} {who:<16} {what} {words.of(about)[:WIDEST]}".rstrip()
 
     def events(self, event: str) -> list[Record]:
         """The records of this event, in order."""

@@ -140,11 +140,7 @@ class SimProcess:
             return
         self.alive = False
         self.world.note(self.name, "dies", "")
-        for task in self.tasks:
-            self.world.tasks_open -= not task.daemon
-            self.world.graveyard += task.vanish()
-        self.tasks.clear()
-        self._stop()
+        self.end()
         self.session.die()
 
     def close(self) -> None:
@@ -157,7 +153,12 @@ class SimProcess:
         if self.session.connection is not None:
             self.session.connection.breaks()
 
-    def _stop(self) -> None:
+    def end(self) -> None:
+        """Its tasks are no more."""
+        for task in self.tasks:
+            self.world.tasks_open -= not task.daemon
+            self.world.graveyard += task.vanish()
+        self.tasks.clear()
         self.clockwork.stop()
         self.dispatcher.calls.clear()
         self.dispatcher.rest()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from distsync.session.steps import Request
+from distsync.testing.simulation.burial import bury
 from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.faults import Faults, Injector
 from distsync.testing.simulation.history import History, Record, SimulationFailure
@@ -91,7 +92,7 @@ class World:
         task = self.current
         record = Record(self.scheduler.now_ms, task.process.name, task.name, event, fields)
         self.history.records.append(record)
-        self.note(task.name, "*", f"{event} {fields}")
+        self.note(task.name, "*", (event, fields))
         for check in self.checks:
             check.see(self, record)
 
@@ -104,7 +105,8 @@ class World:
     def task_done(self, task: Task) -> None:
         """Told by the process of each task that ended by itself."""
         error = task.error
-        if error is None or isinstance(error, task.expected) or (task.interrupted and _is_interrupt(error)):
+        expected = (*task.expected, KeyboardInterrupt) if task.interrupted else task.expected
+        if error is None or isinstance(error, expected):
             return
         self.fail(f"{task.name} raised {type(error).__name__}: {error}")
         if self.failure is not None and self.failure.__cause__ is None:
@@ -123,9 +125,9 @@ class World:
             elif until is None:
                 self._go(lambda: False, SETTLE_SECONDS)
                 self._end()
-            self._raise()
         finally:
             self._bury()
+        self._raise()
 
     def _go(self, done: Callable[[], bool], seconds: float) -> None:
         """Until ``done()``, or until nothing is under way, or a failure."""
@@ -167,6 +169,7 @@ class World:
 
     def _raise(self) -> None:
         if self.failure is not None:
+            self._end_all()
             raise self.failure
 
     # --- the end
@@ -175,44 +178,34 @@ class World:
         """Every process ends its session in good order, and what the dead left has timed out."""
         for process in self.processes.values():
             process.close()
-        self._go(lambda: not self.server.engine.sessions, MOST_SECONDS)
-        self._bury()
-        self._raise()
+        try:
+            self._go(lambda: not self.server.engine.sessions, MOST_SECONDS)
+            self._raise()
+        finally:
+            self._end_all()
+
+    def __enter__(self) -> World:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._end_all()
 
     def leftovers(self) -> list[str]:
         """The znodes that are there, but for the server's own."""
         return sorted(path for path in self.server.engine.paths() if path != "/" and not path.startswith("/zookeeper"))
 
+    def _end_all(self) -> None:
+        for process in self.processes.values():
+            process.end()
+        self._bury()
+
     def _bury(self) -> None:
         """Coroutines of the dead are closed where nobody is looking: what their finally blocks do is unseen."""
-        if self.failure is not None:
-            for process in self.processes.values():
-                for task in process.tasks:
-                    self.graveyard += task.vanish()
         self.muted = True
         for coroutine in self.graveyard:
             bury(coroutine)
         self.graveyard.clear()
         self.muted = False
-
-
-#: Coroutines that refuse to end: kept, so that nothing closes them noisily later.
-_UNDEAD: list[Coroutine[Any, Any, Any]] = []
-
-
-def bury(coroutine: Coroutine[Any, Any, Any]) -> None:
-    """The coroutine is closed, however often it awaits in its finally blocks."""
-    for _ in range(100):
-        try:
-            coroutine.close()
-            return
-        except RuntimeError as error:
-            if "ignored GeneratorExit" not in str(error):
-                return
-        except BaseException:
-            return
-    _UNDEAD.append(coroutine)
-
-
-def _is_interrupt(error: BaseException) -> bool:
-    return isinstance(error, KeyboardInterrupt)
