@@ -11,4 +11,4 @@ class Refusal(Exception):
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
-        self.code = code
+        self.code = int(code)

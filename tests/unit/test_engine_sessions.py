@@ -1,0 +1,325 @@
+"""Do sessions open, move, live and end when they should; and do containers go?"""
+
+from __future__ import annotations
+
+import pytest
+from enginekit import NOW_MS, TICK_MS, Bench, Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distsync.server.clock import WakingClock
+from distsync.server.config import EngineConfig
+from distsync.server.effects import Accepted, Commit, Drop, Notify, Reply
+from distsync.server.engine import Engine
+from distsync.wire import records as r
+from distsync.wire.records import CreateFlag, ErrorCode
+
+EPHEMERAL = CreateFlag.EPHEMERAL
+REFUSED = r.ConnectResponse(0, 0, 0, bytes(16), None)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+@pytest.fixture
+def client(bench: Bench) -> Client:
+    return bench.client()
+
+
+class TestOpening:
+    """M-2."""
+
+    @pytest.mark.parametrize(("asked", "given"), [(0, 1000), (-5, 1000), (7000, 7000), (10**9, 60_000)])
+    def test_the_time_out_is_brought_into_range(self, bench: Bench, asked: int, given: int) -> None:
+        client = bench.client(timeout_ms=asked)
+        assert client.response is not None
+        assert client.response.timeout_ms == given == bench.engine.sessions[client.session_id].timeout_ms
+
+    def test_the_commit_comes_first(self, bench: Bench) -> None:
+        effects = bench.engine.connect(1, r.ConnectRequest(), NOW_MS)
+        assert [type(effect) for effect in effects] == [Commit, Accepted]
+
+    def test_passwords_have_16_bytes_and_differ(self, bench: Bench) -> None:
+        passwords = {client.response.password for client in (bench.client(), bench.client()) if client.response}
+        assert [len(password or b"") for password in passwords] == [16, 16]
+
+    def test_ids_are_never_given_twice_not_even_by_a_server_that_forgot(self) -> None:
+        first, second = Bench(), Bench()
+        second.now_ms += 1
+        ids = [bench.client().session_id for bench in (first, first, second, second)]
+        assert len(set(ids)) == 4
+        assert all(0 < id < 2**63 for id in ids)
+
+    @pytest.mark.parametrize("server_id", [0, 1, 127])
+    def test_ids_carry_the_server(self, server_id: int) -> None:
+        assert Bench(server_id=server_id).client().session_id >> 56 == server_id
+
+    def test_who_has_seen_the_future_is_dropped_without_a_word(self, bench: Bench) -> None:
+        assert bench.engine.connect(1, r.ConnectRequest(last_zxid_seen=10**6), NOW_MS) == [Drop(1)]
+
+    @pytest.mark.parametrize(("sent", "answered"), [(None, None), (False, False), (True, False)])
+    def test_the_read_only_byte_is_answered_to_who_sent_it(
+        self, bench: Bench, sent: bool | None, answered: bool | None
+    ) -> None:
+        """M-1."""
+        response = bench.client(read_only=sent).response
+        assert response is not None
+        assert response.read_only is answered
+
+    def test_a_second_handshake_on_a_connection_ends_it(self, client: Client) -> None:
+        assert client.bench.engine.connect(client.peer, r.ConnectRequest(), NOW_MS) == [Drop(client.peer)]
+
+
+class TestAttachingAgain:
+    """M-3."""
+
+    def test_the_session_and_its_nodes_are_still_there(self, client: Client) -> None:
+        client.create("/a", flags=EPHEMERAL)
+        client.hang_up()
+        again = client.again()
+        assert again.response == client.response
+        assert again.stat("/a").ephemeral_owner == client.session_id
+
+    def test_the_connection_that_had_it_is_dropped_first(self, client: Client) -> None:
+        again = client.again()
+        assert client.bench.log[-2:] == [Drop(client.peer), Accepted(again.peer, again.response)]  # type: ignore[arg-type]
+        assert client.send(r.PingRequest()) == [Drop(client.peer)]
+        client.hang_up()
+        assert again.err(r.PingRequest()) == 0
+
+    def test_the_time_out_may_change(self, client: Client) -> None:
+        again = client.again(timeout_ms=20_000)
+        assert client.bench.engine.sessions[again.session_id].timeout_ms == 20_000
+
+    @pytest.mark.parametrize("change", [{"password": bytes(16)}, {"password": None}, {"session_id": 12345}])
+    def test_a_wrong_password_or_an_unknown_session_is_refused(self, client: Client, change: dict[str, object]) -> None:
+        again = client.again(**change)
+        assert again.response == REFUSED
+        assert again.dropped
+        assert client.err(r.PingRequest()) == 0
+
+    def test_an_expired_session_is_refused(self, client: Client) -> None:
+        client.bench.engine.expire(client.session_id, NOW_MS)
+        assert client.again().response == REFUSED
+
+    def test_another_secret_knows_no_passwords(self, client: Client) -> None:
+        other = Bench(secret=b"another")
+        for payload in client.bench.payloads():
+            other.engine.replay(payload)
+        assert client.response is not None
+        assert other.client(session_id=client.session_id, password=client.response.password).response == REFUSED
+
+
+class TestExpiry:
+    """M-6."""
+
+    def test_not_before_the_time_out_and_at_most_a_tick_later(self, client: Client) -> None:
+        client.hang_up()
+        assert client.bench.pass_time(10_000) == []
+        assert client.session_id in client.bench.engine.sessions
+        client.bench.pass_time(TICK_MS)
+        assert client.session_id not in client.bench.engine.sessions
+
+    def test_a_lost_connection_removes_nothing_before_that(self, client: Client) -> None:
+        client.create("/a", flags=EPHEMERAL)
+        client.hang_up()
+        client.bench.pass_time(9_999)
+        assert "/a" in client.bench.engine.paths()
+        client.bench.pass_time(TICK_MS + 1)
+        assert "/a" not in client.bench.engine.paths()
+
+    def test_every_request_starts_the_time_out_anew(self, client: Client) -> None:
+        """M-5; a refused one too."""
+        for request in (r.PingRequest(), r.GetDataRequest("/none"), r.DeleteRequest("/none")):
+            client.bench.pass_time(9_000)
+            client.send(request)
+        assert client.session_id in client.bench.engine.sessions
+
+    def test_a_live_connection_of_an_expired_session_is_dropped(self, client: Client) -> None:
+        client.create("/a", flags=EPHEMERAL)
+        effects = client.bench.pass_time(10_000 + TICK_MS)
+        assert [type(effect) for effect in effects] == [Commit, Drop]
+        assert client.send(r.PingRequest()) == [Drop(client.peer)]
+
+    def test_all_nodes_go_under_one_zxid(self, client: Client) -> None:
+        for path in ("/a", "/b"):
+            client.create(path, flags=EPHEMERAL)
+        commits = [one for one in client.bench.engine.expire(client.session_id, NOW_MS) if isinstance(one, Commit)]
+        assert [commit.zxid for commit in commits] == [client.bench.engine.zxid]
+        assert client.bench.client().stat("/").pzxid == commits[0].zxid
+
+    def test_an_unknown_session_does_not_expire(self, bench: Bench) -> None:
+        assert bench.engine.expire(5, NOW_MS) == []
+
+    def test_nobody_waits_when_there_is_nobody(self, bench: Bench) -> None:
+        assert bench.engine.next_tick() is None
+
+
+class TestClosing:
+    def test_the_reply_comes_when_the_nodes_are_gone_and_then_the_drop(self, client: Client) -> None:
+        other = client.bench.client()
+        client.create("/a", flags=EPHEMERAL)
+        other.body(r.GetDataRequest("/a", True))
+        effects = client.send(r.CloseSessionRequest())
+        assert [type(effect) for effect in effects] == [Commit, Notify, Reply, Drop]
+        assert effects[2] == Reply(client.peer, client.xid, client.bench.engine.zxid, 0, None)
+        assert "/a" not in client.bench.engine.paths()
+
+    def test_it_cannot_be_attached_again(self, client: Client) -> None:
+        client.send(r.CloseSessionRequest())
+        assert client.again().response == REFUSED
+
+    def test_others_keep_their_nodes(self, client: Client) -> None:
+        client.bench.client().create("/b", flags=EPHEMERAL)
+        client.send(r.CloseSessionRequest())
+        assert "/b" in client.bench.engine.paths()
+
+
+class TestPauses:
+    """M-7: a server that was stopped must not expire everybody."""
+
+    @pytest.fixture
+    def bench(self) -> Bench:
+        return Bench(forgive_pauses=True)
+
+    def test_a_stopped_engine_expires_nobody(self, bench: Bench) -> None:
+        clients = [bench.client(timeout_ms=2000) for _ in range(5)]
+        bench.now_ms += 6000
+        assert bench.note(bench.engine.advance(bench.now_ms)) == []
+        bench.pass_time(1400)
+        assert all(client.err(r.PingRequest()) == 0 for client in clients)
+
+    def test_whichever_call_comes_first_after_it(self, bench: Bench) -> None:
+        client, silent = bench.client(timeout_ms=2000), bench.client(timeout_ms=2000)
+        bench.now_ms += 6000
+        assert client.err(r.PingRequest()) == 0
+        assert bench.engine.advance(bench.now_ms) == []
+        assert silent.session_id in bench.engine.sessions
+
+    def test_who_was_about_to_expire_is_heard_first(self, bench: Bench) -> None:
+        client = bench.client(timeout_ms=2000)
+        bench.pass_time(1900)
+        bench.now_ms += 6000
+        bench.engine.advance(bench.now_ms)
+        bench.pass_time(TICK_MS - 1)
+        assert client.session_id in bench.engine.sessions
+
+    def test_the_silent_expire_all_the_same_in_the_end(self, bench: Bench) -> None:
+        client = bench.client(timeout_ms=2000)
+        for _ in range(3):
+            bench.now_ms += 6000
+            bench.engine.advance(bench.now_ms)
+        bench.pass_time(2000 + 2 * TICK_MS)
+        assert client.session_id not in bench.engine.sessions
+
+    def test_it_wants_to_be_called_twice_a_tick_while_there_are_sessions(self, bench: Bench) -> None:
+        bench.client()
+        assert bench.engine.next_tick() == bench.now_ms + TICK_MS // 2
+
+    def test_a_clock_set_back_expires_nobody_and_stops_nothing(self, bench: Bench) -> None:
+        client = bench.client(timeout_ms=2000)
+        bench.now_ms -= 3_600_000
+        bench.engine.advance(bench.now_ms)
+        assert client.session_id in bench.engine.sessions
+        bench.pass_time(2000 + 2 * TICK_MS)
+        assert client.session_id not in bench.engine.sessions
+
+    @given(st.lists(st.integers(-5_000, 5_000), max_size=30))
+    def test_waking_time_never_goes_back_nor_jumps(self, gaps: list[int]) -> None:
+        clock, now_ms = WakingClock(TICK_MS, forgiving=True), NOW_MS
+        before = clock.tell(now_ms)
+        for gap in gaps:
+            now_ms += gap
+            awake = clock.tell(now_ms)
+            assert 0 <= awake - before <= TICK_MS
+            assert clock.wall(awake) == now_ms
+            before = awake
+
+
+class TestRestart:
+    """M-27: sessions come back with their full time-out."""
+
+    @pytest.mark.parametrize("forgiving", [False, True])
+    def test_the_time_out_starts_at_the_first_call(self, client: Client, forgiving: bool) -> None:
+        engine = Engine(EngineConfig(tick_time_ms=TICK_MS, forgive_pauses=forgiving))
+        for payload in client.bench.payloads():
+            engine.replay(payload)
+        assert engine.next_tick() == 0
+        later = NOW_MS + 10**9
+        assert engine.advance(later) == []
+        assert client.session_id in engine.sessions
+        due = engine.next_tick()
+        assert due is not None
+        assert later < due <= later + 10_000 + TICK_MS
+
+    def test_new_ids_follow_the_old(self, client: Client) -> None:
+        other = Bench()
+        for payload in client.bench.payloads():
+            other.engine.replay(payload)
+        other.now_ms = 0
+        assert other.client().session_id == client.session_id + 1
+
+
+class TestContainers:
+    """M-22."""
+
+    MINUTE_MS = 60_000
+
+    @pytest.fixture
+    def client(self, bench: Bench) -> Client:
+        client = bench.client(timeout_ms=60_000)
+        client.body(r.CreateContainerRequest("/box"))
+        return client
+
+    def pass_minutes(self, client: Client, minutes: int) -> None:
+        for _ in range(2 * minutes):
+            client.bench.pass_time(self.MINUTE_MS // 2)
+            client.send(r.PingRequest())
+
+    def test_it_goes_once_its_children_are_gone(self, client: Client) -> None:
+        client.create("/box/a")
+        self.pass_minutes(client, 2)
+        client.body(r.DeleteRequest("/box/a"))
+        assert "/box" in client.bench.engine.paths()
+        self.pass_minutes(client, 1)
+        assert "/box" not in client.bench.engine.paths()
+
+    def test_one_that_was_never_used_goes_after_five_minutes(self, client: Client) -> None:
+        self.pass_minutes(client, 4)
+        assert "/box" in client.bench.engine.paths()
+        self.pass_minutes(client, 2)
+        assert "/box" not in client.bench.engine.paths()
+
+    def test_its_end_is_a_transaction_that_watchers_hear_of(self, client: Client) -> None:
+        client.create("/box/a")
+        client.body(r.DeleteRequest("/box/a"))
+        client.body(r.GetDataRequest("/box", True))
+        self.pass_minutes(client, 1)
+        assert client.events() == [(r.EventType.NODE_DELETED, "/box")]
+        assert client.stat("/").pzxid == client.bench.engine.zxid
+
+    def test_an_ordinary_node_stays(self, client: Client) -> None:
+        client.create("/t")
+        client.create("/t/a")
+        client.body(r.DeleteRequest("/t/a"))
+        self.pass_minutes(client, 10)
+        assert "/t" in client.bench.engine.paths()
+
+    def test_a_container_wakes_a_server_without_sessions(self, client: Client) -> None:
+        client.send(r.CloseSessionRequest())
+        client.bench.pass_time(6 * self.MINUTE_MS)
+        assert "/box" not in client.bench.engine.paths()
+        assert client.bench.engine.next_tick() is None
+
+
+def test_a_gate_lets_through_only_who_shows_the_identity() -> None:
+    bench = Bench(required_digest="me:UrRtE1INVs0fW3QHj1TF2ro2Yf8=")
+    client = bench.client()
+    assert client.err(r.GetDataRequest("/")) == ErrorCode.NO_AUTH
+    assert client.err(r.CreateRequest("/a")) == ErrorCode.NO_AUTH
+    assert client.err(r.PingRequest()) == 0
+    assert "/a" not in bench.engine.paths()
+    client.auth(b"me:wrong")
+    assert client.err(r.GetDataRequest("/")) == ErrorCode.NO_AUTH

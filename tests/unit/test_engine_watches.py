@@ -1,0 +1,199 @@
+"""Does every watch fire that should, once, for whom, and in which order?"""
+
+from __future__ import annotations
+
+import pytest
+from enginekit import Bench, Client
+
+from distsync.server.effects import Commit, Notify, Reply
+from distsync.wire import records as r
+from distsync.wire.records import CreateFlag, ErrorCode, EventType
+
+CREATED, DELETED, DATA, CHILDREN = EventType
+
+
+@pytest.fixture
+def client() -> Client:
+    return Bench().client()
+
+
+class TestRegistration:
+    """M-9."""
+
+    @pytest.mark.parametrize("kind", [r.GetDataRequest, r.GetChildrenRequest, r.GetChildren2Request])
+    def test_a_read_of_a_missing_node_arms_nothing(self, client: Client, kind: type[r.GetDataRequest]) -> None:
+        assert client.err(kind("/a", True)) == ErrorCode.NO_NODE
+        client.create("/a")
+        client.create("/a/b")
+        assert client.events() == []
+
+    def test_exists_waits_for_a_missing_node(self, client: Client) -> None:
+        client.err(r.ExistsRequest("/a", True))
+        client.create("/a")
+        assert client.events() == [(CREATED, "/a")]
+
+    def test_a_read_that_is_not_permitted_arms_nothing(self, client: Client) -> None:
+        client.create("/a", acl=(r.Acl(r.Permission.WRITE, "world", "anyone"),))
+        assert client.err(r.GetDataRequest("/a", True)) == ErrorCode.NO_AUTH
+        client.body(r.SetDataRequest("/a", b""))
+        assert client.events() == []
+
+    def test_arming_twice_is_arming_once(self, client: Client) -> None:
+        client.create("/a")
+        for kind in (r.ExistsRequest, r.GetDataRequest, r.GetDataRequest):
+            client.body(kind("/a", True))
+        client.body(r.SetDataRequest("/a", b""))
+        assert client.events() == [(DATA, "/a")]
+
+    def test_a_watch_fires_once(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetDataRequest("/a", True))
+        for _ in range(2):
+            client.body(r.SetDataRequest("/a", b""))
+        assert client.events() == [(DATA, "/a")]
+
+    def test_a_read_without_watch_arms_nothing(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetDataRequest("/a"))
+        client.body(r.SetDataRequest("/a", b""))
+        assert client.events() == []
+
+    @pytest.mark.parametrize("path", ["/", ""])
+    def test_the_root_has_two_spellings(self, client: Client, path: str) -> None:
+        client.body(r.GetChildrenRequest(path, True))
+        client.create("/a")
+        assert client.events() == [(CHILDREN, "/")]
+
+
+class TestFiring:
+    """M-10."""
+
+    def test_create_tells_the_node_and_then_its_parent(self, client: Client) -> None:
+        client.body(r.GetChildrenRequest("/", True))
+        client.err(r.ExistsRequest("/a", True))
+        client.create("/a")
+        assert client.events() == [(CREATED, "/a"), (CHILDREN, "/")]
+
+    def test_delete_tells_who_watches_both_kinds_once(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetDataRequest("/a", True))
+        client.body(r.GetChildrenRequest("/a", True))
+        client.body(r.GetChildrenRequest("/", True))
+        client.body(r.DeleteRequest("/a"))
+        assert client.events() == [(DELETED, "/a"), (CHILDREN, "/")]
+
+    def test_a_set_fires_no_child_watch(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetChildrenRequest("/", True))
+        client.body(r.GetChildrenRequest("/a", True))
+        client.body(r.SetDataRequest("/a", b""))
+        assert client.events() == []
+
+    def test_a_child_fires_no_data_watch_of_its_parent(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetDataRequest("/a", True))
+        client.create("/a/b")
+        assert client.events() == []
+
+    def test_set_acl_fires_nothing(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetDataRequest("/a", True))
+        client.body(r.SetAclRequest("/a", r.OPEN_ACL))
+        assert client.events() == []
+
+    def test_what_fails_fires_nothing(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetDataRequest("/a", True))
+        client.err(r.SetDataRequest("/a", b"", 7))
+        client.err(r.DeleteRequest("/a", 7))
+        assert client.events() == []
+
+    def test_nodes_that_die_with_their_session_tell_of_it(self, client: Client) -> None:
+        other = client.bench.client()
+        client.create("/a", flags=CreateFlag.EPHEMERAL)
+        other.body(r.GetDataRequest("/a", True))
+        other.body(r.GetChildrenRequest("/", True))
+        client.send(r.CloseSessionRequest())
+        assert other.events() == [(DELETED, "/a"), (CHILDREN, "/")]
+
+
+class TestOrder:
+    """M-8: an event comes before every reply that could show its cause, its own transaction's too."""
+
+    def test_the_writer_hears_the_event_before_its_reply(self, client: Client) -> None:
+        client.err(r.ExistsRequest("/a", True))
+        effects = client.send(r.CreateRequest("/a"))
+        assert [type(effect) for effect in effects] == [Commit, Notify, Reply]
+
+    def test_every_watcher_is_told_in_the_order_in_which_they_came(self, client: Client) -> None:
+        client.create("/a")
+        watchers = [client.bench.client() for _ in range(3)]
+        for watcher in reversed(watchers):
+            watcher.body(r.GetDataRequest("/a", True))
+        effects = client.send(r.DeleteRequest("/a"))
+        told = [effect.peer for effect in effects if isinstance(effect, Notify)]
+        assert told == [watcher.peer for watcher in reversed(watchers)]
+
+    def test_the_event_carries_its_transaction(self, client: Client) -> None:
+        client.err(r.ExistsRequest("/a", True))
+        notice = next(effect for effect in client.send(r.CreateRequest("/a")) if isinstance(effect, Notify))
+        assert notice == Notify(client.peer, client.bench.engine.zxid, r.WatcherEvent(CREATED, 3, "/a"))
+
+
+class TestConnections:
+    """M-3: watches belong to the connection."""
+
+    def test_they_go_with_it(self, client: Client) -> None:
+        client.create("/a")
+        client.body(r.GetDataRequest("/a", True))
+        client.body(r.GetChildrenRequest("/a", True))
+        client.hang_up()
+        assert client.bench.engine.statistics(0).watches == 0
+        again = client.again()
+        again.body(r.SetDataRequest("/a", b""))
+        assert client.events() == again.events() == []
+
+    def test_those_of_others_stay(self, client: Client) -> None:
+        other = client.bench.client()
+        for one in (client, other):
+            one.err(r.ExistsRequest("/a", True))
+        client.hang_up()
+        other.create("/a")
+        assert other.events() == [(CREATED, "/a")]
+
+
+class TestSetWatches:
+    """M-11."""
+
+    @pytest.fixture
+    def seen(self, client: Client) -> int:
+        """What the client saw before it lost its connection; it changed /old afterwards, nothing of /same."""
+        for path in ("/old", "/same", "/gone"):
+            client.create(path)
+        seen = client.bench.engine.zxid
+        client.body(r.SetDataRequest("/old", b"x"))
+        client.create("/old/child")
+        client.body(r.DeleteRequest("/gone"))
+        return seen
+
+    @pytest.mark.parametrize(
+        ("watches", "expected"),
+        [
+            ({"data": ("/gone", "/old", "/same")}, [(DELETED, "/gone"), (DATA, "/old")]),
+            ({"exist": ("/gone", "/old")}, [(CREATED, "/old")]),
+            ({"child": ("/gone", "/old", "/same")}, [(DELETED, "/gone"), (CHILDREN, "/old")]),
+        ],
+    )
+    def test_what_was_missed_is_told(
+        self, client: Client, seen: int, watches: dict[str, tuple[str, ...]], expected: list[tuple[int, str]]
+    ) -> None:
+        effects = client.send(r.SetWatchesRequest(seen, **watches))
+        assert [type(effect) for effect in effects] == [Notify] * len(expected) + [Reply]
+        assert client.events() == expected
+
+    def test_what_was_not_missed_is_armed(self, client: Client, seen: int) -> None:
+        client.send(r.SetWatchesRequest(seen, ("/same",), ("/gone",), ("/same",)))
+        client.create("/gone")
+        client.body(r.SetDataRequest("/same", b""))
+        client.create("/same/child")
+        assert client.events() == [(CREATED, "/gone"), (DATA, "/same"), (CHILDREN, "/same")]
