@@ -33,6 +33,13 @@ if TYPE_CHECKING:
     from distsync.errors import UnreachableError as UnreachableError
     from distsync.errors import UsageError as UsageError
     from distsync.errors import WorldError as WorldError
+    from distsync.queue import Empty as Empty
+    from distsync.queue import Full as Full
+    from distsync.queue import LifoQueue as LifoQueue
+    from distsync.queue import PriorityQueue as PriorityQueue
+    from distsync.queue import Queue as Queue
+    from distsync.queue import ShutDown as ShutDown
+    from distsync.queue import SimpleQueue as SimpleQueue
     from distsync.session.client import Client as Client
     from distsync.session.default import close_default as close_default
     from distsync.session.default import connect as connect
@@ -40,6 +47,14 @@ if TYPE_CHECKING:
     from distsync.session.default import set_default as set_default
     from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
     from distsync.session.whoami import Contender as Contender
+    from distsync.threading import Barrier as Barrier
+    from distsync.threading import BoundedSemaphore as BoundedSemaphore
+    from distsync.threading import BrokenBarrierError as BrokenBarrierError
+    from distsync.threading import Condition as Condition
+    from distsync.threading import Event as Event
+    from distsync.threading import Lock as Lock
+    from distsync.threading import RLock as RLock
+    from distsync.threading import Semaphore as Semaphore
 
 __version__ = _VERSION
 
