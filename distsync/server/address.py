@@ -1,0 +1,108 @@
+"""Where a server is, in a file that only its user can read, and how it proves to be the one that was meant.
+
+Rules for this file: no asyncio and no kazoo. The secret is never sent to a server that has not proved itself.
+
+The proof: a client sends the word ``prov`` and 32 random bytes, and the server answers with an HMAC of them and of its
+own port under the secret. So another program on the port is told apart, learns nothing, and cannot pass the question
+on to the true server, whose answer would name another port.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+import socket
+import stat
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+PROVE = b"prov"
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+PROBE_SECONDS = 2.0
+USER = "distsync"
+ADDRESS = "address"
+"""The file's name, in the folder of the data (kept) and in the user's runtime folder (while the server runs)."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """A running server of this user, and the secret that it asks for."""
+
+    host: str
+    port: int
+    secret: str = field(repr=False)
+    pid: int = 0
+
+    @property
+    def hosts(self) -> str:
+        """As kazoo wants it."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def credential(self) -> tuple[str, str]:
+        """Scheme and credential for kazoo's add_auth: without it the server answers every request with NoAuth."""
+        return "digest", f"{USER}:{self.secret}"
+
+
+def write_address(path: Path, address: Address) -> None:
+    """The file says ``address``, and at no moment anything half; mode 0600."""
+    write_private(path, json.dumps(asdict(address)).encode() + b"\n")
+
+
+def read_address(path: Path) -> Address | None:
+    """None when there is no such file, or one that is not what write_address() wrote, or not private."""
+    try:
+        if not is_private(path):
+            return None
+        address = Address(**json.loads(path.read_bytes()))
+    except (OSError, ValueError, TypeError):
+        return None
+    wanted = {"host": str, "port": int, "secret": str, "pid": int}
+    return address if all(type(getattr(address, name)) is kind for name, kind in wanted.items()) else None
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """The file has this content, mode 0600, and never another mode or half of the content."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    os.replace(draft, path)
+
+
+def is_private(path: Path) -> bool:
+    """Whether the file is this user's, and nobody else may read or write it."""
+    found = path.stat()
+    return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def prove(secret: str, nonce: bytes, port: int) -> bytes:
+    """What only a holder of ``secret`` can answer."""
+    return hmac.digest(secret.encode(), b"distsync server %d " % port + nonce, "sha256")
+
+
+def is_alive(address: Address, timeout: float = PROBE_SECONDS) -> bool:
+    """Whether the server at ``address`` answers now, and is the one that has this secret. ``timeout`` in seconds."""
+    nonce = secrets.token_bytes(NONCE_BYTES)
+    deadline = time.monotonic() + timeout
+    try:
+        with socket.create_connection((address.host, address.port), timeout) as link:
+            link.sendall(PROVE + nonce)
+            answer = _receive(link, deadline)
+    except OSError:
+        return False
+    return hmac.compare_digest(answer, prove(address.secret, nonce, address.port))
+
+
+def _receive(link: socket.socket, deadline: float) -> bytes:
+    answer = b""
+    while len(answer) < PROOF_BYTES:
+        link.settimeout(max(0.001, deadline - time.monotonic()))
+        piece = link.recv(PROOF_BYTES - len(answer))
+        if not piece:
+            break
+        answer += piece
+    return answer

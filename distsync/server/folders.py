@@ -1,0 +1,47 @@
+"""Where this user's embedded server keeps what: its address in the runtime folder, its data in the state folder.
+
+Rules for this file: the one file that knows platformdirs. ``DISTSYNC_RUNTIME_DIR`` and ``DISTSYNC_STATE_DIR`` override
+both. A folder that another user owns or may write to is refused: who controls it could hand us his own server.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import warnings
+from pathlib import Path
+
+import platformdirs
+
+from distsync.errors import ConfigurationError
+
+RUNTIME = "DISTSYNC_RUNTIME_DIR"
+STATE = "DISTSYNC_STATE_DIR"
+
+
+def runtime_folder() -> Path:
+    """Of this login or boot: it may be empty again tomorrow. The folder exists and is private."""
+    return _private(RUNTIME, os.environ.get(RUNTIME) or _usual_runtime_folder())
+
+
+def state_folder() -> Path:
+    """Kept for good. The folder exists and is private."""
+    return _private(STATE, os.environ.get(STATE) or platformdirs.user_state_dir("distsync", appauthor=False))
+
+
+def _usual_runtime_folder() -> str:
+    with warnings.catch_warnings():  # platformdirs warns where there is no runtime folder and it takes another one
+        warnings.simplefilter("ignore")
+        return platformdirs.user_runtime_dir("distsync", appauthor=False)
+
+
+def _private(setting: str, name: str) -> Path:
+    folder = Path(name).absolute()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = folder.stat()
+    except OSError as error:
+        raise ConfigurationError(setting, str(folder), f"it cannot be made a folder of this user ({error})") from error
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
+        raise ConfigurationError(setting, str(folder), "it must belong to this user, and nobody else may write to it")
+    return folder

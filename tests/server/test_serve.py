@@ -1,0 +1,301 @@
+"""A server by hand: what it refuses, how it stops, and that what it acknowledged is there again."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoAuthError
+from kazoo.handlers.threading import KazooTimeoutError
+from servers import LOOPBACK, EmbeddedProcess
+from timing import PATIENCE, UNIT, eventually
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[EmbeddedProcess]:
+    server = EmbeddedProcess(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@contextmanager
+def connected(server: EmbeddedProcess, *auth: tuple[str, str], timeout: float = 10.0) -> Iterator[KazooClient]:
+    client = KazooClient(server.hosts, timeout=timeout, auth_data=list(auth))
+    client.start(PATIENCE)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def refused(*arguments: str, **settings: object) -> str:
+    """What a server that does not start says on standard error: one line, and no traceback."""
+    command = [sys.executable, "-m", "distsync", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT, **settings)  # type: ignore[call-overload]
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith("distsync serve: ")
+    return str(done.stderr)
+
+
+def settled(server: EmbeddedProcess) -> int | None:
+    """The exit status, once the server has ended by itself."""
+    assert server.process
+    status = server.process.wait(PATIENCE)
+    server.process = None
+    return status
+
+
+def test_data_and_port_are_kept_over_a_clean_restart(embedded: EmbeddedProcess) -> None:
+    port = embedded.port
+    with connected(embedded) as client:
+        client.create("/kept", b"data")
+        embedded.restart()
+        eventually(lambda: client.connected)
+        assert client.retry(client.get, "/kept")[0] == b"data"
+    assert embedded.port == port
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_stops_it_cleanly(embedded: EmbeddedProcess, number: signal.Signals) -> None:
+    with connected(embedded) as client:
+        client.create("/kept", b"data")
+        os.kill(embedded.pid or 0, number)
+        assert settled(embedded) == 0
+    assert "Traceback" not in embedded.output()
+    assert not (embedded.folder / "data" / "journal.sqlite-wal").exists()
+
+
+def test_sigkill_under_load_loses_no_acknowledged_write_and_no_session(embedded: EmbeddedProcess) -> None:
+    acknowledged: list[str] = []
+    stop = threading.Event()
+
+    def write(client: KazooClient, writer: int) -> None:
+        number = 0
+        while not stop.is_set():
+            pending = [client.create_async(f"/w{writer}-{number + ahead}", b"x") for ahead in range(20)]
+            done = [one.value for one in pending if one.wait(PATIENCE) and one.successful()]
+            acknowledged.extend(done)
+            number += 20
+            stop.wait(0 if done else UNIT)
+
+    with connected(embedded) as first, connected(embedded) as second:
+        ids = [client.client_id for client in (first, second)]
+        first.create("/ephemeral", b"", ephemeral=True)
+        writers = [threading.Thread(target=write, args=(client, n)) for n, client in enumerate((first, second))]
+        for writer in writers:
+            writer.start()
+        for _ in range(3):
+            seen = len(acknowledged)
+            eventually(lambda seen=seen: len(acknowledged) > seen + 100)
+            embedded.restart(kill=True)
+        stop.set()
+        for writer in writers:
+            writer.join()
+        eventually(lambda: first.connected and second.connected)
+        assert set(acknowledged) <= {f"/{name}" for name in second.retry(second.get_children, "/")}
+        assert first.retry(first.exists, "/ephemeral").ephemeralOwner == ids[0][0]
+        assert [client.client_id for client in (first, second)] == ids
+
+
+def test_refused_write_before_a_kill_does_not_shut_the_client_out(embedded: EmbeddedProcess) -> None:
+    with connected(embedded) as client:
+        with pytest.raises(KazooException):
+            client.delete("/is-not-there")
+        session = client.client_id
+        embedded.restart(kill=True)
+        eventually(lambda: client.connected)
+        client.retry(client.create, "/is-there")
+        assert client.client_id == session
+
+
+def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: EmbeddedProcess) -> None:
+    gone = KazooClient(embedded.hosts, timeout=1.0)
+    gone.start(PATIENCE)
+    gone.create("/ephemeral", b"", ephemeral=True)
+    embedded.kill()
+    gone.stop()
+    gone.close()
+    embedded.start()
+    with connected(embedded) as client:
+        assert client.exists("/ephemeral")
+        eventually(lambda: not client.exists("/ephemeral"))
+
+
+def test_pause_of_the_server_expires_nobody(embedded: EmbeddedProcess) -> None:
+    with connected(embedded, timeout=1.0) as client:
+        session = client.client_id
+        client.create("/ephemeral", b"", ephemeral=True)
+        embedded.pause()
+        threading.Event().wait(60 * UNIT)
+        embedded.resume()
+        assert client.retry(client.exists, "/ephemeral")
+        assert client.client_id == session
+
+
+def test_full_disk_stops_it_with_a_clear_error_and_loses_nothing(embedded: EmbeddedProcess) -> None:
+    journal = embedded.folder / "data" / "journal.sqlite-wal"
+    acknowledged = []
+    with connected(embedded) as client:
+        client.create("/before", b"")
+        assert embedded.pid
+        limit = journal.stat().st_size + 200_000
+        resource.prlimit(embedded.pid, resource.RLIMIT_FSIZE, (limit, limit))
+        with suppress(KazooException, KazooTimeoutError):
+            for _ in range(1000):
+                acknowledged.append(client.create("/item-", bytes(10_000), sequence=True))
+        assert 0 < len(acknowledged) < 1000
+        assert settled(embedded) == 1
+        last = embedded.output().splitlines()[-1]
+        assert last.startswith(f"distsync serve: cannot write to the journal {embedded.folder / 'data'}")
+        assert "make room on the disk" in last
+        embedded.start()
+        eventually(lambda: client.connected)
+        names = client.retry(client.get_children, "/")
+        assert sorted(acknowledged) == sorted(f"/{name}" for name in names if name.startswith("item-"))
+        assert "before" in names
+        client.create("/after", b"")
+
+
+def test_idle_exit_waits_for_the_last_session(tmp_path: Path) -> None:
+    server = IdleProcess(tmp_path)
+    server.start()
+    with connected(server) as client:
+        threading.Event().wait(20 * UNIT)
+        assert client.exists("/")
+    assert settled(server) == 0
+    assert "no sessions" in server.output()
+
+
+class IdleProcess(EmbeddedProcess):
+    def command(self) -> list[str]:
+        return [*super().command(), "--idle-exit", "0.5"]
+
+
+class SecretProcess(EmbeddedProcess):
+    """The secret is in the folder."""
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--secret-file", str(self.folder / "secret")]
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[SecretProcess]:
+    secret = tmp_path / "secret"
+    secret.touch(mode=0o600)
+    secret.write_text("open sesame\n")
+    server = SecretProcess(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+def test_secret_opens_the_server(guarded: SecretProcess) -> None:
+    with connected(guarded, ("digest", "distsync:open sesame")) as client:
+        client.create("/mine", b"")
+        assert client.exists("/mine")
+
+
+@pytest.mark.parametrize("auth", [[], [("digest", "distsync:open barley")], [("digest", "other:open sesame")]])
+def test_without_the_secret_everything_is_refused(guarded: SecretProcess, auth: list[tuple[str, str]]) -> None:
+    refused_calls: list[Callable[[KazooClient], object]] = [
+        lambda client: client.get("/"),
+        lambda client: client.exists("/"),
+        lambda client: client.create("/taken", b"", ephemeral=True),
+        lambda client: client.get_children("/"),
+        lambda client: client.sync("/"),
+        lambda client: client.transaction().commit(),
+    ]
+    with connected(guarded, *auth) as client:
+        for call in refused_calls:
+            with pytest.raises(NoAuthError):
+                call(client)
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "what"),
+    [("s", 0o644, "mode 0600"), ("", 0o600, "must hold a secret"), ("a:b", 0o600, "must hold a secret")],
+)
+def test_secret_file_of_no_use_is_refused(tmp_path: Path, content: str, mode: int, what: str) -> None:
+    path = tmp_path / "secret"
+    path.write_text(content)
+    path.chmod(mode)
+    assert what in refused("--port", "0", "--data-dir", str(tmp_path), "--secret-file", str(path))
+
+
+def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as other:
+        port = other.getsockname()[1]
+        line = refused("--port", str(port), "--data-dir", str(tmp_path / "data"))
+    assert f"{LOOPBACK}:{port}" in line
+    assert "in use" in line
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1"])
+def test_address_that_others_can_reach_is_refused_unless_allowed(tmp_path: Path, host: str) -> None:
+    assert "--allow-remote" in refused("--host", host, "--port", "0", "--data-dir", str(tmp_path))
+
+
+def test_unknown_host_is_one_clear_line(tmp_path: Path) -> None:
+    assert "no.such.host.invalid" in refused("--host", "no.such.host.invalid", "--data-dir", str(tmp_path))
+
+
+def test_data_folder_in_use_is_refused_and_names_the_server(embedded: EmbeddedProcess) -> None:
+    line = refused("--port", "0", "--data-dir", str(embedded.folder / "data"))
+    assert f"in use by the server at {embedded.hosts} (process {embedded.pid})" in line
+
+
+def test_data_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert str(tmp_path / "file") in refused("--port", "0", "--data-dir", str(tmp_path / "file"))
+
+
+def test_corrupt_journal_is_named_and_never_replaced_by_an_empty_one(embedded: EmbeddedProcess) -> None:
+    with connected(embedded) as client:
+        client.create("/kept", b"data")
+    embedded.stop()
+    journal = embedded.folder / "data" / "journal.sqlite"
+    good = journal.read_bytes()
+    for bad in (b"", b"no journal at all", good[:4096], good.replace(b"/kept", b"/lost")):
+        journal.write_bytes(bad)
+        line = refused("--port", "0", "--data-dir", str(journal.parent))
+        assert f"the journal {journal} is corrupt" in line
+        assert journal.read_bytes() == bad
+    journal.write_bytes(good)
+    embedded.start()
+    with connected(embedded) as client:
+        assert client.get("/kept")[0] == b"data"
+
+
+def test_compaction_keeps_the_state_and_bounds_the_folder(embedded: EmbeddedProcess) -> None:
+    with connected(embedded) as client:
+        client.create("/large", b"")
+        for number in range(60):
+            client.set("/large", bytes([number]) * 500_000)
+        embedded.restart(kill=True)
+        assert sum(file.stat().st_size for file in (embedded.folder / "data").iterdir()) < 25_000_000
+        eventually(lambda: client.connected)
+        data, stat = client.retry(client.get, "/large")
+        assert (data[:1], stat.version) == (bytes([59]), 60)
+
+
+def test_without_click_it_says_what_to_install() -> None:
+    hide = "import sys; sys.modules['click'] = None; from distsync.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", hide], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
+    assert done.returncode == 1
+    assert done.stderr == "the distsync command needs click: pip install distsync[cli]\n"
