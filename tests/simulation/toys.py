@@ -60,11 +60,11 @@ async def remove(path: str, session_id: int) -> None:
 class Lock:
     """The published recipe with a GUID, an owner check and a leader's proof; each may be left out."""
 
-    def __init__(self, *, search: bool = True, prove: bool = True, relist: bool = True, leave: bool = True) -> None:
+    def __init__(self, *, search: bool = True, prove: bool = True, relist: bool = True, owner: bool = True) -> None:
         self.search = search
         self.prove = prove
         self.relist = relist
-        self.leave = leave
+        self.owner = owner
 
     async def acquire(self) -> Held:
         while True:
@@ -75,31 +75,32 @@ class Lock:
     async def _attempt(self) -> Held | None:
         session_id = (await Connected()).session_id
         guid = await Guid()
-        path = await self._create(guid, session_id)
-        if path is None:
+        created = await self._create(guid, session_id)
+        if created is None:
             return None
+        path, session_id = created
         try:
             return await self._wait(path, session_id)
         except BaseException:
-            if self.leave:
-                await Background(remove(path, session_id))
+            await Background(remove(path, session_id))
             raise
 
-    async def _create(self, guid: str, session_id: int) -> str | None:
+    async def _create(self, guid: str, session_id: int) -> tuple[str, int] | None:
+        """The znode, and the session that owns it, which may be a later one than we knew of."""
         await ensure(DIRECTORY)
         try:
             created = await Create(f"{DIRECTORY}/{guid}-lock-", ephemeral=True, sequence=True)
-            return created.path
+            return created.path, created.stat.ephemeral_owner if self.owner else session_id
         except SessionLostError:
             return None
         except DisconnectedError:
             return await self._find(guid, session_id) if self.search else None
 
-    async def _find(self, guid: str, session_id: int) -> str | None:
+    async def _find(self, guid: str, session_id: int) -> tuple[str, int] | None:
         while (await Connected()).session_id == session_id:
             _, listing = await Together(Sync(), Children(DIRECTORY))
             if not isinstance(listing, Exception):
-                return next((f"{DIRECTORY}/{name}" for name in listing.names if guid in name), None)
+                return next(((f"{DIRECTORY}/{name}", session_id) for name in listing.names if guid in name), None)
         return None
 
     async def _wait(self, path: str, session_id: int) -> Held | None:
@@ -113,20 +114,19 @@ class Lock:
                 return None
             place = names.index(mine)
             if place == 0:
-                held = await self._held(path, session_id, int(mine[-10:]))
-                if held:
-                    return held
-                continue
+                return await self._held(path, session_id, int(mine[-10:]))
             await self._gone(f"{DIRECTORY}/{names[place - 1]}")
             if not self.relist:
                 return await self._held(path, session_id, int(mine[-10:]))
         return None
 
     async def _held(self, path: str, session_id: int, token: int) -> Held | None:
+        """None: the lease ran out meanwhile. The driver deletes the znode then, so it is of no use any more."""
         loss = Loss()
         await Hold(path, session_id, loss)
         if self.prove and not await Proven(session_id):
             await Unhold(loss)
+            await Background(remove(path, session_id))
             return None
         return Held(path, session_id, token, loss)
 
@@ -139,8 +139,9 @@ class Lock:
         await Wait(watch)
 
     async def release(self, held: Held) -> None:
-        await Unhold(held.loss)
+        """The delete is on its way before anything can interrupt us."""
         await Background(remove(held.path, held.session_id))
+        await Unhold(held.loss)
 
 
 async def pause(seconds: float) -> None:

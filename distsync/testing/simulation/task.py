@@ -78,8 +78,12 @@ class Task(Actor):
                 failed, value = True, error
                 self._leave_behind(frame)
             else:
-                self._perform(frame, step)
-                return
+                if not isinstance(step, Run):
+                    self._perform(frame, step)
+                    return
+                self._push(step.work, step.timeout)
+                failed, value = False, None
+                continue
             self.stack.pop()
         self._finish(failed, value)
 
@@ -280,10 +284,6 @@ class Task(Actor):
             value = None
         self.resume(False, value)
 
-    def _run(self, frame: Frame, step: Run) -> None:
-        self._push(step.work, step.timeout)
-        self.resume(False, None)
-
 
 PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Together: Task._together,
@@ -295,5 +295,4 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Guid: Task._guid,
     steps.Background: Task._background,
     steps.Call: Task._call,
-    Run: Task._run,
 }
