@@ -27,8 +27,6 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
-from distsync.session.bytecode import target_of_call
-
 MAIN_NAMES = ("__main__", "__mp_main__")  # the second is what multiprocessing calls the main module in a child
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # frames of their own, up to Python 3.11
 USER_PARTS = ("distsync.cli.", "distsync.testing.")  # these use distsync as any program does
@@ -81,6 +79,8 @@ def bound_name(skip: object = None) -> str | None:
     level = _level(inside)
     if level is None:
         return None
+    from distsync.session.bytecode import target_of_call  # most programs never need it, nor dis
+
     module = module_name(inside.f_globals)
     target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)
     if module is None:
