@@ -41,9 +41,10 @@ LOCK = "-lock-"
 READ = "-__READ__"
 WRITE = "-__WRIT__"
 
-_MARKED = re.compile(r"(-lock-|-__READ__|-__WRIT__)(\d{10}|-\d{9,10})$")
-# A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign.
-_FOREIGN = re.compile(r"(\d{10}|-\d{9,10})$")
+# A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign. Behind a mark that
+# we know that is clear; elsewhere a single dash before ten digits separates, and a dash before nine is a sign.
+_MARKED = re.compile(r"(-lock-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
+_FOREIGN = re.compile(r"(?:(?<=-)(?P<far>-\d{9,10})|(?P<number>\d{10})|(?P<near>(?<!-)-\d{9}))$")
 
 
 class Contender(NamedTuple):
@@ -88,7 +89,7 @@ def parse(name: str) -> Contender | None:
     if marked:
         return Contender(name, int(marked[2]), marked[1])
     foreign = _FOREIGN.search(name)
-    return Contender(name, int(foreign[1]), "") if foreign else None
+    return Contender(name, int(foreign[foreign.lastgroup or 0]), "") if foreign else None
 
 
 def offset(number: int, base: int) -> int:

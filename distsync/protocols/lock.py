@@ -90,7 +90,7 @@ class LockCore:
                 return True
         self.contending = True
         try:
-            if not wait and await self._occupied():
+            if not wait and await self.occupied():
                 return False
             return await self._contend(owner, data)
         finally:
@@ -98,13 +98,18 @@ class LockCore:
             if self.grant is None:
                 self._pass_turn()
 
-    async def _occupied(self) -> bool:
+    async def occupied(self) -> bool:
         """One read instead of a create and a delete: who only tries does not stand in the way of others."""
         try:
             listing = await read(Children(self.path))
         except NoNodeError:
             return False
         return bool(line.in_order(listing.names))
+
+    def has_lost(self, owner: object) -> bool:
+        """Whether ``owner`` held the lock when it was lost, and was not told yet."""
+        self._settle()
+        return any(entry[0] is owner for entry in self.lost)
 
     async def _contend(self, owner: object, data: bytes) -> bool:
         place = await line.acquire(self.path, self.mark, data, self.rule)

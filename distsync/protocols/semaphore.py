@@ -27,7 +27,7 @@ from distsync.errors import (
 )
 from distsync.protocols import admission, line
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, read, read_all, remove
 from distsync.protocols.lock import Grant, hold
 from distsync.session.steps import (
     Background,
@@ -113,6 +113,13 @@ class SemaphoreCore:
         if initial != self.initial:
             raise MismatchError("the initial value", self.path, initial, self.initial)
         return initial + extra
+
+    async def capacity(self) -> int:
+        """How many permits there are, free or not."""
+        try:
+            return self.limit(await read(GetData(self.path)))
+        except NoNodeError:
+            return self.initial
 
     async def release(self, count: int = 1, bound: int | None = None) -> None:
         """``count`` permits are free again: leases of this process first, then permits added for good.

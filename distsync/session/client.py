@@ -79,6 +79,10 @@ class Client:
         else:
             core.background(protocol)
 
+    def at_close(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """``work()`` is done, for a bounded time, when the client closes in good order. No request now."""
+        self._opened("something to do at its end").at_close(work)
+
     def on_loss(self, loss: Loss, callback: Callable[[], object]) -> None:
         """``callback`` is called once, in the thread of callbacks, when ``loss`` fires, or soon if it has."""
         dispatcher = self._opened("a callback").dispatcher
@@ -137,10 +141,17 @@ class Client:
         result: Result = found
         return result
 
-    def forget_local(self, path: str) -> None:
-        """What the threads share about ``path`` is dropped: nobody uses its object any more."""
-        if self._core is not None:
-            self._core.locals.pop(path, None)
+    def discard(self, path: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """What the threads share about ``path`` is dropped, since nobody uses its object any more, and ``work()`` is
+        done in the background. Never waits; safe in finalizers."""
+        core = self._core
+        if core is not None and core.locals.pop(path, None) is not None:
+            core.background(work())
+
+    @property
+    def origin(self) -> tuple[str | None, str]:
+        """What a pickle says of this client: hosts and namespace, and no secret."""
+        return self.settings.hosts, self.settings.namespace
 
     # ---- life
 

@@ -66,6 +66,7 @@ class Core:
         self._on_state = on_state
         self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
         self._calls: dict[int, Task] = {}
+        self._farewells: list[Callable[[], Work]] = []
 
     # ---- life
 
@@ -102,6 +103,8 @@ class Core:
         self.closing = True
         self.link.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
+        for farewell in self._farewells if self.link.info is not None else ():
+            self.keeper.post(farewell())
         self.keeper.stop(CLOSE_KEEPER_S)
         self.link.close(CLOSE_LINK_S)
         self.holds.lose_all(CLIENT_CLOSED)
@@ -205,6 +208,9 @@ class Core:
             work.close()
         else:
             self.keeper.post(work)
+
+    def at_close(self, work: Callable[[], Work]) -> None:
+        self._farewells.append(work)
 
     def guid(self) -> str:
         return str(uuid.uuid4())

@@ -24,6 +24,7 @@ class _Default:
 
     def __init__(self) -> None:
         self.client: Client | None = None
+        self.others: dict[tuple[str | None, str], Client] = {}
         self.lock = threading.Lock()
 
     def renew_lock(self) -> None:
@@ -79,6 +80,22 @@ def default_client() -> Client:
         if _default.client is None or _default.client.closed:
             _default.client = _make()
         return _default.client
+
+
+def client_of(origin: tuple[str | None, str]) -> Client:
+    """A client of these hosts and this namespace: the default one if it is such a one, else one that all objects
+    from there share. Credentials are this process's own, from the environment.
+
+    Cost: no request.
+    """
+    client = default_client()
+    if client.origin == origin:
+        return client
+    with _default.lock:
+        found = _default.others.get(origin)
+        if found is None or found.closed:
+            found = _default.others[origin] = _make(hosts=origin[0], namespace=origin[1])
+        return found
 
 
 def _make(**options: Any) -> Client:

@@ -23,6 +23,7 @@ from distsync.session import deadline as deadlines
 from distsync.session.ledger import Ledger, Orphan
 from distsync.session.replies import Batch, Outcome
 from distsync.session.steps import (
+    AtClose,
     Background,
     Call,
     Connected,
@@ -84,6 +85,9 @@ class World(Protocol):
 
     @abstractmethod
     def background(self, work: Work) -> None: ...
+
+    @abstractmethod
+    def at_close(self, work: Callable[[], Work]) -> None: ...
 
     @abstractmethod
     def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None: ...
@@ -365,6 +369,8 @@ class Task:
             return world.unhold(step.loss)
         if isinstance(step, Background):
             return world.background(step.work)
+        if isinstance(step, AtClose):
+            return world.at_close(step.work)
         raise TypeError(f"a protocol awaited {step!r}, which is no step")
 
     def result(self) -> Any:

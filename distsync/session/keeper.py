@@ -89,7 +89,8 @@ class Keeper:
 
     def _is_done(self) -> bool:
         until = self._drain_until
-        return until is not None and (not self._tasks or wait_clock() >= until)
+        idle = not self._tasks and self._mailbox.empty()
+        return until is not None and (idle or wait_clock() >= until)
 
     def _begin(self, work: Work) -> None:
         """One more task."""

@@ -1,0 +1,160 @@
+"""What all faces share: a name, a path, a client, and a trip by pickle.
+
+Rules for this file: no znode and no clock; a face is the stdlib's signature around one protocol.
+
+An object holds no state of its own: what the threads of a process know together about it is the client's (``local``),
+found by the path. So objects of one name are one object, a forked child begins with nothing held, and a pickle is a
+name.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+
+from distsync.errors import LockLostError, NotHeldError
+from distsync.protocols.commit import Receipts
+from distsync.protocols.tree import remove_tree
+from distsync.session import default, names, whoami
+from distsync.session.client import Client
+from distsync.session.paths import check_path
+from distsync.session.whoami import Contender
+
+Core = TypeVar("Core")
+
+TIMEOUT_MAX = threading.TIMEOUT_MAX
+
+
+class _Me(threading.local):
+    """A token for the running thread. Unlike its identifier it is never used again for another one."""
+
+    def __init__(self) -> None:
+        self.token = object()
+
+
+_me = _Me()
+
+
+def me() -> object:
+    """The running thread, as the owner of what it holds."""
+    return _me.token
+
+
+class Named:
+    """An object that everyone who knows its name shares."""
+
+    #: The folder of the namespace that such objects are in.
+    _kind: ClassVar[str]
+
+    def __init__(self, name: str | None, client: Client | None, path: str | None) -> None:
+        if client is not None and not isinstance(client, Client):
+            raise TypeError(f"client must be a distsync Client, not {type(client).__name__}")
+        if path is not None and name is not None:
+            raise TypeError("give name or path, not both")
+        self._given_client = client
+        self._given_path = None if path is None else check_path(path)
+        resolved = names.Name(path, False) if path is not None else names.resolve(self, name)
+        self._name, self._fresh = resolved
+        self._finalizer: weakref.finalize[..., Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that others find this object by."""
+        return self._name
+
+    @property
+    def client(self) -> Client:
+        """The client that this object uses: the one it was given, else the default one."""
+        return self._given_client or default.default_client()
+
+    @property
+    def path(self) -> str:
+        """The znode of this object."""
+        return self._given_path or self.client.path(self._kind, self._name)
+
+    def _local(self, make: Callable[[str], Core]) -> Core:
+        """What the threads of this process know together about this object."""
+        client, path = self.client, self.path
+        return client.local(path, partial(self._begin, client, path, make))
+
+    def _begin(self, client: Client, path: str, make: Callable[[str], Core]) -> Core:
+        if self._fresh:
+            client.at_close(partial(remove_tree, path))
+            self._finalizer = weakref.finalize(self, client.discard, path, partial(remove_tree, path))
+            self._finalizer.atexit = False
+        return make(path)
+
+    @property
+    def _receipts(self) -> Receipts:
+        client = self.client
+        directory = f"{client.namespace.rstrip('/')}/receipts"
+        return client.local(directory, partial(Receipts, directory))
+
+    def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
+        return self.client.run(protocol, timeout)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        """What the constructor gets, but for the name, where a pickle of this object arrives."""
+        return ()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._finalizer is not None:
+            self._finalizer.detach()  # others know it now: it goes when the client that made it closes
+        path = self._given_path
+        origin = None if self._given_client is None else self._given_client.origin
+        return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin)
+
+
+def _arrive(kind: type[Any], arguments: tuple[Any, ...], name: str | None, path: str | None, origin: Any) -> Any:
+    """The object of this name, in the process where its pickle arrived."""
+    client = None if origin is None else default.client_of(origin)
+    return kind(*arguments, name=name, path=path, client=client)
+
+
+def checked_timeout(timeout: Any, what: str = "timeout value") -> float | None:
+    """Seconds to wait at most; None: without end. As the C code of ``threading`` takes it."""
+    if timeout is None or timeout == -1:
+        return None
+    seconds = float(timeout) if isinstance(timeout, (int, float)) or hasattr(timeout, "__float__") else None
+    if seconds is None:
+        raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
+    if seconds < 0:
+        raise ValueError(f"{what} must be a non-negative number")
+    if seconds > TIMEOUT_MAX:
+        raise OverflowError(f"{what} is too large")
+    return seconds
+
+
+def leave_block(release: Callable[[], None], error: BaseException | None) -> None:
+    """The end of a ``with``: what the body raised comes first, a loss is added to it as a note."""
+    try:
+        release()
+    except (LockLostError, NotHeldError) as lost:
+        if error is None:
+            raise
+        if hasattr(error, "add_note"):
+            error.add_note(f"distsync: {lost}")
+
+
+def contenders_of(found: list[Any]) -> list[Contender]:
+    """Who they are, as their znodes say."""
+    return [whoami.read(node.data, path, node.stat.czxid) for path, node in found]
+
+
+class FencingToken(int):
+    """A number that grows from holder to holder: the zxid of the znode that holds.
+
+    ``epoch`` and ``counter`` are the halves of a ZooKeeper transaction id. A resource that remembers the greatest
+    token it has seen, and refuses a smaller one, is safe from a holder that does not know yet that it is none.
+    """
+
+    @property
+    def epoch(self) -> int:
+        return self >> 32
+
+    @property
+    def counter(self) -> int:
+        return self & 0xFFFFFFFF

@@ -1,0 +1,36 @@
+"""Removing what an object was made of.
+
+Rules for this file: pure; it knows znodes and no recipe.
+"""
+
+from __future__ import annotations
+
+from distsync.errors import DistsyncError, NoNodeError, NotEmptyError
+from distsync.protocols.guard import read
+from distsync.session.steps import Children, Delete
+
+#: Somebody may add children while we delete; after so many rounds they win.
+ROUNDS = 3
+
+
+async def remove_tree(path: str) -> None:
+    """``path`` and all below it are gone, unless others go on adding to it. Raises nothing of the ensemble's."""
+    for _ in range(ROUNDS):
+        try:
+            await read(Delete(path))
+            return
+        except NoNodeError:
+            return
+        except NotEmptyError:
+            await _remove_children(path)
+        except DistsyncError:
+            return
+
+
+async def _remove_children(path: str) -> None:
+    try:
+        listing = await read(Children(path))
+    except DistsyncError:
+        return
+    for name in listing.names:
+        await remove_tree(f"{path}/{name}")

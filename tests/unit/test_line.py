@@ -1,0 +1,75 @@
+"""The line's decisions (recipes.txt, Locks, Shared Locks): pure, no server."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distsync.protocols.line import Standing, ahead_of, decide, in_order, offset, parse, shared
+
+GUID = "c0ffee00-0000-4000-8000-000000000000"
+
+
+def name(number: int, mark: str = "-lock-", guid: str = GUID) -> str:
+    return f"_c_{guid}{mark}{number:010d}"
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (name(0), 0),
+        (name(2**31 - 1), 2**31 - 1),
+        (name(-(2**31)), -(2**31)),
+        (name(-5), -5),
+        ("0123456789abcdef0123456789abcdef__lock__0000000007", 7),
+        ("0123456789abcdef0123456789abcdef__lock__-2147483648", -(2**31)),
+        (f"i_{GUID}-0000000003", 3),
+        (f"i_{GUID}--000000003", -3),
+        ("n_0000000002", 2),
+        ("x-95-0000000004", 4),
+        ("queue-000000000", None),
+        ("lease_holder", None),
+        ("ready", None),
+    ],
+)
+def test_contender_of_any_client_has_the_number_its_name_ends_with(text: str, number: int | None) -> None:
+    contender = parse(text)
+    assert (contender and contender.number) == number
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(1, 1000), st.text("abcdef0123456789", min_size=8, max_size=8))
+def test_order_is_that_of_the_sequence_across_its_overflow_whatever_the_guids(base: int, count: int, salt: str) -> None:
+    """Hazards 52 and 53: neither the text nor the sign decides."""
+    numbers = [(base + step + 2**31) % 2**32 - 2**31 for step in range(0, count, max(1, count // 20))]
+    names = [name(number, guid=f"{hash((salt, number)) & 0xFFFFFFFF:08x}") for number in numbers]
+    assert [contender.number for contender in in_order(reversed(names))] == numbers
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1))
+def test_offset_is_antisymmetric_but_at_the_far_end(one: int, other: int) -> None:
+    assert offset(one, other) == -offset(other, one) or abs(offset(one, other)) == 2**31
+
+
+def test_first_in_line_holds_and_others_wait_for_the_one_right_ahead() -> None:
+    """Locks, steps 3 and 4."""
+    names = [name(5), name(3), name(4)]
+    assert decide(names, name(3)).standing is Standing.HELD
+    assert decide(names, name(5)).behind == name(4)
+
+
+def test_contender_that_is_not_in_the_listing_is_gone() -> None:
+    assert decide([name(1)], name(2)).standing is Standing.GONE
+    assert ahead_of([name(1)], name(2)) is None
+
+
+def test_reader_waits_for_the_nearest_writer_ahead_only() -> None:
+    """Shared Locks, read lock, steps 3 and 4; hazard 51."""
+    write, read, mine = name(1, "-__WRIT__"), name(2, "-__READ__"), name(3, "-__READ__")
+    assert decide([mine, read, write], mine, shared).behind == write
+    assert decide([mine, read], mine, shared).standing is Standing.HELD
+
+
+def test_junk_children_do_not_count() -> None:
+    """Hazard 56."""
+    assert decide([name(9), "lease_holder", "config", "ready"], name(9)).standing is Standing.HELD
