@@ -28,7 +28,7 @@ def name(number: int, mark: str = "-lock-", guid: str = GUID) -> str:
         (f"i_{GUID}--000000003", -3),
         ("n_0000000002", 2),
         ("x-95-0000000004", 4),
-        ("queue-000000000", None),
+        ("queue-00000000", None),
         ("lease_holder", None),
         ("ready", None),
     ],
