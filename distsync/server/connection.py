@@ -13,7 +13,7 @@ import logging
 import socket
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from distsync.wire.frames import FrameSplitter, WireError, framed
 
@@ -49,13 +49,12 @@ class Connection(asyncio.Protocol):
         self._stalled = self._reading_paused = self._closing = self._lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
         self.address = transport.get_extra_info("peername")[:2]
         link = transport.get_extra_info("socket")
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        transport.set_write_buffer_limits(high=ANSWERS_BYTES)
+        self.transport.set_write_buffer_limits(high=ANSWERS_BYTES)
         self.rim.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
