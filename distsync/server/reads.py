@@ -46,6 +46,8 @@ class Reads:
 
     def _exists(self, link: Link, request: r.ExistsRequest) -> r.StatReply:
         path, watch = request
+        if "\0" in path:
+            raise Refusal(ErrorCode.BAD_ARGUMENTS)
         if watch:
             self._watches.data.arm(path or "/", link.peer)
         return r.StatReply(self._require(path).stat)

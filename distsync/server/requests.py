@@ -17,7 +17,7 @@ from distsync.server.effects import Effect, Reply
 from distsync.server.link import Link
 from distsync.server.reads import Reads
 from distsync.server.refusal import Refusal
-from distsync.server.writes import Writes
+from distsync.server.writes import Writes, in_multi
 from distsync.wire import records as r
 from distsync.wire.codes import ErrorCode
 
@@ -99,7 +99,7 @@ class Requests:
         """Fills ``changes`` and ``results``; when refused, the tree is as it was."""
         state, reversals = self._core.state, []
         try:
-            for operation in operations:
+            for operation in map(in_multi, operations):
                 change = self._writes.plans[type(operation)](link, operation)
                 if change is not None:
                     reversals.append(state.tree.reversal(change))

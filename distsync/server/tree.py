@@ -89,7 +89,8 @@ class Tree:
         """Of all paths and data."""
         for path in SPECIAL:
             self._add(path, Node(b"", OPEN_ACL, 0, False, 0, 0))
-        self.nodes["/zookeeper/config"].acl = READ_ONLY_ACL
+        config = self.nodes["/zookeeper/config"]
+        config.acl, config.aversion = READ_ONLY_ACL, -1
 
     def node(self, path: str) -> Node | None:
         """The znode; "" is the root too."""

@@ -18,14 +18,15 @@ from distsync.server.tree import Node, Tree
 from distsync.wire import records as r
 from distsync.wire.codes import CreateFlag, ErrorCode
 
-_FLAGS: dict[int, tuple[bool, bool, bool]] = {
-    CreateFlag.PERSISTENT: (False, False, False),
-    CreateFlag.EPHEMERAL: (True, False, False),
-    CreateFlag.SEQUENCE: (False, True, False),
-    CreateFlag.EPHEMERAL_SEQUENCE: (True, True, False),
-    CreateFlag.CONTAINER: (False, False, True),
+_FLAGS: dict[int, tuple[bool, bool]] = {
+    CreateFlag.PERSISTENT: (False, False),
+    CreateFlag.EPHEMERAL: (True, False),
+    CreateFlag.SEQUENCE: (False, True),
+    CreateFlag.EPHEMERAL_SEQUENCE: (True, True),
+    CreateFlag.CONTAINER: (False, False),
 }
-"""(ephemeral, sequence, container)"""
+"""(ephemeral, sequence). A single create makes a container by its operation, whatever its flags; one in a multi makes
+a container by its flag, whatever its operation (in_multi)."""
 
 AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest
 
@@ -64,7 +65,8 @@ class Writes:
 
     def _create(self, link: Link, request: AnyCreate) -> CreateNode:
         path, data, acl, flags = request
-        ephemeral, sequence, container = _decode_flags(flags)
+        container = type(request) is r.CreateContainerRequest
+        ephemeral, sequence = _decode_flags(flags)
         parent_path = parent_of_new(path)
         acl = settle(acl, link.identities)
         parent = self._require(parent_path)
@@ -76,16 +78,15 @@ class Writes:
             raise Refusal(ErrorCode.NODE_EXISTS)
         if parent.owner:
             raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
-        return CreateNode(path, data, acl, link.session.id if ephemeral else 0, container)
+        return CreateNode(path, data, acl, link.session.id if ephemeral and not container else 0, container)
 
     def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
         path, version = request
         parent_path = parent_of_new(path)
         if path in SPECIAL:
             raise Refusal(ErrorCode.BAD_ARGUMENTS)
-        parent = self._require(parent_path)
+        permit(self._require(parent_path).acl, DELETE, link.identities)
         node = self._require(path)
-        permit(parent.acl, DELETE, link.identities)
         _check_version(version, node.version)
         if node.children:
             raise Refusal(ErrorCode.NOT_EMPTY)
@@ -122,7 +123,15 @@ class Writes:
         return node
 
 
-def _decode_flags(flags: int) -> tuple[bool, bool, bool]:
+def in_multi(operation: r.Operation) -> r.Operation:
+    """What an operation of a multi counts as."""
+    if isinstance(operation, (r.CreateRequest, r.Create2Request, r.CreateContainerRequest)):
+        kind = r.CreateContainerRequest if operation.flags == CreateFlag.CONTAINER else r.CreateRequest
+        return kind(*operation)
+    return operation
+
+
+def _decode_flags(flags: int) -> tuple[bool, bool]:
     if flags in _FLAGS:
         return _FLAGS[flags]
     unsupported = flags in (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)

@@ -32,8 +32,7 @@ class TestSuccess:
         results = client.body(
             multi(
                 r.CreateRequest("/a"),
-                r.Create2Request("/b"),
-                r.CreateContainerRequest("/c"),
+                r.CreateRequest("/b", flags=CreateFlag.CONTAINER),
                 r.SetDataRequest("/a", b"x"),
                 r.CheckVersionRequest("/a", 1),
                 r.DeleteRequest("/old"),
@@ -42,13 +41,19 @@ class TestSuccess:
         assert results == (
             ("/a",),
             ("/b", client.stat("/b")),
-            ("/c", client.stat("/c")),
             (client.stat("/a"),),
             (),
             (),
         )
-        kinds = [r.CreateReply, r.Create2Reply, r.Create2Reply, r.StatReply, r.CheckReply, r.DeleteReply]
+        kinds = [r.CreateReply, r.Create2Reply, r.StatReply, r.CheckReply, r.DeleteReply]
         assert [type(result) for result in results] == kinds
+
+    @pytest.mark.parametrize("kind", [r.CreateRequest, r.Create2Request, r.CreateContainerRequest])
+    def test_a_create_is_a_container_by_its_flag_alone(self, client: Client, kind: type[r.CreateRequest]) -> None:
+        """Measured: whatever the operation; only a container is answered with its stat."""
+        results = client.body(multi(kind("/a", flags=CreateFlag.CONTAINER), kind("/b", flags=0))).results
+        assert [type(result) for result in results] == [r.Create2Reply, r.CreateReply]
+        assert set(client.bench.engine.tree.containers) == {"/a"}
 
     def test_operations_see_those_before_them(self, client: Client) -> None:
         client.body(multi(r.CreateRequest("/a"), r.CreateRequest("/a/b"), r.DeleteRequest("/a/b")))
@@ -116,7 +121,7 @@ class TestFailure:
         client.create("/t", b"t")
         client.create("/t/a", b"a")
         client.create("/mine", flags=CreateFlag.EPHEMERAL)
-        client.create("/box", flags=CreateFlag.CONTAINER)
+        client.body(r.CreateContainerRequest("/box"))
         engine = client.bench.engine
         before, bytes_before = list(engine.tree.stored()), engine.statistics(0).data_bytes
         ephemerals = {owner: set(paths) for owner, paths in engine.tree.ephemerals.items()}

@@ -46,12 +46,18 @@ class TestCreate:
         client.create("/a", flags=CreateFlag.EPHEMERAL)
         assert client.err(r.CreateRequest("/a/b")) == ErrorCode.NO_CHILDREN_FOR_EPHEMERALS
 
-    def test_a_container_shows_no_owner(self, client: Client) -> None:
-        """M-13, M-21: by its own operation and by flag 4 of create."""
-        client.body(r.CreateContainerRequest("/a"))
-        client.create("/b", flags=CreateFlag.CONTAINER)
-        assert client.stat("/a").ephemeral_owner == client.stat("/b").ephemeral_owner == 0
-        assert set(client.bench.engine.tree.containers) == {"/a", "/b"}
+    @pytest.mark.parametrize("flags", [0, 1, 4])
+    def test_a_container_is_made_by_its_operation_and_shows_no_owner(self, client: Client, flags: int) -> None:
+        """M-13, M-21; measured: the flags of the operation change nothing."""
+        client.body(r.CreateContainerRequest("/a", flags=flags))
+        assert client.stat("/a").ephemeral_owner == 0
+        assert set(client.bench.engine.tree.containers) == {"/a"}
+
+    @pytest.mark.parametrize("kind", [r.CreateRequest, r.Create2Request])
+    def test_flag_4_alone_makes_an_ordinary_node(self, client: Client, kind: type[r.CreateRequest]) -> None:
+        """Measured."""
+        client.body(kind("/a", flags=CreateFlag.CONTAINER))
+        assert not client.bench.engine.tree.containers
 
     @pytest.mark.parametrize("flags", [-1, 7, 100])
     def test_flags_that_mean_nothing(self, client: Client, flags: int) -> None:
@@ -156,6 +162,10 @@ class TestDelete:
 
     def test_what_is_not_there(self, client: Client) -> None:
         assert client.err(r.DeleteRequest("/none")) == ErrorCode.NO_NODE
+
+    def test_the_permission_is_checked_before_the_node(self, client: Client) -> None:
+        client.create("/t", acl=(r.Acl(r.Permission.READ, "world", "anyone"),))
+        assert client.err(r.DeleteRequest("/t/none")) == ErrorCode.NO_AUTH
 
 
 class TestSetData:
@@ -264,6 +274,10 @@ class TestReads:
     def test_a_node_that_is_not_there(self, client: Client, kind: type[r.ExistsRequest], path: str) -> None:
         assert client.err(kind(path)) == ErrorCode.NO_NODE
 
+    def test_exists_alone_minds_a_null_character(self, client: Client) -> None:
+        assert client.err(r.ExistsRequest("/a\0")) == ErrorCode.BAD_ARGUMENTS
+        assert client.err(r.GetDataRequest("/a\0")) == ErrorCode.NO_NODE
+
     def test_sync_answers_any_path(self, client: Client) -> None:
         """M-20."""
         assert client.body(r.SyncRequest("/none")).path == "/none"
@@ -288,7 +302,7 @@ class TestStrangeRequests:
 
 def test_statistics_count_what_is_there(client: Client) -> None:
     client.create("/a", b"xyz", flags=CreateFlag.EPHEMERAL)
-    client.create("/b", flags=CreateFlag.CONTAINER)
+    client.body(r.CreateContainerRequest("/b"))
     client.body(r.SetDataRequest("/b", b"12345"))
     client.body(r.GetDataRequest("/b", True))
     client.body(r.GetChildrenRequest("/", True))

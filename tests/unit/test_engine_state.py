@@ -25,7 +25,7 @@ data = st.sampled_from([None, b"", b"x", b"yy"])
 acls = st.sampled_from([r.OPEN_ACL, (r.Acl(31, "ip", "127.0.0.1"),), (*r.OPEN_ACL, r.Acl(1, "digest", "a:b"))])
 operations = st.one_of(
     st.builds(r.CreateRequest, paths, data, acls, st.integers(0, 4)),
-    st.builds(r.CreateRequest, paths, data, acls, st.integers(0, 4)),
+    st.builds(r.CreateContainerRequest, paths, data, acls),
     st.builds(r.DeleteRequest, paths, versions),
     st.builds(r.SetDataRequest, paths, data, versions),
     st.builds(r.CheckVersionRequest, paths, versions),
