@@ -79,14 +79,8 @@ class StoredNode(NamedTuple):
     acl: tuple[Acl, ...]
     owner: int
     container: bool
-    czxid: int
-    mzxid: int
-    pzxid: int
-    ctime: int
-    mtime: int
-    version: int
-    creates: int
-    aversion: int
+    counters: tuple[int, ...]
+    """In the order of Node.COUNTERS."""
 
 
 NodeChange = CreateNode | DeleteNode | SetNodeData | SetNodeAcl
@@ -109,6 +103,19 @@ def _read_acl(stored: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
 _ACL: Field[tuple[Acl, ...]] = Field(_write_acl, _read_acl)
 _CREATED = (STRING, BUFFER, _ACL, LONG, BOOL)
 
+_NUMBERS = struct.Struct(">5q3i")
+
+
+def _write_counters(counters: tuple[int, ...]) -> bytes:
+    return _NUMBERS.pack(*counters)
+
+
+def _read_counters(stored: bytes, at: int) -> tuple[tuple[int, ...], int]:
+    return _NUMBERS.unpack_from(stored, at), at + _NUMBERS.size
+
+
+_COUNTERS: Field[tuple[int, ...]] = Field(_write_counters, _read_counters)
+
 _FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
     1: (CreateNode, _CREATED),
     2: (DeleteNode, (STRING,)),
@@ -118,7 +125,7 @@ _FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
     6: (ResizeSession, (LONG, INT)),
     7: (CloseSession, (LONG,)),
     8: (StoredHead, (LONG, LONG, LONG, LONG)),
-    9: (StoredNode, (*_CREATED, LONG, LONG, LONG, LONG, LONG, INT, INT, INT)),
+    9: (StoredNode, (*_CREATED, _COUNTERS)),
 }
 """Numbers are never used again for something else: old journals stay readable."""
 

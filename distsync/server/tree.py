@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from operator import attrgetter
 
 from distsync.server.acl import READ_ONLY_ACL
 from distsync.server.changes import CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData, StoredNode
@@ -47,6 +48,8 @@ class Node:
         "children",
     )
 
+    COUNTERS = ("czxid", "mzxid", "pzxid", "ctime", "mtime", "version", "creates", "aversion")
+
     def __init__(
         self, data: bytes | None, acl: tuple[Acl, ...], owner: int, container: bool, zxid: int, time_ms: int
     ) -> None:
@@ -76,6 +79,9 @@ class Node:
             children,
             self.pzxid,
         )
+
+
+_counters: Callable[[Node], tuple[int, ...]] = attrgetter(*Node.COUNTERS)
 
 
 class Tree:
@@ -137,12 +143,12 @@ class Tree:
     def stored(self) -> Iterator[StoredNode]:
         """Every node as a record, parents before their children."""
         for path, node in self.nodes.items():
-            yield StoredNode(path, *(getattr(node, field) for field in StoredNode._fields[1:]))
+            yield StoredNode(path, node.data, node.acl, node.owner, node.container, _counters(node))
 
     def load(self, stored: StoredNode) -> None:
-        node = Node(*stored[1:5], 0, 0)
-        for field, value in zip(StoredNode._fields[5:], stored[5:], strict=True):
-            setattr(node, field, value)
+        node = Node(stored.data, stored.acl, stored.owner, stored.container, 0, 0)
+        for counter, value in zip(Node.COUNTERS, stored.counters, strict=True):
+            setattr(node, counter, value)
         self._add(stored.path, node)
 
     def clear(self) -> None:

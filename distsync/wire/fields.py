@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from distsync.wire.frames import WireError
-from distsync.wire.records import Acl, Stat
+from distsync.wire.records import OPEN_ACL, Acl, Stat
 
 Value = TypeVar("Value")
 
@@ -100,6 +100,17 @@ def _read_acl(frame: bytes, at: int) -> tuple[Acl, int]:
     return Acl(permissions, scheme, id), at
 
 
+def _acls() -> Field[tuple[Acl, ...]]:
+    """Lists of ACL entries; nearly all are the open ACL, which is recognised as a whole."""
+    any_list = vector(Field(_write_acl, _read_acl))
+    open_list = any_list.write(OPEN_ACL)
+
+    def read(frame: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
+        return (OPEN_ACL, at + len(open_list)) if frame.startswith(open_list, at) else any_list.read(frame, at)
+
+    return Field(any_list.write, read)
+
+
 def _write_stat(stat: Stat) -> bytes:
     return _STAT.pack(*stat)
 
@@ -114,5 +125,5 @@ BOOL = number(">?")
 BUFFER: Field[bytes | None] = Field(write_buffer, read_buffer)
 STRING: Field[str] = Field(write_string, read_string)
 STRINGS = vector(STRING)
-ACLS = vector(Field(_write_acl, _read_acl))
+ACLS = _acls()
 STAT: Field[Stat] = Field(_write_stat, _read_stat)
