@@ -27,10 +27,10 @@ class Check:
 class Capacity(Check):
     """Never more than ``limit`` hold ``what`` at once.
 
-    A task records ``granted`` with ``what`` and ``session_id`` (and ``path``, ``loss``, ``token``, where there are
-    such) right after it got it, ``released`` with ``what`` right before it gives it back. It holds from then to
-    then, but no longer than its process lives and its own lease clock proves the session. Who holds in a session
-    that an administrator ended, or by a znode that an intruder deleted, cannot know, and does not count.
+    A task records ``granted`` with ``what`` and ``session_id`` (and ``loss``, ``token``, where there are such) right
+    after it got it, ``released`` with ``what`` right before it gives it back. It holds from then to then, but no
+    longer than its process lives and its own lease clock proves the session. Who holds in a session that an
+    administrator ended, or whose znode an intruder deleted, cannot know, and does not count.
     """
 
     def __init__(self, what: str, limit: int = 1) -> None:
@@ -59,7 +59,7 @@ def holds(world: World, record: Record) -> bool:
     """Whether the holder can prove, at this moment, that it holds."""
     process = world.processes[record.process]
     fields = record.fields
-    if not process.alive or fields.get("path") in world.intruded or record.session_id in world.expired:
+    if not process.alive or record.session_id in world.tampered:
         return False
     loss = fields.get("loss")
     return process.proven(record.session_id) and not (loss is not None and loss.fired)

@@ -7,8 +7,8 @@ for, an event that a client receives. Opportunities are counted, per process, so
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distsync.session import steps
@@ -74,6 +74,11 @@ class Faults:
     spare: tuple[str, ...] = ()
     exactly: tuple[Exactly, ...] = ()
     victims: Callable[[str], bool] = field(default=lambda path: True, repr=False)
+
+    @classmethod
+    def of(cls, chances: Mapping[str, float], most: int = 1) -> Faults:
+        """Faults of these kinds."""
+        return replace(cls(most=most), **chances)  # type: ignore[arg-type]
 
     def chance(self, kind: str) -> float:
         return float(getattr(self, kind))
@@ -197,7 +202,7 @@ def _intruder(world: World, task: Task) -> None:
     for path in paths:
         stat = world.foreign(steps.Exists(path))
         if stat is not None and stat.ephemeral_owner:
-            world.intruded.add(path)
+            world.tampered.add(stat.ephemeral_owner)
             world.note("FAULT", "deletes", path)
             world.foreign(steps.Delete(path))
             return

@@ -18,6 +18,9 @@ from distsync.testing.simulation.task import Task
 if TYPE_CHECKING:
     from distsync.testing.simulation.world import World
 
+#: What the work at the close may take, each.
+CLOSE_SECONDS = 30.0
+
 Shared = TypeVar("Shared")
 
 
@@ -53,6 +56,7 @@ class SimProcess:
         self.keeper = Keeper(self)
         self.tasks: list[Task] = []
         self.shared: dict[str, Any] = {}
+        self.at_close: list[Callable[[], Coroutine[Any, Any, Any]]] = []
         self.alive = True
         self.paused: list[Actor] = []
         self._spawned = 0
@@ -142,6 +146,12 @@ class SimProcess:
         self.world.note(self.name, "dies", "")
         self.end()
         self.session.die()
+
+    def say_goodbye(self) -> None:
+        """What was to be done at the close is done; the world does not end before."""
+        works, self.at_close = self.at_close, []
+        for work in works if self.alive else ():
+            self.spawn(work(), CLOSE_SECONDS, name="close", expected=(WorldError, ZnodeError))
 
     def close(self) -> None:
         """Its session is ended in good order; tasks that wait are told that the client is closed."""

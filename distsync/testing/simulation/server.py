@@ -128,7 +128,7 @@ class SimServer:
     def expire_live(self, connection: Connection, xid: int, request: Any) -> None:
         """An administrator ends the session under a live connection."""
         session_id = self.owners[connection.peer].session.session_id
-        self.world.expired.add(session_id)
+        self.world.tampered.add(session_id)
         self.carry_out(self.engine.expire(session_id, self.world.now_ms))
         if connection.peer in self.connections:
             self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))

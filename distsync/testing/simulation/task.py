@@ -121,8 +121,8 @@ class Task(Actor):
             self.resume(True, error)
 
     def expire(self) -> None:
-        """The deadline of the call is now; one without a deadline has none."""
-        if self.stack and self.stack[-1].deadline_ms is not None:
+        """The deadline of the call is now; one without a deadline has none, and a first connection has its time."""
+        if self.stack and self.stack[-1].deadline_ms is not None and self.process.session.ever_connected:
             self.stack[-1].deadline_ms = min(self.stack[-1].deadline_ms, self.scheduler.now_ms)
             if self._on_deadline is not None:
                 self._on_deadline()
@@ -272,6 +272,10 @@ class Task(Actor):
         self.process.background(step.work)
         self.resume(False, None)
 
+    def _at_close(self, frame: Frame, step: steps.AtClose) -> None:
+        self.process.at_close.append(step.work)
+        self.resume(False, None)
+
     def _call(self, frame: Frame, step: steps.Call) -> None:
         """A function of the user's that gives a coroutine is one that calls faces: it is driven to its end."""
         try:
@@ -294,5 +298,6 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Unhold: Task._unhold,
     steps.Guid: Task._guid,
     steps.Background: Task._background,
+    steps.AtClose: Task._at_close,
     steps.Call: Task._call,
 }

@@ -48,12 +48,14 @@ class World:
         self.checks = list(checks)
         self.faults = Injector(self, faults)
         self.processes: dict[str, SimProcess] = {}
-        self.expired: set[int] = set()
-        self.intruded: set[str] = set()
+        self.tampered: set[int] = set()
+        """Sessions that an administrator ended, or whose znodes an intruder deleted: who holds there cannot know."""
         self.graveyard: list[Coroutine[Any, Any, Any]] = []
         self.current: Task | None = None
         self.failure: SimulationFailure | None = None
         self.muted = False
+        self.done_ms = 0
+        """When all tasks were done, before what they had begun came to rest."""
         self.tasks_open = 0
 
     # --- building
@@ -123,6 +125,7 @@ class World:
             if not done():
                 self.fail(f"asleep while nothing can wake them: {self._unfinished()}")
             elif until is None:
+                self.done_ms = self.now_ms
                 self._go(lambda: False, SETTLE_SECONDS)
                 self._end()
         finally:
@@ -176,9 +179,12 @@ class World:
 
     def close(self) -> None:
         """Every process ends its session in good order, and what the dead left has timed out."""
-        for process in self.processes.values():
-            process.close()
         try:
+            for process in self.processes.values():
+                process.say_goodbye()
+            self._go(self._all_done, SETTLE_SECONDS)
+            for process in self.processes.values():
+                process.close()
             self._go(lambda: not self.server.engine.sessions, MOST_SECONDS)
             self._raise()
         finally:

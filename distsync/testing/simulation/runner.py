@@ -1,0 +1,111 @@
+"""Plays scenarios over many seeds, and counts.
+
+Rules for this file: a seed decides everything: the schedule, and which faults may strike in it. One fifth of the
+seeds have no faults, two fifths one kind, two fifths all kinds that the scenario stands.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from distsync.testing.simulation.faults import AT_EVENT, AT_REQUEST, Faults
+from distsync.testing.simulation.history import SimulationFailure
+from distsync.testing.simulation.scenarios import Scenario
+from distsync.testing.simulation.world import World
+
+#: The chance of a kind at one of its opportunities, where it is the only one, and where it is one of many.
+ALONE, TOGETHER = 0.03, 0.006
+
+
+@dataclass
+class Report:
+    """What came out of playing one scenario."""
+
+    scenario: str
+    schedules: int = 0
+    picks: int = 0
+    seconds: float = 0.0
+    struck: Counter[str] = field(default_factory=Counter)
+    failures: list[SimulationFailure] = field(default_factory=list)
+
+    @property
+    def speed(self) -> float:
+        """Schedules a second."""
+        return self.schedules / self.seconds if self.seconds else 0.0
+
+    def lines(self) -> Iterable[str]:
+        """The report, for people."""
+        verdict = f"{len(self.failures)} FAILED" if self.failures else "no violation"
+        yield f"{self.scenario}: {self.schedules} schedules, {verdict} ({self.speed:.0f} a second)"
+        if self.struck:
+            yield "    faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.struck.items()))
+        for failure in self.failures:
+            yield f"    seed {failure.seed}: {failure.message}"
+
+
+def faults_of(scenario: Scenario, seed: int) -> Faults:
+    """What may go wrong in the schedule of this seed."""
+    rng = random.Random(seed ^ 0x5EED)
+    share = rng.random()
+    if share < 0.2:
+        return Faults()
+    if share < 0.6:
+        kind = rng.choice(scenario.kinds)
+        return Faults.of({kind: scaled(kind, ALONE)}, most=rng.randint(1, 2))
+    return Faults.of({kind: scaled(kind, TOGETHER) for kind in scenario.kinds}, most=rng.randint(1, 2))
+
+
+def scaled(kind: str, chance: float) -> float:
+    """Steps are more frequent than requests, and these than events: each kind strikes about as often."""
+    return chance * (2 if kind in AT_REQUEST else 6 if kind in AT_EVENT else 1)
+
+
+def play(scenario: Scenario, seed: int, faults: Faults | None = None) -> World:
+    """One schedule; raises SimulationFailure."""
+    world = World(seed, faults=faults_of(scenario, seed) if faults is None else faults)
+    try:
+        scenario.play(world)
+    except BaseException:
+        world.__exit__(BaseException)
+        raise
+    return world
+
+
+def run(
+    scenario: Scenario, seeds: Iterable[int], *, most_failures: int = 3, tell: Callable[[Report], object] | None = None
+) -> Report:
+    """Plays all seeds, until so many have failed. ``tell`` is called after each."""
+    report = Report(scenario.name)
+    began = time.perf_counter()
+    gc.disable()
+    try:
+        for seed in seeds:
+            _play_one(report, scenario, seed)
+            report.seconds = time.perf_counter() - began
+            if report.schedules % 200 == 0:
+                gc.collect()
+            if tell is not None:
+                tell(report)
+            if len(report.failures) >= most_failures:
+                break
+    finally:
+        gc.enable()
+    return report
+
+
+def _play_one(report: Report, scenario: Scenario, seed: int) -> None:
+    world = None
+    try:
+        world = play(scenario, seed)
+        struck = world.faults.struck
+        report.picks += world.scheduler.picks
+    except SimulationFailure as failure:
+        report.failures.append(failure)
+        struck = failure.struck
+    report.schedules += 1
+    report.struck.update(each.kind for each in struck)

@@ -1,0 +1,63 @@
+"""Lock and RLock: one holder at a time over processes and threads, tokens that grow, nothing left.
+
+Rules for this file: threads use one LockCore a process, as the faces do.
+"""
+
+from __future__ import annotations
+
+from distsync.errors import LockLostError
+from distsync.protocols.lock import LockCore
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Exclusion, NothingLeft
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import ROOT, Scenario, finish, maybe_timeout, processes, work
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/lock/l"
+
+
+async def thread(world: World, process: SimProcess, depth: int) -> None:
+    """Takes the lock some times, as a ``with`` block does."""
+    owner = object()
+    core = process.local(PATH, lambda: LockCore(PATH))
+    for _ in range(world.rng.randint(1, 2)):
+        timeout = maybe_timeout(world)
+        if await Run(core.acquire(owner, b"", timeout != 0.0), timeout):
+            await hold(world, core, owner, depth)
+
+
+async def hold(world: World, core: LockCore, owner: object, depth: int) -> None:
+    """Holds the lock ``depth`` times, and lets it go."""
+    grant = core.grant
+    if grant is not None:
+        place = grant.place
+        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+    try:
+        for _ in range(depth):
+            await Run(work(world))
+            world.record("working", what="lock")
+    finally:
+        world.record("released", what="lock")
+        await Run(let_go(world, core, owner))
+
+
+async def let_go(world: World, core: LockCore, owner: object) -> None:
+    """A loss is told of at the release, and never without a reason."""
+    try:
+        await core.release(owner)
+    except LockLostError as error:
+        world.record("lost")
+        if not world.faults.struck:
+            world.fail(f"a loss without a fault: {error}")
+
+
+def play(world: World, depth: int) -> None:
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            process.spawn(thread(world, process, depth))
+    finish(world)
+
+
+LOCK = Scenario("lock", lambda world: play(world, 1))
+RLOCK = Scenario("rlock", lambda world: play(world, 2))
