@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Generic, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from distsync.wire.frames import WireError
 from distsync.wire.records import OPEN_ACL, Acl, Stat
@@ -20,7 +21,8 @@ _STAT = struct.Struct(">qqqqiiiqiiq")
 _NULL = _INT.pack(-1)
 
 
-class Field(NamedTuple, Generic[Value]):
+@dataclass(frozen=True)
+class Field(Generic[Value]):
     """One kind of field."""
 
     write: Callable[[Value], bytes]
