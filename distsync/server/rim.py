@@ -23,7 +23,7 @@ from distsync.server.connection import Connection
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
 from distsync.server.engine import Engine
 from distsync.server.journal import Journal
-from distsync.server.words import WORDS, Figures, Link
+from distsync.server.words import Figures, Link, answer_to
 from distsync.wire.codec import decode_connect, decode_request, encode_connect_response, encode_event, encode_reply
 from distsync.wire.frames import WireError
 from distsync.wire.records import ConnectRequest
@@ -195,8 +195,8 @@ class Rim:
         if head.startswith(PROVE) and self._secret is not None:
             nonce = head[len(PROVE) :]
             return prove(self._secret, nonce, self._port) if len(nonce) >= NONCE_BYTES else b""
-        word = WORDS.get(head[:4])
-        return None if word is None else word(self.figures()).encode()
+        text = answer_to(head[:4], self.figures)
+        return None if text is None else text.encode()
 
     def figures(self) -> Figures:
         """What there is to tell at this moment."""

@@ -42,14 +42,6 @@ class Figures(NamedTuple):
     links: tuple[Link, ...]
 
 
-def _ruok(figures: Figures) -> str:
-    return "imok"
-
-
-def _isro(figures: Figures) -> str:
-    return "rw"
-
-
 def _srvr(figures: Figures) -> str:
     lines = {
         "Zookeeper version": f"{VERSION}-distsync",
@@ -104,16 +96,21 @@ def _conf(figures: Figures) -> str:
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
-def _envi(figures: Figures) -> str:
-    return f"Environment:\nzookeeper.version={VERSION}-distsync\n"
+FIXED: dict[bytes, str] = {
+    b"ruok": "imok",
+    b"isro": "rw",
+    b"envi": f"Environment:\nzookeeper.version={VERSION}-distsync\n",  # kazoo's server_version() reads it
+}
 
-
-WORDS: dict[bytes, Callable[[Figures], str]] = {
-    b"ruok": _ruok,
-    b"isro": _isro,
+TOLD: dict[bytes, Callable[[Figures], str]] = {
     b"srvr": _srvr,
     b"stat": _stat,
     b"mntr": _mntr,
     b"conf": _conf,
-    b"envi": _envi,  # kazoo's server_version() reads it
 }
+
+
+def answer_to(word: bytes, figures: Callable[[], Figures]) -> str | None:
+    """None when it is no such word. ``figures`` is asked only for the words that tell figures."""
+    tell = TOLD.get(word)
+    return tell(figures()) if tell else FIXED.get(word)
