@@ -79,9 +79,10 @@ class Client:
         else:
             core.background(protocol)
 
-    def at_close(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """``work()`` is done, for a bounded time, when the client closes in good order. No request now."""
-        self._opened("something to do at its end").at_close(work)
+    def at_close(self, path: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """``work()`` is done, for a bounded time, when the client closes in good order, unless ``path`` is discarded
+        before. No request now."""
+        self._opened("something to do at its end").at_close(work, path)
 
     def on_loss(self, loss: Loss, callback: Callable[[], object]) -> None:
         """``callback`` is called once, in the thread of callbacks, when ``loss`` fires, or soon if it has."""
@@ -146,6 +147,7 @@ class Client:
         done in the background. Never waits; safe in finalizers."""
         core = self._core
         if core is not None and core.locals.pop(path, None) is not None:
+            core.drop_farewell(path)
             core.background(work())
 
     @property

@@ -164,18 +164,19 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         return thread is None or not thread.is_alive()
 
     def is_current_thread(self) -> bool:
-        return threading.current_thread() is self._connection._connection_routine
+        thread = self._connection._connection_routine
+        return thread is not None and thread.ident == threading.get_ident()
 
     @property
     def refusals(self) -> int:
         return int(self._connection.refusals)
 
     def end(self, seconds: float, *, politely: bool = True) -> None:
-        """The session is closed, if a server can still be told within half of ``seconds``; thread and sockets are
-        gone."""
+        """The session is closed, if a server can still be told within half of ``seconds`` (also one that is just
+        being connected to); thread and sockets are gone."""
         connection = self._connection
         self._stopped.set()
-        if politely and self.connected:
+        if politely:
             self.enqueue(CloseInstance, None)
             connection.connection_stopped.wait(seconds / 2)
         connection.hang_up()

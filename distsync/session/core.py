@@ -66,7 +66,7 @@ class Core:
         self._on_state = on_state
         self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
         self._calls: dict[int, Task] = {}
-        self._farewells: list[Callable[[], Work]] = []
+        self._farewells: dict[object, Callable[[], Work]] = {}
 
     # ---- life
 
@@ -103,7 +103,8 @@ class Core:
         self.closing = True
         self.link.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
-        for farewell in self._farewells if self.link.info is not None else ():
+        farewells, self._farewells = self._farewells, {}
+        for farewell in farewells.values() if self.link.info is not None else ():
             self.keeper.post(farewell())
         self.keeper.stop(CLOSE_KEEPER_S)
         self.link.close(CLOSE_LINK_S)
@@ -157,7 +158,7 @@ class Core:
                 self._calls[thread] = outer
 
     def _may_wait_here(self) -> None:
-        if threading.current_thread() is self.keeper.thread or self.link.is_current_thread():
+        if threading.get_ident() == self.keeper.thread.ident or self.link.is_current_thread():
             raise UsageError("a call that waits cannot be made in distsync's own threads, which it waits for")
 
     def _connect_first(self, deadline: float | None) -> None:
@@ -209,8 +210,12 @@ class Core:
         else:
             self.keeper.post(work)
 
-    def at_close(self, work: Callable[[], Work]) -> None:
-        self._farewells.append(work)
+    def at_close(self, work: Callable[[], Work], key: object = None) -> None:
+        """``key``: what `drop_farewell` knows it by."""
+        self._farewells[object() if key is None else key] = work
+
+    def drop_farewell(self, key: object) -> None:
+        self._farewells.pop(key, None)
 
     def guid(self) -> str:
         return str(uuid.uuid4())

@@ -41,7 +41,7 @@ class Dispatcher:
             del function
 
     def is_current(self) -> bool:
-        return threading.current_thread() is self._thread
+        return self._thread is not None and threading.get_ident() == self._thread.ident
 
     def stop(self, seconds: float) -> None:
         """What waits is still called, for so long at most."""

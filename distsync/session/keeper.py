@@ -69,7 +69,7 @@ class Keeper:
         that wait are over."""
         self._drain_until = wait_clock() + seconds
         self.poke()
-        if threading.current_thread() is not self.thread:
+        if threading.get_ident() != self.thread.ident:
             self.thread.join(seconds + 0.2)
 
     # ---- in the keeper's thread

@@ -48,7 +48,13 @@ class Reply:
         """This is the outcome, unless there is one."""
         if self.outcome is None:
             self.outcome = outcome
-            self._answered()
+            # Told once, and the batch let go: what was asked is freed at once, its watch with it.
+            answered, self._answered = self._answered, _told
+            answered()
+
+
+def _told() -> None:
+    """Who waits for the reply knows it already."""
 
 
 class Batch:

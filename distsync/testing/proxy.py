@@ -1,0 +1,243 @@
+"""A TCP proxy between clients and a ZooKeeper server that breaks on demand.
+
+Rules for this file: it reads frames only as far as to know which reply answers which request; the standard library and
+wire/ only.
+
+>>> proxy = Proxy("127.0.0.1:2181")                          # doctest: +SKIP
+>>> client = distsync.connect(proxy.hosts)                   # doctest: +SKIP
+>>> proxy.drop_next_reply(OpCode.CREATE2)                    # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import select
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from types import TracebackType
+
+from distsync.wire.codes import OpCode
+from distsync.wire.frames import FrameSplitter, framed
+
+LOOPBACK = "127.0.0.1"
+LARGEST_FRAME = 1 << 26
+PIECE = 1 << 16
+
+_HEAD = struct.Struct(">ii")
+_XID = struct.Struct(">i")
+
+
+class Mode(enum.Enum):
+    """What comes in is ..."""
+
+    PASSED = "passed on"
+    REFUSED = "refused, and hung up on"
+    HELD = "held back until it heals"
+
+
+class _Trap:
+    """The next request of a kind (None: of any), or its reply, does not get through, and the connection breaks."""
+
+    def __init__(self, opcode: int | None, *, before: bool) -> None:
+        self.opcode = opcode
+        self.before = before
+        self.sprung = threading.Event()
+
+    def catches(self, opcode: int, *, before: bool) -> bool:
+        wanted = self.opcode is None or self.opcode == opcode
+        if self.before != before or not wanted or opcode in (OpCode.PING, OpCode.AUTH):
+            return False
+        self.sprung.set()
+        return True
+
+
+class _Pair:
+    """One client's connection, and ours to the server for it."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client, self.server = client, server
+        self._requests, self._replies = FrameSplitter(LARGEST_FRAME), FrameSplitter(LARGEST_FRAME)
+        self._shaken = [False, False]
+        self._opcodes: dict[int, int] = {}
+
+    def pass_on(self, source: socket.socket, trap: _Trap | None) -> bool:
+        """What has arrived at ``source`` goes to the other side. False: the connection is over."""
+        piece = source.recv(PIECE)
+        upwards = source is self.client
+        for frame in (self._requests if upwards else self._replies).feed(piece):
+            if self._is_caught(frame, upwards, trap):
+                return False
+            (self.server if upwards else self.client).sendall(framed(frame))
+        return bool(piece)
+
+    def _is_caught(self, frame: bytes, upwards: bool, trap: _Trap | None) -> bool:
+        """The first frame of each direction shakes hands; each other one has an xid, requests an opcode too."""
+        if not self._shaken[upwards]:
+            self._shaken[upwards] = True
+            return False
+        if upwards:
+            xid, opcode = _HEAD.unpack_from(frame)
+            self._opcodes[xid] = opcode
+        else:
+            found = self._opcodes.pop(_XID.unpack_from(frame)[0], None)
+            if found is None:
+                return False
+            opcode = found
+        return trap is not None and trap.catches(opcode, before=upwards)
+
+    def close(self) -> None:
+        for one in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+class Proxy:
+    """Listens on loopback and passes everything on to ``upstream`` ("host:port"), until told otherwise."""
+
+    def __init__(self, upstream: str) -> None:
+        host, _, port = upstream.rpartition(":")
+        self._upstream = (host.strip("[]"), int(port))
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._lock = threading.Lock()
+        self._pairs: list[_Pair] = []
+        self._mode = Mode.PASSED
+        self._trap: _Trap | None = None
+        self._closed = False
+        self.connections = 0
+        self._thread = threading.Thread(target=self._work, name="distsync-proxy", daemon=True)
+        self._thread.start()
+
+    @property
+    def hosts(self) -> str:
+        """The proxy's own address, for a client."""
+        return f"{LOOPBACK}:{self._listener.getsockname()[1]}"
+
+    def cut(self) -> None:
+        """Every connection is broken; new ones are welcome."""
+        with self._lock:
+            pairs, self._pairs = self._pairs, []
+            for pair in pairs:
+                pair.close()
+        self._wake()
+
+    def refuse(self) -> None:
+        """Every connection is broken, and new ones are hung up on, until `heal`."""
+        self._become(Mode.REFUSED)
+        self.cut()
+
+    def blackhole(self) -> None:
+        """Connections stay, but nothing gets through in either direction until `heal`, which delivers it late."""
+        self._become(Mode.HELD)
+
+    def heal(self) -> None:
+        """All is well again."""
+        self._become(Mode.PASSED)
+
+    def drop_next_reply(self, opcode: int | None = None) -> threading.Event:
+        """The next request (of this kind) is executed, but its reply is lost, and the connection with it.
+
+        Returns: an event that is set when it has happened."""
+        return self._set_trap(_Trap(opcode, before=False))
+
+    def drop_next_request(self, opcode: int | None = None) -> threading.Event:
+        """The next request (of this kind) is not executed, and the connection breaks.
+
+        Returns: an event that is set when it has happened."""
+        return self._set_trap(_Trap(opcode, before=True))
+
+    def close(self) -> None:
+        """Every connection is broken, and the proxy gone."""
+        self._closed = True
+        self._wake()
+        self._thread.join()
+        self.cut()
+        for one in (self._listener, self._wake_read, self._wake_write):
+            one.close()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _become(self, mode: Mode) -> None:
+        self._mode = mode
+        self._wake()
+
+    def _set_trap(self, trap: _Trap) -> threading.Event:
+        self._trap = trap
+        return trap.sprung
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wake_write.send(b"\0")
+
+    # ---- in the proxy's thread
+
+    def _work(self) -> None:
+        while not self._closed:
+            for source in self._readable():
+                if source is self._wake_read:
+                    source.recv(PIECE)
+                elif source is self._listener:
+                    self._accept()
+                else:
+                    self._serve(source)
+
+    def _readable(self) -> list[socket.socket]:
+        """Whatever can be read, in a mode in which it is read."""
+        with self._lock:
+            sources = [self._wake_read]
+            if self._mode is not Mode.HELD:
+                sources += [self._listener, *self._ends()]
+        try:
+            return select.select(sources, [], [], 1.0)[0]
+        except (OSError, ValueError):  # one was cut just now
+            return []
+
+    def _ends(self) -> Iterator[socket.socket]:
+        for pair in self._pairs:
+            yield from (pair.client, pair.server)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        if self._mode is Mode.REFUSED:
+            client.close()
+            return
+        try:
+            server = socket.create_connection(self._upstream, timeout=5.0)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        for one in (client, server):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self.connections += 1
+            self._pairs.append(_Pair(client, server))
+
+    def _serve(self, source: socket.socket) -> None:
+        with self._lock:
+            pair = next((pair for pair in self._pairs if source in (pair.client, pair.server)), None)
+            if pair is None or self._mode is Mode.HELD:
+                return
+            if not self._passes(pair, source):
+                self._pairs.remove(pair)
+                pair.close()
+
+    def _passes(self, pair: _Pair, source: socket.socket) -> bool:
+        trap = self._trap
+        try:
+            going_on = pair.pass_on(source, trap)
+        except (OSError, ValueError):
+            going_on = False
+        if trap is not None and trap.sprung.is_set():
+            self._trap = None
+        return going_on

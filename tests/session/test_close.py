@@ -1,0 +1,190 @@
+"""Closing wakes who waits, tells the server, takes little time, and leaves nothing."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from leaks import Observer
+from servers import ServerProcess
+from timing import PATIENCE, UNIT, eventually
+
+from distsync.errors import ClientClosedError
+from distsync.session.client import Client
+from distsync.session.steps import Background, Connected, Create, Exists, Hold, Loss, Signal, Wait
+from distsync.testing.proxy import Proxy
+
+LIMIT = 2.0
+"""Seconds that a close may take, as promised; a slow machine's slack comes on top."""
+
+SLACK = 20 * UNIT
+
+
+async def ask(step: Any) -> Any:
+    return await step
+
+
+async def stand(namespace: str, loss: Loss) -> str:
+    session = await Connected()
+    created = await Create(f"{namespace}/mine-", ephemeral=True, sequence=True)
+    await Hold(created.path, session.session_id, loss)
+    return created.path
+
+
+def closed_in_time(client: Client) -> bool:
+    began = time.monotonic()
+    client.close()
+    return time.monotonic() - began < LIMIT + SLACK
+
+
+def test_close_wakes_who_waits(near: Client, in_thread: Callable[..., Any]) -> None:
+    waiting = [in_thread(near.run, ask(Wait(Signal()))) for _ in range(3)]
+    eventually(lambda: near._core is not None and len(near._core._calls) == 3)
+    assert closed_in_time(near)
+    for one in waiting:
+        with pytest.raises(ClientClosedError):
+            one.result()
+
+
+def test_close_lets_who_waits_clean_up(
+    near: Client, namespace: str, in_thread: Callable[..., Any], observer: Observer
+) -> None:
+    async def work() -> None:
+        try:
+            await Wait(Signal())
+        finally:
+            await Create(f"{namespace}/cleaned")
+
+    waiting = in_thread(near.run, work())
+    eventually(lambda: near._core is not None and len(near._core._calls) == 1)
+    near.close()
+    with pytest.raises(ClientClosedError):
+        waiting.result()
+    assert observer.kazoo.exists(f"{namespace}/cleaned")
+
+
+def test_close_ends_the_session_and_what_was_held(near: Client, namespace: str, observer: Observer) -> None:
+    loss = Loss()
+    path = near.run(stand(namespace, loss))
+    assert closed_in_time(near)
+    assert loss.reason == "client closed"
+    assert not observer.kazoo.exists(path)
+    assert (near.closed, near.state, near.session_id) == (True, "closed", None)
+
+
+def test_close_finishes_what_the_background_is_at(near: Client, namespace: str, observer: Observer) -> None:
+    async def later() -> None:
+        for number in range(20):
+            await Create(f"{namespace}/{number}")
+
+    near.run(ask(Background(later())))
+    near.close()
+    assert len(observer.kazoo.get_children(namespace)) == 20
+
+
+def test_close_ends_background_work_that_only_waits(near: Client) -> None:
+    ended: list[BaseException] = []
+
+    async def forever() -> None:
+        try:
+            await Wait(Signal())
+        except BaseException as error:
+            ended.append(error)
+            raise
+
+    near.run(ask(Background(forever())))
+    assert closed_in_time(near)
+    assert isinstance(ended[0], ClientClosedError)
+
+
+def test_closed_client_refuses_and_closes_again(near: Client) -> None:
+    near.close()
+    near.close()
+    for call in (lambda: near.run(ask(Exists("/"))), lambda: near.local("/x", list)):
+        with pytest.raises(ClientClosedError):
+            call()
+    assert near.statistics().requests["Create"] == 1
+
+
+def test_client_that_was_never_used_closes(server: ServerProcess) -> None:
+    with Client(server.hosts) as client:
+        pass
+    assert client.closed
+
+
+@pytest.mark.parametrize("fault", ["blackhole", "refuse"])
+def test_close_is_bounded_when_the_server_is_gone(
+    proxied: Client, proxy: Proxy, fault: str, in_thread: Callable[..., Any]
+) -> None:
+    waiting = in_thread(proxied.run, ask(Wait(Signal())))
+    eventually(lambda: proxied._core is not None and len(proxied._core._calls) == 1)
+    getattr(proxy, fault)()
+    asking = in_thread(proxied.run, ask(Exists("/")))
+    assert closed_in_time(proxied)
+    for one in (waiting, asking):
+        with pytest.raises(ClientClosedError):
+            one.result()
+
+
+def test_close_is_bounded_while_the_first_connection_is_made(proxy: Proxy, in_thread: Callable[..., Any]) -> None:
+    proxy.blackhole()
+    client = Client(proxy.hosts, connect_timeout=PATIENCE)
+    waiting = in_thread(client.run, ask(Connected()))
+    time.sleep(2 * UNIT)
+    assert closed_in_time(client)
+    with pytest.raises(ClientClosedError):
+        waiting.result()
+
+
+def test_close_in_a_callback_does_not_hang(near: Client) -> None:
+    loss, closed = Loss(), []
+    near.on_loss(loss, lambda: closed.append(closed_in_time(near)))
+    loss.fire()
+    eventually(lambda: closed)
+    assert closed == [True]
+
+
+def test_close_in_two_threads_at_once(near: Client, in_thread: Callable[..., Any]) -> None:
+    for one in [in_thread(near.close) for _ in range(4)]:
+        one.result()
+    assert near.closed
+
+
+EXITS = {
+    "normally": "",
+    "by sys.exit": "sys.exit(0)",
+    "by an exception": "1 / 0",
+    "by Ctrl-C": "import signal; signal.raise_signal(signal.SIGINT)",
+    "while a thread waits": "threading.Thread(target=client.run, args=(ask(Wait(Signal())),), daemon=True).start()",
+}
+
+PROGRAM = """
+import sys, threading
+from distsync.session.client import Client
+from distsync.session.steps import *
+
+async def ask(step):
+    return await step
+
+client = Client({hosts!r})
+client.run(ask(Create({path!r}, ephemeral=True)))
+print("standing", flush=True)
+{ending}
+"""
+
+
+@pytest.mark.parametrize("ending", list(EXITS))
+def test_process_that_exits_closes_its_session(
+    near: Client, namespace: str, server: ServerProcess, observer: Observer, ending: str
+) -> None:
+    path = f"{namespace}/mine"
+    program = PROGRAM.format(hosts=server.hosts, path=path, ending=EXITS[ending])
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.stdout == "standing\n"
+    assert not observer.kazoo.exists(path)

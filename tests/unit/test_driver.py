@@ -1,0 +1,545 @@
+"""The driver with scripted answers: no socket, no thread, a clock that is a number."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+from distsync.errors import ClientClosedError, DeadlineError, DisconnectedError, NoNodeError
+from distsync.session.deadline import CLEAN_UP_S, GRACE_S
+from distsync.session.driver import Task, Work, drive
+from distsync.session.ledger import Orphan
+from distsync.session.replies import Batch, Outcome
+from distsync.session.steps import (
+    Background,
+    Call,
+    Connected,
+    Create,
+    Created,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Hold,
+    Loss,
+    Multi,
+    Proven,
+    Request,
+    SessionInfo,
+    Signal,
+    Sync,
+    Together,
+    Unhold,
+    Wait,
+    Woke,
+)
+
+SESSION = SessionInfo(7, 10_000)
+LATE = object()
+"""A script's answer that does not come by itself."""
+
+
+class Script:
+    """A World whose server answers as written down: path -> value or exception; anything else is answered None."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.mutex = contextlib.nullcontext()
+        self.forgotten = False
+        self.answers = {f"/{name}": answer for name, answer in answers.items()}
+        self.clock = 0.0
+        self.sent: list[tuple[Request[Any], ...]] = []
+        self.late: list[Batch] = []
+        self.withdrawn: list[Batch] = []
+        self.info: SessionInfo | None = SESSION
+        self.changes = Signal()
+        self.held: dict[Loss, str] = {}
+        self.in_background: list[Work] = []
+        self.orphans: list[Orphan] = []
+        self.lost: list[Loss] = []
+
+    def now(self) -> float:
+        return self.clock
+
+    def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
+        batch = Batch(requests, wake)
+        self.sent.append(tuple(requests))
+        for reply in batch.replies:
+            answer = self.answers.get(reply.request.path)
+            if answer is LATE:
+                self.late.append(batch)
+            elif isinstance(answer, BaseException):
+                reply.settle(Outcome(error=answer))
+            else:
+                reply.settle(Outcome(answer))
+        return batch
+
+    def withdraw(self, batch: Batch) -> None:
+        self.withdrawn.append(batch)
+
+    def session(self) -> SessionInfo | None:
+        return self.info
+
+    def session_changes(self) -> Signal:
+        return self.changes
+
+    def proven(self, session_id: int) -> bool:
+        return session_id == SESSION.session_id
+
+    def hold(self, step: Hold) -> None:
+        self.held[step.loss] = step.path
+
+    def unhold(self, loss: Loss) -> None:
+        self.held.pop(loss, None)
+
+    def covers(self, path: str) -> bool:
+        return path in self.held.values()
+
+    def background(self, work: Work) -> None:
+        self.in_background.append(work)
+        work.close()
+
+    def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None:
+        self.orphans += orphans
+        self.lost += losses
+
+    def at_close(self, work: Callable[[], Work]) -> None:
+        self.in_background.append(work())
+        self.in_background[-1].close()
+
+    def guid(self) -> str:
+        return "guid"
+
+
+def task_of(work: Work, script: Script, deadline: float | None = None) -> tuple[Task, list[int]]:
+    woken: list[int] = []
+    return Task(work, script, deadline, lambda: woken.append(1)), woken
+
+
+def run(work: Work, script: Script, deadline: float | None = None) -> Any:
+    woken: SimpleQueue[None] = SimpleQueue()
+    return drive(Task(work, script, deadline, lambda: woken.put(None)), woken)
+
+
+def test_driver_answers_steps_that_take_no_time() -> None:
+    async def work() -> list[Any]:
+        return [await Guid(), await Proven(7), await Proven(8), await Connected(), await Together()]
+
+    assert run(work(), Script()) == ["guid", True, False, SESSION, ()]
+
+
+def test_driver_answers_a_request_with_its_value() -> None:
+    async def work() -> Any:
+        return await GetData("/a")
+
+    script = Script(a="data")
+    assert run(work(), script) == "data"
+    assert script.sent == [(GetData("/a"),)]
+
+
+def test_driver_throws_a_requests_error() -> None:
+    async def work() -> str:
+        try:
+            await GetData("/a")
+        except NoNodeError:
+            return "caught"
+        return "not thrown"
+
+    assert run(work(), Script(a=NoNodeError("/a"))) == "caught"
+
+
+def test_driver_sends_together_at_once_and_leaves_errors_in_their_places() -> None:
+    gone = NoNodeError("/b")
+
+    async def work() -> Any:
+        return await Together(GetData("/a"), GetData("/b"), Sync("/c"))
+
+    script = Script(a=1, b=gone)
+    assert run(work(), script) == (1, gone, None)
+    assert len(script.sent) == 1
+
+
+def test_driver_waits_until_all_of_together_are_answered() -> None:
+    async def work() -> Any:
+        return await Together(GetData("/a"), GetData("/b"))
+
+    script = Script(a=1, b=LATE)
+    task, woken = task_of(work(), script)
+    assert not task.resume()
+    assert not woken
+    script.late[0].replies[1].settle(Outcome(2))
+    assert woken
+    assert task.resume()
+    assert task.result() == (1, 2)
+
+
+def test_wait_for_a_signal_that_has_fired_does_not_wait() -> None:
+    signal = Signal()
+    signal.fire()
+
+    async def work() -> Woke:
+        return await Wait(signal)
+
+    assert run(work(), Script()) is Woke.SIGNAL
+
+
+def test_wait_ends_with_the_first_signal_and_leaves_no_waker() -> None:
+    one, other = Signal(), Signal()
+
+    async def work() -> Woke:
+        return await Wait(one, other)
+
+    task, woken = task_of(work(), Script())
+    assert not task.resume()
+    assert task.is_idle
+    other.fire()
+    assert woken
+    assert task.resume()
+    assert task.result() is Woke.SIGNAL
+    assert not one._wakers
+    assert not other._wakers
+
+
+@pytest.mark.parametrize(
+    ("limit", "deadline", "until", "why"),
+    [
+        (2.0, None, 2.0, Woke.LIMIT),
+        (None, 3.0, 3.0, Woke.DEADLINE),
+        (2.0, 3.0, 2.0, Woke.LIMIT),
+        (5.0, 3.0, 3.0, Woke.DEADLINE),
+        (0.0, 0.0, 0.0, Woke.LIMIT),
+    ],
+)
+def test_wait_ends_at_its_limit_or_at_the_deadline(
+    limit: float | None, deadline: float | None, until: float, why: Woke
+) -> None:
+    async def work() -> Woke:
+        return await Wait(Signal(), limit=limit)
+
+    script = Script()
+    task, _ = task_of(work(), script, deadline)
+    if until:
+        assert not task.resume()
+    assert until in (task.wait_until, 0.0)
+    script.clock = until
+    assert task.resume()
+    assert task.result() is why
+
+
+def test_deadline_is_not_started_anew_at_a_wake() -> None:
+    first = Signal()
+
+    async def work() -> tuple[Woke, Woke]:
+        return await Wait(first), await Wait(Signal())
+
+    script = Script()
+    task, _ = task_of(work(), script, 10.0)
+    task.resume()
+    script.clock = 9.0
+    first.fire()
+    task.resume()
+    assert task.wait_until == 10.0
+
+
+def test_request_past_the_deadline_gets_its_grace() -> None:
+    async def work() -> Any:
+        return await GetData("/a")
+
+    script = Script(a=LATE)
+    task, _ = task_of(work(), script, 0.0)
+    assert not task.resume()
+    assert task.wait_until == GRACE_S
+    script.late[0].replies[0].settle(Outcome("in time"))
+    assert task.resume()
+    assert task.result() == "in time"
+
+
+def test_request_without_answer_ends_with_deadline_error_and_is_withdrawn() -> None:
+    async def work() -> Any:
+        await GetData("/a")
+
+    script = Script(a=LATE)
+    task, _ = task_of(work(), script, 1.0)
+    task.resume()
+    script.clock = 1.0 + GRACE_S
+    assert task.resume()
+    with pytest.raises(DeadlineError, match="GetData /a"):
+        task.result()
+    assert script.withdrawn == script.late
+
+
+def test_clean_up_after_the_deadline_has_a_deadline_of_its_own() -> None:
+    async def work() -> Any:
+        try:
+            await GetData("/a")
+        finally:
+            await Delete("/mine")
+
+    script = Script(a=LATE, mine=LATE)
+    task, _ = task_of(work(), script, 0.0)
+    task.resume()
+    script.clock = GRACE_S
+    assert not task.resume()
+    assert task.wait_until == GRACE_S + CLEAN_UP_S
+    script.late[1].replies[0].settle(Outcome())
+    assert task.resume()
+    with pytest.raises(DeadlineError):
+        task.result()
+
+
+def test_protocol_that_asks_for_ever_in_its_clean_up_is_given_up() -> None:
+    async def work() -> Any:
+        while True:
+            with contextlib.suppress(DeadlineError):
+                await GetData("/a")
+
+    script = Script(a=LATE)
+    task, _ = task_of(work(), script, 0.0)
+    script.clock = 100.0
+    assert not task.resume()
+    script.clock = 200.0
+    assert task.resume()
+    with pytest.raises(DeadlineError):
+        task.result()
+
+
+def test_connected_waits_through_changes_until_there_is_a_session() -> None:
+    async def work() -> SessionInfo:
+        return await Connected()
+
+    script = Script()
+    script.info = None
+    task, woken = task_of(work(), script)
+    assert not task.resume()
+    before, script.changes = script.changes, Signal()
+    before.fire()
+    assert woken
+    assert not task.resume()
+    script.info = SESSION
+    script.changes.fire()
+    assert task.resume()
+    assert task.result() == SESSION
+    assert not script.changes._wakers
+
+
+def test_call_runs_the_function_and_throws_what_it_raises() -> None:
+    def fails() -> None:
+        raise KeyError("mine")
+
+    async def work() -> Any:
+        first = await Call(lambda: 5)
+        try:
+            await Call(fails)
+        except KeyError:
+            return first
+        return None
+
+    assert run(work(), Script()) == 5
+
+
+def test_interrupt_is_thrown_into_the_protocol_which_cleans_up() -> None:
+    async def work() -> None:
+        try:
+            await Wait(Signal())
+        finally:
+            await Delete("/mine")
+
+    script = Script()
+    task, woken = task_of(work(), script)
+    task.resume()
+    task.interrupt(KeyboardInterrupt())
+    assert woken
+    assert task.resume()
+    with pytest.raises(KeyboardInterrupt):
+        task.result()
+    assert script.sent == [(Delete("/mine"),)]
+
+
+def test_second_interrupt_breaks_the_clean_up_off() -> None:
+    async def work() -> None:
+        try:
+            await Wait(Signal())
+        finally:
+            await Delete("/mine")
+
+    script = Script(mine=LATE)
+    task, _ = task_of(work(), script)
+    task.resume()
+    task.interrupt(KeyboardInterrupt())
+    assert not task.resume()
+    task.interrupt(ClientClosedError("a call"))
+    assert task.resume()
+    with pytest.raises(ClientClosedError):
+        task.result()
+
+
+class InterruptedQueue(SimpleQueue[Any]):
+    """Ctrl-C comes while the driver waits."""
+
+    def get(self, block: bool = True, timeout: float | None = None) -> Any:
+        raise KeyboardInterrupt
+
+
+def test_interrupt_of_the_wait_itself_ends_the_call_after_its_clean_up() -> None:
+    async def work() -> None:
+        try:
+            await Wait(Signal())
+        finally:
+            await Delete("/mine")
+
+    script = Script()
+    with pytest.raises(KeyboardInterrupt):
+        drive(Task(work(), script, None, lambda: None), InterruptedQueue())
+    assert script.sent == [(Delete("/mine"),)]
+
+
+def test_step_that_is_none_is_an_error_of_the_protocol() -> None:
+    class Odd:
+        def __await__(self) -> Any:
+            return (yield "no step")
+
+    async def work() -> None:
+        await Odd()
+
+    with pytest.raises(TypeError, match="no step"):
+        run(work(), Script())
+
+
+def test_background_hands_the_work_on() -> None:
+    async def other() -> None: ...
+
+    async def work() -> None:
+        await Background(other())
+
+    script = Script()
+    run(work(), script)
+    assert len(script.in_background) == 1
+
+
+def test_driver_does_not_go_on_in_a_forked_child() -> None:
+    script = Script()
+
+    def fork() -> None:
+        script.forgotten = True
+
+    async def work() -> None:
+        await Call(fork)
+        await Delete("/mine")
+
+    with pytest.raises(ClientClosedError, match="fork"):
+        run(work(), script)
+    assert not script.sent
+
+
+# ---- what a failed call leaves behind
+
+MINE = Create("/line/_c_guid-lock-", ephemeral=True, sequence=True)
+MADE = Created("/line/_c_guid-lock-0000000007", None)
+
+
+async def stand(*then: Any) -> None:
+    await MINE
+    for step in then:
+        await step
+    raise LookupError
+
+
+def left_behind(work: Work, script: Script) -> list[Orphan]:
+    with pytest.raises((LookupError, DisconnectedError)):
+        run(work, script)
+    return script.orphans
+
+
+def scripted(answer: Any, **answers: Any) -> Script:
+    script = Script(**answers)
+    script.answers |= {MINE.path: answer}
+    return script
+
+
+def test_call_that_fails_leaves_its_ephemeral_to_the_janitor() -> None:
+    assert left_behind(stand(), scripted(MADE)) == [Orphan(MADE.path, True)]
+
+
+def test_call_that_fails_after_deleting_its_ephemeral_leaves_none() -> None:
+    assert left_behind(stand(Delete(MADE.path)), scripted(MADE)) == []
+
+
+def test_ephemeral_deleted_by_somebody_else_is_no_orphan() -> None:
+    async def work() -> None:
+        await MINE
+        with contextlib.suppress(NoNodeError):
+            await Delete(MADE.path)
+        raise LookupError
+
+    script = scripted(MADE)
+    script.answers[MADE.path] = NoNodeError(MADE.path)
+    assert left_behind(work(), script) == []
+
+
+def test_ephemeral_whose_reply_was_lost_is_searched_for() -> None:
+    assert left_behind(stand(), scripted(DisconnectedError(MINE.path))) == [Orphan(MINE.path, False)]
+
+
+def test_ephemeral_found_by_its_guid_and_deleted_is_not_searched_for() -> None:
+    async def work() -> None:
+        with contextlib.suppress(DisconnectedError):
+            await MINE
+        await Delete(MADE.path)
+        raise LookupError
+
+    assert left_behind(work(), scripted(DisconnectedError(MINE.path))) == []
+
+
+def test_ephemeral_of_a_transaction_is_remembered_too() -> None:
+    async def work() -> None:
+        await Multi((Create("/receipt", ephemeral=True), Delete("/item")))
+        raise LookupError
+
+    assert left_behind(work(), Script(receipt=(Created("/receipt", None), None))) == [Orphan("/receipt", True)]
+
+
+def test_ephemeral_that_was_refused_never_was() -> None:
+    async def work() -> None:
+        with contextlib.suppress(NoNodeError):
+            await MINE
+        raise LookupError
+
+    assert left_behind(work(), scripted(NoNodeError(MINE.path))) == []
+
+
+def test_what_a_protocol_leaves_held_on_purpose_stays() -> None:
+    assert left_behind(stand(Hold(MADE.path, 7, Loss())), scripted(MADE)) == []
+
+
+def test_what_a_protocol_gave_up_does_not_stay() -> None:
+    loss = Loss()
+    assert left_behind(stand(Hold(MADE.path, 7, loss), Unhold(loss)), scripted(MADE)) == [Orphan(MADE.path, True)]
+
+
+def test_result_that_never_reached_the_caller_is_undone() -> None:
+    """Ctrl-C after the protocol has ended, before the call returned."""
+    loss = Loss()
+
+    async def work() -> None:
+        await MINE
+        await Hold(MADE.path, 7, loss)
+
+    script = scripted(MADE)
+    task, _ = task_of(work(), script)
+    assert task.resume()
+    task.disown(KeyboardInterrupt())
+    assert script.orphans == [Orphan(MADE.path, True)]
+    assert script.lost == [loss]
+
+
+def test_call_that_succeeds_keeps_what_it_made() -> None:
+    async def work() -> Any:
+        await MINE
+        return await Exists(MADE.path)
+
+    script = scripted(MADE)
+    run(work(), script)
+    assert script.orphans == []
