@@ -82,7 +82,7 @@ class Named:
 
     def _begin(self, client: Client, path: str, make: Callable[[str], Core]) -> Core:
         if self._fresh:
-            client.at_close(partial(remove_tree, path))
+            client.at_close(path, partial(remove_tree, path))
             self._finalizer = weakref.finalize(self, client.discard, path, partial(remove_tree, path))
             self._finalizer.atexit = False
         return make(path)

@@ -424,7 +424,8 @@ class Semaphore(_Held):
         leave_block(self.release, error)
 
     def __repr__(self) -> str:
-        value = _shown(self, self._core.value)
+        bound = "" if self._bound is None else f"/{self._bound}"
+        value = f"{_shown(self, self._core.value)}{bound}"
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: value={value}>"
 
 
@@ -647,6 +648,7 @@ class Condition(Named):
     @property
     def _lock(self) -> Any:
         if self._given_lock is None:
+            self._core  # noqa: B018  what is below our znode goes with it
             self._given_lock = RLock(client=self._given_client, path=f"{self.path}/lock")
         return self._given_lock
 
