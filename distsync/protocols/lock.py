@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from distsync.errors import LockLostError, NoNodeError, NotHeldError
+from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError
 from distsync.protocols import line
 from distsync.protocols.guard import leave, read, remove
 from distsync.session.steps import Background, Children, Hold, Loss, Proven, Signal, Unhold, Wait, Woke
@@ -79,13 +79,15 @@ class LockCore:
 
     async def acquire(self, owner: object, data: bytes, wait: bool = True) -> bool:
         """``owner`` holds the lock. False: not at once if he does not ``wait``, or not before the deadline."""
-        if self.busy or self.tickets:
+        while self.busy or self.tickets:
             if not wait:
                 return False
             ticket = await self._queue(owner)
             if not ticket.served:
                 return False
-            if ticket.grant:
+            if ticket.grant is None:
+                break
+            if self._still_held(ticket.grant):
                 self._take(ticket.grant, owner)
                 return True
         self.contending = True
@@ -93,6 +95,8 @@ class LockCore:
             if not wait and await self.occupied():
                 return False
             return await self._contend(owner, data)
+        except DeadlineError:
+            return False
         finally:
             self.contending = False
             if self.grant is None:
@@ -136,22 +140,27 @@ class LockCore:
                 if ticket.served or await Wait(ticket.signal) is Woke.DEADLINE:
                     break
         except BaseException:
-            self._pass_on(ticket)
+            await self._pass_on(ticket)
             raise
         finally:
             if ticket in self.tickets:
                 self.tickets.remove(ticket)
         return ticket
 
-    def _pass_on(self, ticket: Ticket) -> None:
+    async def _pass_on(self, ticket: Ticket) -> None:
         """Who was served and cannot use it gives it to the next one."""
-        if ticket.grant:
-            self.grant = ticket.grant
-            self.owner = None
-            self._hand_over()
+        if ticket.grant is not None:
+            if self._still_held(ticket.grant) and not self._hand_over():
+                await Background(self._let_go(ticket.grant))
         elif ticket.turn:
             self.contending = False
             self._pass_turn()
+
+    def _still_held(self, grant: Grant) -> bool:
+        """Whether a grant that was handed over is still held; if it is not, nobody needs to be told."""
+        self._settle()
+        self.lost = [entry for entry in self.lost if entry[1] is not grant]
+        return self.grant is grant
 
     def _take(self, grant: Grant, owner: object) -> None:
         self.grant, self.owner, self.depth = grant, owner, 1
@@ -167,12 +176,11 @@ class LockCore:
         if self.grant is not None and self.grant.loss.fired:
             self.lost.append((self.owner, self.grant))
             self.grant, self.owner, self.depth = None, None, 0
-            if not self.contending:
-                self._pass_turn()
+            self._pass_turn()
 
     def _pass_turn(self) -> None:
-        """The next one inside the process stands in the line."""
-        if self.tickets:
+        """The next one inside the process stands in the line, if nobody of it does."""
+        if self.tickets and not self.contending:
             ticket = self.tickets.popleft()
             ticket.turn = self.contending = True
             ticket.signal.fire()
@@ -195,18 +203,23 @@ class LockCore:
         grant = self.grant
         if grant is None:
             raise NotHeldError(f"release of {self.path}, which this process does not hold")
-        if not await Proven(grant.place.session_id):
-            await self._let_go(grant)
-            raise LockLostError(self.path, "lease ran out")
-        if self._hand_over():
+        try:
+            proven = await Proven(grant.place.session_id)
+        except BaseException:
+            await Background(self._let_go(grant))
+            raise
+        self._settle()
+        self._claim_loss(owner)
+        if proven and self.grant is grant and self._hand_over():
             return
-        if not await self._let_go(grant):
-            raise LockLostError(self.path, grant.loss.reason or "znode deleted")
+        if not await self._let_go(grant) or not proven:
+            raise LockLostError(self.path, grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
 
     async def _let_go(self, grant: Grant) -> bool:
         """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""
-        self.grant, self.owner, self.depth = None, None, 0
-        self._pass_turn()
+        if self.grant is grant:
+            self.grant, self.owner, self.depth = None, None, 0
+            self._pass_turn()
         try:
             await Unhold(grant.loss)
             return await leave(grant.place.path, grant.place.session_id)
