@@ -1,0 +1,378 @@
+"""What each operation costs: requests, round trips and events are counted, and equal the budgets of the docstrings.
+
+Everything is warm: the znodes of the object and the receipt of the process are there.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from leaks import Observer
+from peers import Running
+from timing import UNIT, eventually
+
+from distsync.queue import LifoQueue, PriorityQueue, Queue
+from distsync.session import keeper
+from distsync.session.client import Client
+from distsync.session.steps import Exists, Sync
+from distsync.threading import Barrier, Condition, Event, Lock, RLock, Semaphore
+
+MakeClient = Callable[..., Client]
+
+
+@dataclass
+class Cost:
+    """What a client spent while it was counted."""
+
+    requests: int = 0
+    round_trips: int = 0
+    events: int = 0
+
+
+@contextmanager
+def counted(*clients: Client) -> Iterator[Cost]:
+    """What the block costs these clients together."""
+    cost = Cost()
+    before = [client.statistics() for client in clients]
+    yield cost
+    for client, then in zip(clients, before, strict=True):
+        now = client.statistics()
+        cost.requests += sum(now.requests.values()) - sum(then.requests.values())
+        cost.round_trips += now.round_trips - then.round_trips
+        cost.events += now.events - then.events
+
+
+def sent(client: Client, kind: str) -> int:
+    return client.statistics().requests.get(kind, 0)
+
+
+async def ask(step: Any) -> Any:
+    return await step
+
+
+@pytest.fixture(autouse=True)
+def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
+    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)
+
+
+@pytest.fixture
+def other(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+# ---- alone
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock])
+def test_lock_acquired_and_released_alone_costs_3_requests_in_2_round_trips(
+    client: Client, kind: Callable[..., Any]
+) -> None:
+    lock = kind(name="a")
+    with lock:
+        pass
+    with counted(client) as acquire:
+        lock.acquire()
+    with counted(client) as release:
+        lock.release()
+    assert acquire == Cost(2, 1)
+    assert release == Cost(1, 1)
+
+
+def test_rlock_acquired_again_costs_nothing(client: Client) -> None:
+    lock = RLock(name="a")
+    with lock, counted(client) as cost, lock, lock:
+        pass
+    assert cost == Cost()
+
+
+def test_lock_tried_in_vain_costs_1_request(client: Client, other: Client) -> None:
+    with Lock(name="a", client=other):
+        lock = Lock(name="a")
+        lock.locked()
+        with counted(client) as cost:
+            assert not lock.acquire(blocking=False)
+    assert cost == Cost(1, 1)
+
+
+def test_lock_looked_at_costs_nothing_while_it_is_held(client: Client) -> None:
+    with Lock(name="a") as _, counted(client) as cost:
+        lock = Lock(name="a")
+        assert (lock.held, lock.locked()) == (True, True)
+        assert lock.fencing_token > 0
+    assert cost == Cost()
+
+
+def test_guarded_transaction_costs_1_request(client: Client, namespace: str) -> None:
+    lock = Lock(name="a")
+    with lock:
+        with lock.transaction() as first:
+            first.create(f"{namespace}/guarded", b"0")
+        with counted(client) as cost, lock.transaction() as transaction:
+            transaction.set_data(f"{namespace}/guarded", b"1")
+    assert cost == Cost(1, 1)
+
+
+def test_semaphore_acquired_and_released_costs_4_requests_in_2_round_trips(client: Client) -> None:
+    slots = Semaphore(2, name="s")
+    with slots:
+        pass
+    with counted(client) as acquire:
+        slots.acquire()
+    with counted(client) as release:
+        slots.release()
+    assert acquire == Cost(3, 1)
+    assert release == Cost(1, 1)
+
+
+def test_event_costs_1_request_to_look_to_set_and_to_wait_when_set_and_2_to_clear(client: Client) -> None:
+    event = Event(name="e")
+    event.set()
+    for operation, requests in [(event.is_set, 1), (event.wait, 1), (event.set, 1), (event.clear, 2)]:
+        with counted(client) as cost:
+            operation()
+        assert cost.requests == cost.round_trips == requests, operation
+
+
+def test_event_is_not_set_costs_1_request(client: Client) -> None:
+    event = Event(name="e")
+    event.set()
+    event.clear()
+    with counted(client) as cost:
+        assert not event.is_set()
+    assert cost == Cost(1, 1)
+
+
+def test_queue_put_costs_1_request(client: Client) -> None:
+    queue: Queue[int] = Queue(name="q")
+    queue.put(0)
+    with counted(client) as cost:
+        for item in range(10):
+            queue.put(item)
+    assert cost == Cost(10, 10)
+
+
+def test_queue_get_costs_2_requests_in_1_round_trip_while_there_are_items(client: Client) -> None:
+    queue: Queue[int] = Queue(name="q")
+    for item in range(13):
+        queue.put(item)
+    queue.get()
+    with counted(client) as cost:
+        assert [queue.get() for _ in range(10)] == [*range(1, 11)]
+    assert cost == Cost(20, 10)
+
+
+def test_bounded_put_costs_3_requests_in_1_round_trip_while_there_is_room(client: Client) -> None:
+    queue: Queue[int] = Queue(10, name="q")
+    queue.put(0)
+    with counted(client) as cost:
+        queue.put(1)
+    assert cost == Cost(3, 1)
+
+
+def test_task_done_costs_1_request(client: Client) -> None:
+    queue: Queue[int] = Queue(name="q")
+    queue.put(0)
+    queue.get()
+    with counted(client) as cost:
+        queue.task_done()
+    assert cost == Cost(1, 1)
+
+
+@pytest.mark.parametrize("kind", [LifoQueue, PriorityQueue])
+def test_ordered_queue_costs_1_request_to_put_and_3_to_get(client: Client, kind: Callable[..., Any]) -> None:
+    queue = kind(name="q")
+    queue.put(0)
+    with counted(client) as put:
+        queue.put(1)
+    with counted(client) as get:
+        queue.get()
+    assert put == Cost(1, 1)
+    assert get.requests == 3
+
+
+# ---- against others
+
+
+def test_contended_lock_costs_5_requests_in_all(client: Client, other: Client) -> None:
+    """Create and listing together, one look at who is ahead, one listing after the event; and the delete."""
+    ours, theirs = Lock(name="a"), Lock(name="a", client=other)
+    with theirs:
+        pass
+    ours.acquire()
+    with counted(other) as acquire:
+        waiting = Running(theirs.acquire)
+        eventually(lambda: sent(other, "GetData") == 1)
+        ours.release()
+        assert waiting.result()
+    with counted(other) as release:
+        theirs.release()
+    assert acquire == Cost(4, 3, 1)
+    assert release == Cost(1, 1)
+
+
+def test_lock_handed_over_between_threads_costs_nothing(client: Client) -> None:
+    lock, turns = Lock(name="a"), 8
+    lock.acquire()
+    running = [Running(lock.acquire) for _ in range(turns)]
+    eventually(lambda: len(lock._core.tickets) == turns)
+    with counted(client) as cost:
+        for _ in range(turns):
+            lock.release()
+            eventually(lambda: sum(one.is_alive() for one in running) == len(lock._core.tickets))
+    assert cost == Cost()
+    lock.release()
+
+
+def test_release_of_a_lock_wakes_one_of_20_waiters(client: Client, make_client: MakeClient) -> None:
+    lock = Lock(name="a")
+    lock.acquire()
+    others = [make_client() for _ in range(20)]
+    waiting = [Running(Lock(name="a", client=one).acquire) for one in others]
+    eventually(lambda: all(sent(one, "GetData") == 1 for one in others))
+    for _ in range(len(others)):
+        with counted(*others) as cost:
+            lock.release()
+            eventually(lambda: any(not one.is_alive() for one in waiting))
+            settle(others)
+        assert (cost.events, cost.requests) == (1, 1 + len(others))
+        ended = next(place for place, one in enumerate(waiting) if not one.is_alive())
+        assert waiting.pop(ended).result()
+        lock = Lock(name="a", client=others.pop(ended))
+    lock.release()
+
+
+def settle(clients: list[Client]) -> None:
+    """Whatever events were on their way to these clients have come: an answer never overtakes one. 1 request each."""
+    for one in clients:
+        one.run(ask(Exists("/")))
+
+
+def test_release_of_a_permit_wakes_one_waiter_whose_mark_wakes_the_next(
+    client: Client, make_client: MakeClient
+) -> None:
+    slots = Semaphore(2, name="s")
+    slots.acquire()
+    slots.acquire()
+    others = [make_client() for _ in range(5)]
+    waiting = []
+    for stands, one in enumerate(others, 3):
+        waiting.append(Running(Semaphore(2, name="s", client=one).acquire))
+        eventually(lambda: len(slots.holders()) + len(slots.waiters()) == stands)  # noqa: B023
+    eventually(lambda: all(sent(one, "GetData") >= 2 for one in others))
+    settle(others)
+    before = [one.statistics().events for one in others]
+    with counted(*others) as cost:
+        slots.release()
+        assert waiting[0].result()
+        eventually(lambda: others[1].statistics().events > before[1])
+        settle(others)
+    assert cost.events == 2
+    assert [one.is_alive() for one in waiting] == [False, True, True, True, True]
+    for each, one in enumerate(waiting):
+        assert one.result()
+        Semaphore(2, name="s", client=others[each]).release()
+    slots.release()
+
+
+def test_barrier_costs_3_requests_in_1_round_trip_before_the_wait_and_1_to_open_it(
+    client: Client, other: Client
+) -> None:
+    ours, theirs = Barrier(2, name="b"), Barrier(2, name="b", client=other)
+    for early, late in ((ours, theirs), (theirs, ours)):  # the receipt of whoever opens it is made, on either side
+        first = Running(early.wait)
+        eventually(lambda: ours.n_waiting == 1)
+        late.wait()
+        first.result()
+    begun = sent(client, "Create")
+    with counted(client) as before:
+        waiting = Running(ours.wait)
+        eventually(lambda: theirs.n_waiting == 1)
+        eventually(lambda: sent(client, "Create") == begun + 1)
+    with counted(other) as opening:
+        theirs.wait()
+    waiting.result()
+    assert before == Cost(3, 1)
+    assert (opening.requests, opening.round_trips) == (4, 2)
+
+
+def test_event_waited_for_costs_1_request_and_1_for_the_change(client: Client, other: Client) -> None:
+    ours, theirs = Event(name="e"), Event(name="e", client=other)
+    ours.set()
+    ours.clear()
+    begun = sent(client, "GetData")
+    with counted(client) as cost:
+        waiting = Running(ours.wait)
+        eventually(lambda: sent(client, "GetData") == begun + 1)
+        theirs.set()
+        assert waiting.result()
+    assert cost == Cost(2, 2, 1)
+
+
+def test_notify_costs_3_requests_and_wakes_one(client: Client, make_client: MakeClient, observer: Observer) -> None:
+    ours = Condition(name="c")
+    others = [make_client() for _ in range(3)]
+    waiting = [Running(wait_in, Condition(name="c", client=one)) for one in others]
+    for left in (3, 2, 1):  # the first notify makes the receipt
+        eventually(lambda: len(observer.tree(f"{ours.path}/waiters")) == left)  # noqa: B023
+        ours.acquire()
+        eventually(lambda: sum(len(one._core.link.watches) for one in others) == left)  # type: ignore[union-attr]  # noqa: B023
+        before = events_of(others)
+        with counted(client) as notifying, counted(*others) as woken:
+            ours.notify()
+            eventually(lambda: events_of(others) > before)  # noqa: B023
+            settle(others)
+        ours.release()
+        assert woken.events == 1
+    assert [one.result() for one in waiting] == [True] * 3
+    assert notifying.requests == 3
+
+
+def events_of(clients: list[Client]) -> int:
+    return sum(one.statistics().events for one in clients)
+
+
+def wait_in(condition: Condition) -> bool:
+    with condition:
+        return condition.wait()
+
+
+# ---- staying sure
+
+
+def test_holding_costs_1_sync_per_third_of_the_time_out_and_nothing_otherwise(make_client: MakeClient) -> None:
+    """The holder is the clock: no third passes without a proof, none has two."""
+    idle, holder = make_client(session_timeout=2.0), make_client(session_timeout=2.0)
+    with Lock(name="a", client=idle):
+        pass
+    idle.run(ask(Sync()))
+    lock = Lock(name="b", client=holder)
+    with lock, counted(holder, idle) as cost:
+        for beat in range(1, 4):
+            proven_at = holder._core.lease.proven_at  # type: ignore[union-attr]
+            eventually(lambda: holder.statistics().heartbeats == beat, limit=60 * UNIT)  # noqa: B023
+            eventually(lambda: holder._core.lease.proven_at > proven_at)  # type: ignore[union-attr]  # noqa: B023
+            since = holder._core.lease.proven_at - proven_at  # type: ignore[union-attr]
+            assert since >= 2.0 / 3
+        assert lock.held
+    assert cost == Cost()
+    assert (holder.statistics().heartbeats, idle.statistics().heartbeats) == (3, 0)
+
+
+def test_many_threads_that_wait_cost_one_watch(client: Client, other: Client) -> None:
+    with Lock(name="a", client=other):
+        lock, barrier = Lock(name="a"), threading.Barrier(11)
+
+        def wait() -> bool:
+            barrier.wait()
+            return lock.acquire(timeout=2 * UNIT)
+
+        waiting = [Running(wait) for _ in range(10)]
+        barrier.wait()
+        assert not any(one.result() for one in waiting)
+        assert len(client._core.link.watches) == 0  # type: ignore[union-attr]
