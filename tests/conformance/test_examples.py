@@ -7,7 +7,7 @@ import importlib
 from typing import Any
 
 import pytest
-from faces import MODULES
+from public import MODULES
 
 
 @pytest.mark.parametrize("module", MODULES)
