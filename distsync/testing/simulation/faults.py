@@ -76,9 +76,9 @@ class Faults:
     victims: Callable[[str], bool] = field(default=lambda path: True, repr=False)
 
     @classmethod
-    def of(cls, chances: Mapping[str, float], most: int = 1) -> Faults:
+    def of(cls, chances: Mapping[str, float], most: int = 1, spare: tuple[str, ...] = ()) -> Faults:
         """Faults of these kinds."""
-        return replace(cls(most=most), **chances)  # type: ignore[arg-type]
+        return replace(cls(most=most, spare=spare), **chances)  # type: ignore[arg-type]
 
     def chance(self, kind: str) -> float:
         return float(getattr(self, kind))

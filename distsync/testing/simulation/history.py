@@ -6,7 +6,8 @@ Rules for this file: notes are kept as they come and put into words only when so
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.wording import Words
@@ -16,7 +17,8 @@ SHOWN_LINES = 400
 WIDEST = 300
 
 
-class Record(NamedTuple):
+@dataclass(frozen=True)
+class Record:
     """Something that a task said with ``world.record``."""
 
     at_ms: int

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from distsync.testing.simulation.faults import AT_EVENT, AT_REQUEST, Faults
 from distsync.testing.simulation.history import SimulationFailure
 from distsync.testing.simulation.scenarios import Scenario
+from distsync.testing.simulation.scenarios.base import OBSERVER
 from distsync.testing.simulation.world import World
 
 #: The chance of a kind at one of its opportunities, where it is the only one, and where it is one of many.
@@ -56,8 +57,10 @@ def faults_of(scenario: Scenario, seed: int) -> Faults:
         return Faults()
     if share < 0.6:
         kind = rng.choice(scenario.kinds)
-        return Faults.of({kind: scaled(kind, ALONE)}, most=rng.randint(1, 2))
-    return Faults.of({kind: scaled(kind, TOGETHER) for kind in scenario.kinds}, most=rng.randint(1, 2))
+        chances = {kind: scaled(kind, ALONE)}
+    else:
+        chances = {kind: scaled(kind, TOGETHER) for kind in scenario.kinds}
+    return Faults.of(chances, most=rng.randint(1, 2), spare=(OBSERVER,))
 
 
 def scaled(kind: str, chance: float) -> float:

@@ -52,6 +52,8 @@ class SimSession:
         self.connected = False
         self.ever_connected = False
         self.closed = False
+        self.ended = 0
+        """How many sessions have ended against its will."""
         self.away_until_ms = 0
         self.queue: deque[Submission] = deque()
         self.pending: deque[Submission] = deque()
@@ -196,6 +198,7 @@ class SimSession:
     def _session_ended(self) -> None:
         ended, self.session_id, self.password = self.session_id, 0, bytes(16)
         self.zxid = 0
+        self.ended += 1
         self.world.note(self.process.name, "session ended", f"{ended:#x}")
         self._fire_watches()
         self._fail(self.queue, lambda step: SessionLostError(type(step).__name__.lower()))

@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
+from distsync.errors import ClientClosedError
 from distsync.session.steps import Request
 from distsync.testing.simulation.burial import bury
 from distsync.testing.simulation.checks import Check
@@ -108,6 +109,8 @@ class World:
         """Told by the process of each task that ended by itself."""
         error = task.error
         expected = (*task.expected, KeyboardInterrupt) if task.interrupted else task.expected
+        if task.process.session.closed:
+            expected = (*expected, ClientClosedError)
         if error is None or isinstance(error, expected):
             return
         self.fail(f"{task.name} raised {type(error).__name__}: {error}")

@@ -1,6 +1,6 @@
 """What all scenarios share.
 
-Rules for this file: it knows worlds and no protocol.
+Rules for this file: it knows worlds, and of the protocols only the receipts that they share.
 """
 
 from __future__ import annotations
@@ -9,12 +9,18 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from distsync.errors import UnreachableError
+from distsync.protocols.commit import Receipts
 from distsync.session.steps import Wait
 from distsync.testing.simulation.faults import KINDS
 from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.task import Task
 from distsync.testing.simulation.world import World
 
 ROOT = "/distsync"
+
+#: The process that looks at the end; no fault strikes it.
+OBSERVER = "observer"
 
 #: Without a fault every thread is done in this time (virtual seconds): who needs longer was woken by its own
 #: impatience, after half a session time-out, and not by the one who should have.
@@ -30,10 +36,24 @@ class Scenario:
     kinds: tuple[str, ...] = KINDS
 
 
+#: An intruder who deletes a znode says by that, in some protocols, that its owner may go on.
+WITHOUT_INTRUDER = tuple(kind for kind in KINDS if kind != "intruder")
+
+
 def processes(world: World, least: int, most: int, **options: Any) -> Iterator[SimProcess]:
     """Some processes; first connections wait for as long as it takes."""
     for name in "abcdefgh"[: world.rng.randint(least, most)]:
         yield world.process(name, connect_timeout=3600.0, **options)
+
+
+def receipts(process: SimProcess) -> Receipts:
+    """The receipts that the threads of a process share."""
+    return process.local(f"{ROOT}/receipts", lambda: Receipts(f"{ROOT}/receipts"))
+
+
+def troubled(world: World, process: SimProcess) -> bool:
+    """Whether something happened to this process after which nobody can know what became of its last calls."""
+    return not process.alive or process.session.ended > 0
 
 
 async def work(world: World) -> None:
@@ -46,20 +66,25 @@ def maybe_timeout(world: World) -> float | None:
     return world.rng.choice((None, None, None, 0.0, 0.05, 1.0, 30.0))
 
 
-def spawn(process: SimProcess, body: Coroutine[Any, Any, Any], **options: Any) -> None:
-    """A thread; Ctrl-C may end it."""
-    process.spawn(body, **options)
+def spawn(process: SimProcess, body: Coroutine[Any, Any, Any], name: str = "", daemon: bool = False) -> Task:
+    """A thread. Ctrl-C may end it, and so may a first connection that does not come in time."""
+    return process.spawn(body, name=name, daemon=daemon, expected=(UnreachableError,))
 
 
-def finish(world: World) -> None:
-    """All threads come to their end, soon if nothing went wrong; then the world is closed."""
+def finish(world: World, at_end: Callable[[], object] = lambda: None) -> None:
+    """All threads come to their end, soon if nothing went wrong; ``at_end`` looks; then the world is closed."""
     world.run()
-    expect_prompt(world)
+    if not world.faults.struck and world.done_ms > PROMPT_SECONDS * 1000:
+        world.fail(f"it took {world.done_ms / 1000:.1f} s although nothing went wrong: somebody was not woken")
+    at_end()
     world.close()
 
 
-def expect_prompt(world: World) -> None:
-    """Nobody waited for long, unless something went wrong."""
-    if not world.faults.struck and world.done_ms > PROMPT_SECONDS * 1000:
-        world.fail(f"it took {world.done_ms / 1000:.1f} s although nothing went wrong: somebody was not woken")
-        world.run()
+def sleepers(world: World) -> list[str]:
+    """The daemons that still wait."""
+    return [
+        task.name
+        for process in world.processes.values()
+        for task in process.tasks
+        if task.daemon and not task.background
+    ]

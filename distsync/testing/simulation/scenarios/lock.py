@@ -10,7 +10,15 @@ from distsync.protocols.lock import LockCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Exclusion, NothingLeft
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import ROOT, Scenario, finish, maybe_timeout, processes, work
+from distsync.testing.simulation.scenarios.base import (
+    ROOT,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    spawn,
+    work,
+)
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/lock/l"
@@ -55,7 +63,7 @@ def play(world: World, depth: int) -> None:
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
-            process.spawn(thread(world, process, depth))
+            spawn(process, thread(world, process, depth))
     finish(world)
 
 

@@ -1,0 +1,174 @@
+"""Queues: no item lost or doubled, in order, never over the bound, nobody asleep while there are items.
+
+Rules for this file: threads use one core a process, as the faces do; an item says who put it, and as his which.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from distsync.errors import Full, OutcomeUnknownError
+from distsync.protocols.commit import Receipts
+from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
+from distsync.protocols.queue import QueueCore
+from distsync.session.steps import GetData
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    troubled,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/queue/q"
+
+Make = Callable[[str, Receipts], QueueCore]
+
+
+def priority_core(path: str, made: Receipts) -> QueueCore:
+    return PriorityCore(path, made, lambda _, data: json.loads(data))
+
+
+class Play:
+    """One schedule of one kind of queue."""
+
+    def __init__(self, world: World, make: Make, maxsize: int) -> None:
+        self.world = world
+        self.make = make
+        self.maxsize = maxsize
+        self.acknowledged: set[tuple[Any, ...]] = set()
+
+    def core(self, process: SimProcess) -> QueueCore:
+        core = process.local(PATH, lambda: self.make(PATH, receipts(process)))
+        core.maxsize = self.maxsize
+        return core
+
+    async def producer(self, process: SimProcess, name: str) -> None:
+        world, core = self.world, self.core(process)
+        for number in range(world.rng.randint(1, 4)):
+            item = (world.rng.randint(0, 2), name, number)
+            timeout = maybe_timeout(world)
+            world.record("putting", item=item)
+            try:
+                data = json.dumps(item).encode()
+                await Run(core.put(data, timeout != 0.0, key_of(item) if self.make is priority_core else ""), timeout)
+            except (Full, OutcomeUnknownError) as error:
+                world.record("full" if isinstance(error, Full) else "unknown", item=item)
+                continue
+            world.record("put", item=item)
+            self.check_bound(item)
+            await Run(work(world))
+
+    def check_bound(self, item: tuple[Any, ...]) -> None:
+        """Items whose put has succeeded are never more than the bound, unless one came back."""
+        self.acknowledged.add(item)
+        inside = [each for each in self.present() if each in self.acknowledged]
+        if self.maxsize and len(inside) > self.maxsize and not self.world.faults.struck:
+            self.world.fail(f"{len(inside)} items are in a queue of {self.maxsize}: {inside}")
+
+    async def consumer(self, process: SimProcess) -> None:
+        world, core = self.world, self.core(process)
+        for _ in range(world.rng.randint(1, 4)):
+            timeout = maybe_timeout(world)
+            world.record("getting")
+            try:
+                data = await Run(core.get(b"", timeout != 0.0), timeout)
+            except OutcomeUnknownError:
+                world.record("unknown get")
+                continue
+            if data is None:
+                world.record("empty")
+            else:
+                world.record("got", item=tuple(json.loads(data)))
+            await Run(work(world))
+
+    def present(self) -> list[tuple[Any, ...]]:
+        """The items in the queue, by the server's word, in the order of their arrival."""
+        paths = [path for path in self.world.leftovers() if path.startswith(f"{PATH}/items/") and "/i_" in path]
+        paths.sort(key=lambda path: (path.rpartition("/")[0], path[-10:]))
+        return [tuple(json.loads(self.world.foreign(GetData(path)).data)) for path in paths]
+
+    async def drain(self, process: SimProcess) -> None:
+        """Gets what is left."""
+        core = self.core(process)
+        while (data := await Run(core.get(b"", False))) is not None:
+            self.world.record("drained", item=tuple(json.loads(data)))
+
+    def play(self) -> None:
+        world, number = self.world, 0
+        for process in processes(world, 2, 3):
+            for _ in range(world.rng.randint(1, 2)):
+                number += 1
+                producer = self.producer(process, f"p{number}")
+                spawn(process, producer, name=f"producer{number}", daemon=bool(self.maxsize))
+            for each in range(world.rng.randint(0, 2)):
+                spawn(process, self.consumer(process), name=f"consumer{each}", daemon=True)
+        world.run()
+        waiting, left = sleepers(world), self.present()
+        self.check_sleepers(waiting, left)
+        observer = world.process(OBSERVER, connect_timeout=3600.0)
+        spawn(observer, self.drain(observer), name="drain")
+        world.run()
+        drained = [record.item for record in world.history.events("drained")]
+        if not waiting and drained != self.in_order(left):
+            world.fail(f"what was left comes as {drained}, not as {self.in_order(left)}")
+        self.account(drained + self.present())
+        world.close()
+
+    def in_order(self, left: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """In which order these, which arrived so, should be got."""
+        if self.make is priority_core:
+            return sorted(left)
+        return left[::-1] if self.make is OrderedCore else left
+
+    def check_sleepers(self, waiting: list[str], left: list[tuple[Any, ...]]) -> None:
+        """Nobody waits for what is there."""
+        consumers = [name for name in waiting if "consumer" in name]
+        producers = [name for name in waiting if "producer" in name]
+        if consumers and left:
+            self.world.fail(f"{', '.join(consumers)} sleep while there are {left}")
+        if producers and len(left) <= self.maxsize:
+            self.world.fail(f"{', '.join(producers)} sleep while only {left} are there, and {self.maxsize} may be")
+
+    def account(self, rest: list[tuple[Any, ...]]) -> None:
+        """What was put was got once, or is there."""
+        world, history = self.world, self.world.history
+        got = [record.item for record in history.events("got")] + rest
+        doubled = sorted({item for item in got if got.count(item) > 1})
+        if doubled:
+            world.fail(f"got twice: {doubled}")
+        lost = sorted({record.item for record in history.events("put")} - set(got))
+        if len(lost) > self.unsure():
+            world.fail(f"lost: {lost}")
+        never = sorted(set(got) - {record.item for record in history.events("putting")})
+        refused = sorted(set(got) & {record.item for record in history.events("full")})
+        if never or refused:
+            world.fail(f"got although never put: {never}; got although put said Full: {refused}")
+
+    def unsure(self) -> int:
+        """How many items may be gone with a getter that died, or whose session ended, before he had his answer."""
+        troubled_ones = {process.name for process in self.world.processes.values() if troubled(self.world, process)}
+        events = [record.event for record in self.world.history.records if record.process in troubled_ones]
+        return events.count("getting") - events.count("got") - events.count("empty")
+
+
+def play(world: World, make: Make, bounded: bool) -> None:
+    maxsize = world.rng.randint(1, 3) if bounded else 0
+    Play(world, make, maxsize).play()
+
+
+FIFO = Scenario("fifo", partial(play, make=QueueCore, bounded=False))
+BOUNDED = Scenario("bounded", partial(play, make=QueueCore, bounded=True))
+LIFO = Scenario("lifo", partial(play, make=OrderedCore, bounded=False))
+PRIORITY = Scenario("priority", partial(play, make=priority_core, bounded=False))
