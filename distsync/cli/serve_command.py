@@ -13,7 +13,7 @@ import click
 from distsync.server import serve
 
 
-@click.command("serve")
+@click.command("serve", short_help="Run a server that speaks the ZooKeeper protocol.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", default=2181, show_default=True, type=click.IntRange(0, 65535), help="0: any free port.")
 @click.option(

@@ -1,0 +1,102 @@
+"""Several processes of one program, watched from outside: how far each is, and whether one of them failed.
+
+Rules for this file: it knows subprocesses and lines of text; nothing of distsync, and nothing of how it is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+POLL_SECONDS = 0.1
+STOP_SECONDS = 5.0
+DONE = re.compile(r"(\d+) of (\d+) batches")
+
+Report = Callable[[int, int, int], None]
+"""Called with the number of the process, how many batches all have done, and how many there are."""
+
+
+class WorkerFailed(Exception):
+    """One of the processes did not end well. Its output is in the message."""
+
+
+class Workers:
+    """Processes that were started at the same time, with the same command line."""
+
+    def __init__(
+        self, command: Sequence[str], count: int, folder: Path, environment: Mapping[str, str], report: Report
+    ) -> None:
+        self._report = report
+        self._logs = [folder / f"{Path(command[0]).stem}-{number}.log" for number in range(1, count + 1)]
+        self.processes = [self._start(command, environment, log) for log in self._logs]
+        self._readers = [
+            threading.Thread(target=self._read, args=(number,), daemon=True) for number in range(len(self.processes))
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def _start(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> subprocess.Popen[str]:
+        with log.open("w") as errors:
+            return subprocess.Popen(
+                [sys.executable, *command],
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
+
+    def _read(self, number: int) -> None:
+        """In a thread: what process ``number`` prints."""
+        output = self.processes[number].stdout
+        assert output is not None
+        for line in output:
+            found = DONE.search(line)
+            if found:
+                self._report(number, int(found[1]), int(found[2]))
+
+    def wait(self) -> None:
+        """All have ended well.
+
+        Raises: WorkerFailed as soon as one has not; then the others are ended, since they may wait for it for ever.
+        """
+        try:
+            while any(process.poll() is None for process in self.processes):
+                self._check()
+                time.sleep(POLL_SECONDS)
+            self._check()
+        finally:
+            self._end()
+
+    def _check(self) -> None:
+        for number, process in enumerate(self.processes):
+            if process.returncode:
+                raise WorkerFailed(self._story(number, process))
+
+    def _story(self, number: int, process: subprocess.Popen[str]) -> str:
+        code = process.returncode
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+        said = self._logs[number].read_text(errors="replace").strip().splitlines()
+        return "\n".join([f"process {number + 1} (pid {process.pid}) {how}", *said[-20:]])
+
+    def _end(self) -> None:
+        """None of them is left."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for process, reader in zip(self.processes, self._readers, strict=True):
+            reader.join()
+            if process.stdout:
+                process.stdout.close()
