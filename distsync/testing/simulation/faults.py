@@ -76,9 +76,9 @@ class Faults:
     victims: Callable[[str], bool] = field(default=lambda path: True, repr=False)
 
     @classmethod
-    def of(cls, chances: Mapping[str, float], most: int = 1, spare: tuple[str, ...] = ()) -> Faults:
+    def of(cls, chances: Mapping[str, float], **others: Any) -> Faults:
         """Faults of these kinds."""
-        return replace(cls(most=most, spare=spare), **chances)  # type: ignore[arg-type]
+        return replace(cls(**others), **chances)  # type: ignore[arg-type]
 
     def chance(self, kind: str) -> float:
         return float(getattr(self, kind))
@@ -189,6 +189,7 @@ def _pause(world: World, task: Task) -> None:
 def _interrupt(world: World, task: Task) -> None:
     if not task.done:
         task.interrupted = True
+        world.interrupts.append((task, task.at))
         task.throw(KeyboardInterrupt())
 
 

@@ -60,7 +60,12 @@ def faults_of(scenario: Scenario, seed: int) -> Faults:
         chances = {kind: scaled(kind, ALONE)}
     else:
         chances = {kind: scaled(kind, TOGETHER) for kind in scenario.kinds}
-    return Faults.of(chances, most=rng.randint(1, 2), spare=(OBSERVER,))
+    return Faults.of(chances, most=rng.randint(1, 2), spare=(OBSERVER,), victims=is_victim)
+
+
+def is_victim(path: str) -> bool:
+    """What an intruder may delete. Without its receipt a transaction's outcome is unknown, and said to be so."""
+    return "/receipts/" not in path
 
 
 def scaled(kind: str, chance: float) -> float:

@@ -24,7 +24,7 @@ from distsync.testing.simulation.task import Task
 MOST_PICKS = 200_000
 MOST_SECONDS = 3_600.0
 #: What goes on in the background when all tasks are done has so long to come to rest.
-SETTLE_SECONDS = 30.0
+SETTLE_SECONDS = 100.0
 
 
 NO_FAULTS = Faults()
@@ -49,6 +49,8 @@ class World:
         self.checks = list(checks)
         self.faults = Injector(self, faults)
         self.processes: dict[str, SimProcess] = {}
+        self.interrupts: list[tuple[Task, Any]] = []
+        """Which task was interrupted by Ctrl-C, and at which step it was."""
         self.tampered: set[int] = set()
         """Sessions that an administrator ended, or whose znodes an intruder deleted: who holds there cannot know."""
         self.graveyard: list[Coroutine[Any, Any, Any]] = []

@@ -14,7 +14,7 @@ from distsync.errors import Full, OutcomeUnknownError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
-from distsync.session.steps import GetData
+from distsync.session.steps import Background, Call, GetData
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
@@ -157,10 +157,12 @@ class Play:
             world.fail(f"got although never put: {never}; got although put said Full: {refused}")
 
     def unsure(self) -> int:
-        """How many items may be gone with a getter that died, or whose session ended, before he had his answer."""
+        """How many items may be gone with a getter that died, or whose session ended, before he had his answer, or
+        that Ctrl-C met when he had it already."""
         troubled_ones = {process.name for process in self.world.processes.values() if troubled(self.world, process)}
         events = [record.event for record in self.world.history.records if record.process in troubled_ones]
-        return events.count("getting") - events.count("got") - events.count("empty")
+        late = [task for task, at in self.world.interrupts if isinstance(at, (Background, Call))]
+        return events.count("getting") - events.count("got") - events.count("empty") + len(late)
 
 
 def play(world: World, make: Make, bounded: bool) -> None:
