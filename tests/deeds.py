@@ -1,0 +1,59 @@
+"""What other processes do in tests: functions that travel to a Peer by name."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distsync.session import default
+
+
+def session_id() -> int | None:
+    return default.default_client().session_id
+
+
+def held(lock: Any) -> tuple[bool, int]:
+    """Whether it is held here, and its token."""
+    return lock.held, int(lock.fencing_token)
+
+
+def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """The result of a call in a thread that has ended."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(function(*args)), name="a thread")
+    thread.start()
+    thread.join()
+    return found[0]
+
+
+def bump(lock: Any, counter: Path, times: int) -> None:
+    """Adds to a file in a way that only a lock makes right."""
+    for _ in range(times):
+        with lock:
+            number = int(counter.read_text())
+            time.sleep(0)
+            counter.write_text(str(number + 1))
+
+
+def bump_in_threads(lock: Any, counter: Path, times: int, threads: int) -> None:
+    running = [threading.Thread(target=bump, args=(lock, counter, times)) for _ in range(threads)]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def catch(function: Callable[..., Any], *args: Any) -> str:
+    """The name of the error that it raises, or what it returns."""
+    try:
+        return repr(function(*args))
+    except Exception as error:
+        return type(error).__name__
