@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
-from distsync.errors import DeadlineError, SessionLostError
+from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
 from distsync.protocols.guard import leave, remove
 from distsync.protocols.line import LOCK, Standing, reach_front, stand
 from distsync.session.steps import Background, Children, Wait, Watch, Woke
@@ -54,6 +54,10 @@ async def take(source: Source[Taken], directory: str, data: bytes, wait: bool) -
         return taken
     except DeadlineError:
         return None
+    except OutcomeUnknownError as error:
+        if error.args[2] == "deadline":  # whatever was taken after it goes back to its place
+            return None
+        raise
 
 
 async def _first(source: Source[Taken]) -> Taken | None:

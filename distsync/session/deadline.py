@@ -9,6 +9,10 @@ from __future__ import annotations
 #: acquire(timeout=1e-5) on a free lock can succeed. Three round trips over a slow line.
 GRACE_S = 0.3
 
+#: A call that must not wait asks the server all the same: while the connection stands it gets its answer within so
+#: long (seconds). A time-out shorter than NO_WAIT_S is shorter than any round trip, and so is no time to wait.
+NO_WAIT_GRACE_S, NO_WAIT_S = 2.0, 0.05
+
 #: What a protocol gets for its clean-up (seconds) after it was interrupted; the janitor does what is left over.
 CLEAN_UP_S = 1.0
 
@@ -16,6 +20,11 @@ CLEAN_UP_S = 1.0
 def deadline_of(timeout: float | None, now: float) -> float | None:
     """When a call that was made at ``now`` has to be over; None: never."""
     return None if timeout is None else now + max(timeout, 0.0)
+
+
+def grace_of(timeout: float | None) -> float:
+    """How long after its deadline a call with this time-out waits for answers that are under way."""
+    return NO_WAIT_GRACE_S if timeout is not None and timeout < NO_WAIT_S else GRACE_S
 
 
 def earliest(*moments: float | None) -> float | None:
