@@ -9,7 +9,10 @@ moves the generation on and deletes the znodes of all members: whose znode is go
 passed. Whoever breaks the barrier only says so, and each one waiting leaves by himself; a reset says up to which
 sequence number those who stand there are of a broken generation, and count no more.
 
-Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s}``
+Who has passed before he could look learns his index from the list of the last members.
+
+Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s,
+                                               "passed": [names of the last generation that passed]}``
          ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a party that waits
 """
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from distsync.errors import (
@@ -58,10 +61,11 @@ class Turn:
     generation: int = 0
     broken: bool = False
     after: int | None = None
+    passed: tuple[str, ...] = ()
     version: int = 0
 
     def data(self) -> bytes:
-        fields = {"parties": self.parties, "generation": self.generation, "broken": self.broken, "after": self.after}
+        fields = {name: value for name, value in asdict(self).items() if name != "version"}
         return json.dumps(fields).encode()
 
     def counts(self, contender: Contender) -> bool:
@@ -75,7 +79,8 @@ def turn_in(path: str, node: Node) -> Turn:
         fields = json.loads(node.data)
         after = None if fields["after"] is None else int(fields["after"])
         parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
-        return Turn(parties, generation, broken, after, node.stat.version)
+        passed = tuple(str(name) for name in fields["passed"])
+        return Turn(parties, generation, broken, after, passed, node.stat.version)
     except (ValueError, KeyError, TypeError):
         raise CorruptNodeError(path, node.data) from None
 
@@ -97,6 +102,12 @@ class Party:
     view: View | None = None
     index: int = 0
     seen: set[str] = field(default_factory=set)
+
+    def index_in(self, turn: Turn) -> int:
+        """Our index, once we have passed; who passed before he saw himself stand in the line finds it in ``turn``."""
+        if self.view is None and self.place.name in turn.passed:
+            return turn.passed.index(self.place.name)
+        return self.index
 
     def note(self, view: View, parties: int) -> int:
         """How many of this generation stand ahead of us. Raises BrokenBarrierError if one of us is missing."""
@@ -131,7 +142,8 @@ class BarrierCore:
         watch = Watch()
         reads = (Children(self.path), GetData(self.path, watch))
         try:
-            place, answers = await stand(self.path, LOCK, data, *reads, parents=self._parents)
+            stood = await stand(self.path, LOCK, data, *reads, parents=self._parents, served=self._passed)
+            place, answers = stood
         except DeadlineError:
             await self._break_soon()
             raise BrokenBarrierError from None
@@ -144,6 +156,15 @@ class BarrierCore:
                 raise BrokenBarrierError from error
             raise
 
+    async def _passed(self, directory: str, guid: str) -> Place | None:
+        """We have passed before we heard that we stood there."""
+        try:
+            turn = self._turn(await read(GetData(directory)))
+        except NoNodeError:
+            return None
+        session_id = (await Connected()).session_id
+        return next((Place(directory, name, 0, session_id) for name in turn.passed if guid in name), None)
+
     async def _pass(self, party: Party, answers: Any, watch: Watch, action: Callable[[], Any] | None) -> int:
         view = self._view(party.place, answers)
         while True:
@@ -151,7 +172,7 @@ class BarrierCore:
                 watch = Watch()
                 view = await self._look(party.place, watch)
             if not view.present:
-                return party.index
+                return party.index_in(view.turn)
             ahead = party.note(view, self.parties)
             if ahead == self.parties - 1:
                 if await self._open(view, action):
@@ -165,7 +186,8 @@ class BarrierCore:
         return await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
 
     def _view(self, place: Place, answers: tuple[Any, ...]) -> View | None:
-        """What these answers say; None if they say nothing because the connection broke."""
+        """What these answers say; None if they say nothing, because the connection broke or the turn changed in
+        between."""
         listing, node = answers
         for answer in answers:
             if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
@@ -173,6 +195,8 @@ class BarrierCore:
         if isinstance(node, NoNodeError):
             raise SessionLostError(f"waiting at {self.path}")
         if not isinstance(listing, Listing) or not isinstance(node, Node):
+            return None
+        if listing.stat.version != node.stat.version:
             return None
         turn = self._turn(node)
         contenders = in_order(listing.names)
@@ -199,8 +223,9 @@ class BarrierCore:
             except BaseException:
                 await self._break(view.turn)
                 raise
-        turn = replace(view.turn, generation=view.turn.generation + 1)
-        members = [Delete(f"{self.path}/{name}") for name in view.names[: self.parties]]
+        names = view.names[: self.parties]
+        turn = replace(view.turn, generation=view.turn.generation + 1, passed=tuple(names))
+        members = [Delete(f"{self.path}/{name}") for name in names]
         try:
             await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
             return True
@@ -215,7 +240,7 @@ class BarrierCore:
         while True:
             view = await self._look(party.place, Watch())
             if not view.present:
-                return party.index
+                return party.index_in(view.turn)
             party.note(view, self.parties)
             broken = replace(view.turn, broken=True)
             try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distsync.errors import DeadlineError, Full, NoNodeError, ShutDown
+from distsync.errors import DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
 from distsync.protocols.admission import View, admit
 from distsync.protocols.guard import INTERRUPTED, read_all
 from distsync.protocols.line import in_order
@@ -24,18 +24,22 @@ if TYPE_CHECKING:
 class Blocked:
     """An item that was put and may be over the bound, as something to wait in."""
 
-    def __init__(self, core: QueueCore, segment: str, item: str, data: bytes, maxsize: int) -> None:
+    def __init__(
+        self, core: QueueCore, segment: str, item: str, path: str | None, data: bytes, maxsize: int
+    ) -> None:
         self.core = core
         self.segment = segment
         self.item = item
         self.data = data
         self.maxsize = maxsize
         self.patience = 60.0
-        self.path: str | None = None
+        self.path = path
 
     async def wait_inside(self, answers: tuple[Any, ...], wait: bool) -> None:
-        """The item is inside the bound. Raises Full (the item is out again) and ShutDown (likewise)."""
+        """The item is inside the bound. Raises Full (the item is out again) and ShutDown (likewise), and
+        OutcomeUnknownError if there was no time left to take it out."""
         try:
+            self.patience = (await Connected()).timeout_ms / 2000
             view = self._first_view(answers) or await self.look()
             if not wait and view.ahead is not None and len(view.ahead) >= self.maxsize:
                 inside: bool | None = False
@@ -50,10 +54,21 @@ class Blocked:
         except BaseException:
             await Background(self._take_out())
             raise
-        if inside is False and (self.path is None or await self.core.withdraw(self.path)):
+        if inside is False and await self._withdrawn():
             raise Full
 
+    async def _withdrawn(self) -> bool:
+        """Whether the item is out again; False: somebody has got it."""
+        try:
+            if self.path is not None:
+                return await self.core.withdraw(self.path)
+        except DeadlineError:
+            pass
+        await Background(self._take_out())
+        raise OutcomeUnknownError("a put", self.segment, "deadline")
+
     async def _take_out(self) -> None:
+        """As soon as can be, if it is there."""
         view = await self.look()
         if view.ahead is not None and self.path is not None:
             await self.core.withdraw(self.path)

@@ -150,12 +150,23 @@ async def container(directory: str) -> None:
     await ensure(directory, container=True)
 
 
+async def never_served(directory: str, guid: str) -> Place | None:
+    """In most lines nobody but ourselves takes a contender out."""
+    return None
+
+
 async def stand(
-    directory: str, mark: str, data: bytes, *reads: Request[Any], parents: Callable[[str], Awaitable[None]] = container
+    directory: str,
+    mark: str,
+    data: bytes,
+    *reads: Request[Any],
+    parents: Callable[[str], Awaitable[None]] = container,
+    served: Callable[[str, str], Awaitable[Place | None]] = never_served,
 ) -> Stood:
     """Locks, step 1: we stand in the line. The reads go out with the create, so their answers include us.
 
-    ``parents`` makes the directory when it is not there.
+    ``parents`` makes the directory when it is not there; ``served(directory, guid)`` knows of a contender that was
+    taken out of the line by others before we heard that it stood there.
 
     Each attempt has a GUID of its own; after a lost reply our znode is looked for by it, and is ours only if
     the present session owns it. Whatever interrupts this, no contender stays behind.
@@ -171,7 +182,7 @@ async def stand(
                 place = Place(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
                 return Stood(place, tuple(answers))
             if isinstance(created, INTERRUPTED):
-                found = await find(directory, guid, session)
+                found = await find(directory, guid, session) or await served(directory, guid)
                 if found:
                     return Stood(found, tuple(await Together(*reads)) if reads else ())
                 await Background(withdraw(directory, guid, session.session_id))

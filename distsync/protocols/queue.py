@@ -64,7 +64,7 @@ class QueueCore:
     async def put(self, data: bytes, wait: bool = True, key: str = "") -> None:
         """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown."""
         maxsize = self.maxsize
-        if maxsize > 0 and not wait and await self.znodes.size() >= maxsize:
+        if maxsize > 0 and not wait and await self._is_full(maxsize):
             raise Full
         item = f"i_{key}{await Guid()}-"
         try:
@@ -75,7 +75,14 @@ class QueueCore:
         if self.segmented and path and int(path[-10:]) + 1 >= SEGMENT:
             await Background(self.znodes.seal(segment))
         if maxsize > 0:
-            await Blocked(self, segment, item, data, maxsize).wait_inside(outcome.answers, wait)
+            await Blocked(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
+
+    async def _is_full(self, maxsize: int) -> bool:
+        """Whether there is no room, as far as we learn in time."""
+        try:
+            return await self.znodes.size() >= maxsize
+        except DeadlineError:
+            return True
 
     async def _insert(self, item: str, data: bytes, bounded: bool) -> tuple[str, Outcome]:
         znodes = self.znodes

@@ -98,6 +98,7 @@ class SemaphoreCore:
 
     async def _enter(self, crowd: Lease, answers: tuple[Any, ...], wait: bool) -> bool | None:
         """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""
+        crowd.patience = (await Connected()).timeout_ms / 2000
         view = crowd.view(answers) or await crowd.look()
         while True:
             if not wait and view.ahead is not None and len(view.ahead) >= view.limit:
