@@ -65,7 +65,7 @@ class Core:
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
         self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
-        self._calls: dict[int, Task] = {}
+        self._calls: set[Task] = set()
         self._farewells: dict[object, Callable[[], Work]] = {}
 
     # ---- life
@@ -115,10 +115,10 @@ class Core:
 
     def _end_calls(self, until: float) -> None:
         """Who waits is woken with ClientClosedError; a call of this very thread cannot end before we do."""
-        here = self._calls.get(threading.get_ident())
-        for task in list(self._calls.values()):
+        for task in tuple(self._calls):
             task.interrupt(ClientClosedError("a call that waits"))
-        while any(task is not here for task in list(self._calls.values())) and wait_clock() < until:
+        here = threading.get_ident()
+        while any(task.thread != here for task in tuple(self._calls)) and wait_clock() < until:
             time.sleep(0.005)
 
     def forget(self) -> None:
@@ -130,32 +130,36 @@ class Core:
     # ---- calls
 
     def run(self, work: Work, timeout: float | None) -> Any:
-        """Drive ``work`` in this thread."""
-        deadline = deadlines.deadline_of(timeout, wait_clock())
-        try:
-            self._may_wait_here()
-            if not self.link.was_connected:
-                self._connect_first(deadline)
-        except BaseException:
-            work.close()
-            raise
-        return self._drive(work, deadline)
-
-    def _drive(self, work: Work, deadline: float | None) -> Any:
+        """Drive ``work`` in this thread. However that ends, the call's remains are handed to the keeper, in one
+        operation that no signal can divide."""
         woken: SimpleQueue[Any] = SimpleQueue()
-        task = Task(work, self, deadline, lambda: woken.put(None))
-        thread = threading.get_ident()
-        outer = self._calls.get(thread)
-        self._calls[thread] = task
+        task = Task(work, self, None, lambda: woken.put(None))
+        ledger, hand_over = task.ledger, self.keeper.hand_over
         try:
-            if self.closing:
-                task.interrupt(ClientClosedError("a call"))
-            return drive(task, woken)
-        finally:
-            if outer is None:
-                self._calls.pop(thread, None)
-            else:
-                self._calls[thread] = outer
+            task.grace = deadlines.grace_of(timeout)
+            task.deadline = self._begin(task, deadlines.deadline_of(timeout, wait_clock()))
+            result = drive(task, woken)
+            self._calls.discard(task)
+            return result
+        except BaseException as error:
+            try:
+                if task.over is None or ledger.made or ledger.asked or ledger.holds:
+                    hand_over((task, error))
+            finally:
+                self._calls.discard(task)
+            raise
+
+    def _begin(self, task: Task, deadline: float | None) -> float | None:
+        """There was a connection at least once. The deadline from then on: what the connection took beyond it is not
+        held against the first request."""
+        self._may_wait_here()
+        if not self.link.was_connected:
+            self._connect_first(deadline)
+            deadline = None if deadline is None else max(deadline, wait_clock())
+        self._calls.add(task)
+        if self.closing:
+            task.interrupt(ClientClosedError("a call"))
+        return deadline
 
     def _may_wait_here(self) -> None:
         if threading.get_ident() == self.keeper.thread.ident or self.link.is_current_thread():
@@ -163,16 +167,28 @@ class Core:
 
     def _connect_first(self, deadline: float | None) -> None:
         """Who calls before there ever was a connection waits for one, and learns here that there is none."""
+        if self._embedded and self.link.failure is not None:
+            self.link.failure = None
+            self._embedded.look()
         began = wait_clock()
         least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
         limit = began + self._connect_timeout
         if deadline is not None:
             limit = min(limit, max(deadline, least))
         try:
-            self._drive(first_connection(), limit)
+            self._wait_for_connection(limit)
         except DeadlineError:
             where = self.hosts or "the embedded server's address"
             raise UnreachableError(where, wait_clock() - began, "DISTSYNC_HOSTS, or connect(hosts=...)") from None
+
+    def _wait_for_connection(self, limit: float) -> None:
+        woken: SimpleQueue[Any] = SimpleQueue()
+        task = Task(first_connection(), self, limit, lambda: woken.put(None))
+        self._calls.add(task)
+        try:
+            drive(task, woken)
+        finally:
+            self._calls.discard(task)
 
     # ---- what drivers need (World)
 
@@ -201,8 +217,8 @@ class Core:
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
 
-    def covers(self, path: str) -> bool:
-        return self.holds.covers(path)
+    def stands(self, loss: Loss) -> bool:
+        return self.holds.stands(loss)
 
     def background(self, work: Work) -> None:
         if self.closing or self.forgotten:
@@ -237,7 +253,7 @@ class Core:
     def background_failed(self, task: Task, error: BaseException) -> None:
         """In the keeper: nobody waits for this protocol's result."""
         task.disown(error)
-        if not isinstance(error, DistsyncError):
+        if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
             logger.error("work in the background failed", exc_info=error)
 
 

@@ -1,6 +1,6 @@
 """The driver: steps a protocol, performs what it asks for, answers it.
 
-Rules for this file: it knows steps, outcomes, deadlines and the mutex, and no socket, thread or kazoo: what it needs
+Rules for this file: it knows steps, outcomes, deadlines and the mutex, and no socket or kazoo: what it needs
 of the world is passed in (``World``). A Task never waits; who drives it does (``drive`` here, the keeper's loop
 there), and looks at the task again when its ``wake`` is called or ``wait_until`` has come.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import threading
 from abc import abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from queue import Empty, SimpleQueue
@@ -81,7 +82,7 @@ class World(Protocol):
     def unhold(self, loss: Loss) -> None: ...
 
     @abstractmethod
-    def covers(self, path: str) -> bool: ...
+    def stands(self, loss: Loss) -> bool: ...
 
     @abstractmethod
     def background(self, work: Work) -> None: ...
@@ -135,7 +136,7 @@ class Asked(Pending):
     @property
     def limit(self) -> float | None:  # type: ignore[override]
         task = self._task
-        grace = 0.0 if task.cleaning else deadlines.GRACE_S
+        grace = 0.0 if task.cleaning else task.grace
         return None if task.deadline is None else task.deadline + grace
 
     def outcome(self) -> Outcome | None:
@@ -251,14 +252,18 @@ class Task:
         self.work = work
         self.world = world
         self.deadline = deadline
+        self.grace = deadlines.GRACE_S
         self.wake = wake
         self.cleaning = False
+        self.abandoned = False
+        self.thread = threading.get_ident()
         self.ledger = Ledger()
         self.over: Outcome | None = None
         self._call = call
         self._pending: Pending = Ready()
         self._interrupt: BaseException | None = None
         self._raised: BaseException | None = None
+        self._interrupted_at: int | None = None
         self._refused = 0
 
     def resume(self) -> bool:
@@ -307,6 +312,8 @@ class Task:
 
     def _begin_clean_up(self) -> None:
         self._refused += 1
+        if self._interrupted_at is None:
+            self._interrupted_at = len(self.ledger.holds)
         if not self.cleaning:
             self.cleaning = True
             self.deadline = self.world.now() + deadlines.CLEAN_UP_S
@@ -363,7 +370,7 @@ class Task:
         if isinstance(step, Guid):
             return world.guid()
         if isinstance(step, Hold):
-            self.ledger.holds.append(step.loss)
+            self.ledger.holds.append(step)
             return world.hold(step)
         if isinstance(step, Unhold):
             return world.unhold(step.loss)
@@ -381,25 +388,38 @@ class Task:
         return self.over.value
 
     def disown(self, error: BaseException) -> None:
-        """The call ends with ``error``: its ephemerals go, but for what the protocol, ending with that same
-        error, has left held on purpose (a Condition takes its lock again, whatever interrupted it)."""
-        on_purpose = self._raised is error
-        orphans = self.ledger.orphans(self.world.covers if on_purpose else lambda path: False)
-        losses = [] if on_purpose else self.ledger.holds
+        """The call ended with ``error``: its ephemerals go, but for what the protocol has left held on purpose."""
+        kept = self._kept(error)
+        wanted = {step.path for step in kept if self.world.stands(step.loss)}
+        orphans = self.ledger.orphans(wanted.__contains__)
+        losses = [step.loss for step in self.ledger.holds if step not in kept]
         if orphans or losses:
             self.world.disown(orphans, losses)
 
+    def _kept(self, error: BaseException) -> list[Hold]:
+        """The holds that are meant to outlive a call that failed. One that was interrupted keeps what it took after
+        that, in its clean-up, as a Condition takes its lock again; none, if the caller did not learn how it ended."""
+        if self.abandoned or self._raised is not error:
+            return []
+        if self._interrupted_at is not None:
+            return self.ledger.holds[self._interrupted_at :]
+        return self.ledger.holds if isinstance(error, Exception) else []
+
+    @property
+    def is_begun(self) -> bool:
+        return inspect.getcoroutinestate(self.work) != inspect.CORO_CREATED
+
+    def abandon(self, wake: Callable[[], object], call: Callable[[Called, Task], object]) -> None:
+        """Somebody else drives on, who has no caller to tell the result."""
+        self.abandoned, self.wake, self._call = True, wake, call
+
 
 def drive(task: Task, woken: SimpleQueue[Any]) -> Any:
-    """The blocking driver: the protocol's result. ``task.wake`` is ``woken.put``. Waits in one place only, which
+    """The blocking driver: the protocol's result. ``task.wake`` puts into ``woken``. Waits in one place only, which
     a signal of the operating system can interrupt."""
-    try:
-        while not _drive_on(task, woken):
-            pass
-        return task.result()
-    except BaseException as error:
-        task.disown(error)
-        raise
+    while not _drive_on(task, woken):
+        pass
+    return task.result()
 
 
 def _drive_on(task: Task, woken: SimpleQueue[Any]) -> bool:

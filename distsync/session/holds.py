@@ -1,7 +1,7 @@
 """What this process holds, and the signals that fire when it does so no longer.
 
-Rules for this file: pure; times are passed in. Any thread may call anything: each change is one dict operation,
-and a loss fires once, because it is taken out first.
+Rules for this file: pure; times are passed in. Any thread may call anything, and may be interrupted anywhere: each
+change is one dict operation, and what is lost is told before it is forgotten.
 """
 
 from __future__ import annotations
@@ -59,10 +59,11 @@ class Holds:
 
     def lose(self, loss: Loss, reason: str) -> None:
         """It is held no longer, for this reason."""
-        held = self._standing.pop(loss, None)
-        if held:
+        held = self._standing.get(loss)
+        if held and not loss.fired:
             loss.reason = reason
             loss.fire()
+            self._standing.pop(loss, None)
             held.over.fire()
 
     def lose_all(self, reason: str) -> list[Held]:
@@ -81,6 +82,6 @@ class Holds:
     def standing(self) -> list[Held]:
         return list(self._standing.values())
 
-    def covers(self, path: str) -> bool:
-        """Whether ``path`` is held."""
-        return any(held.path == path for held in self.standing())
+    def stands(self, loss: Loss) -> bool:
+        """Whether this hold does."""
+        return loss in self._standing

@@ -35,12 +35,18 @@ LOOK_AFTER_S = 0.5
 TICKS, TICK_S = 6, 0.5
 
 
+Remains = tuple[Task, BaseException]
+"""A call that failed, and what it ended with."""
+
+
 class Keeper:
     """The thread, and the tasks that it drives."""
 
     def __init__(self, core: Core) -> None:
         self._core = core
-        self._mailbox: SimpleQueue[Task | Work | Callable[[], object] | None] = SimpleQueue()
+        self._mailbox: SimpleQueue[Task | Work | Remains | None] = SimpleQueue()
+        self.hand_over: Callable[[Remains], None] = self._mailbox.put
+        """A call's remains; the queue's own method, which no signal can interrupt."""
         self._tasks: set[Task] = set()
         self._beat: Batch | None = None
         self._dozing = False
@@ -83,8 +89,10 @@ class Keeper:
             self._dozing = False
             if isinstance(item, Task):
                 self._resume(item)
+            elif isinstance(item, tuple):
+                self._clear_away(*item)
             elif item is not None:
-                self._begin(item)  # type: ignore[arg-type]
+                self._begin(item)
             self._tick()
 
     def _is_done(self) -> bool:
@@ -97,6 +105,17 @@ class Keeper:
         task: Task = Task(work, self._core, None, lambda: self._mailbox.put(task), self._call_elsewhere)
         self._tasks.add(task)
         self._resume(task)
+
+    def _clear_away(self, task: Task, error: BaseException) -> None:
+        """A call ended with ``error``. Had its driving been broken off, its protocol still has to clean up."""
+        if task.over is not None:
+            task.disown(error)
+        elif not task.is_begun:
+            task.work.close()
+        else:
+            task.abandon(lambda: self._mailbox.put(task), self._call_elsewhere)
+            self._tasks.add(task)
+            task.interrupt(error)
 
     def _call_elsewhere(self, called: Called, task: Task) -> None:
         def call() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, DisconnectedError, NoNodeError, SessionLostError
-from distsync.session.steps import Create, Created, Delete, Loss, Multi, Request
+from distsync.session.steps import Create, Created, Delete, Hold, Multi, Request
 
 #: After one of these a creation may have happened.
 UNSETTLED = (DisconnectedError, DeadlineError, SessionLostError)
@@ -35,19 +35,19 @@ def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
 
 
 class Ledger:
-    """The ephemerals of one call, and its holds."""
+    """The ephemerals of one call, and its holds. Plain attributes, for who must not call anything (core.py)."""
 
-    __slots__ = ("_asked", "_made", "holds")
+    __slots__ = ("asked", "holds", "made")
 
     def __init__(self) -> None:
-        self._asked: list[Create] = []
-        self._made: list[str] = []
-        self.holds: list[Loss] = []
+        self.asked: list[Create] = []
+        self.made: list[str] = []
+        self.holds: list[Hold] = []
 
     def sent(self, request: Request[Any]) -> None:
         """``request`` is about to be sent."""
         for _, creation in ephemerals_of(request):
-            self._asked.append(creation)
+            self.asked.append(creation)
 
     def answered(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
         """The answer came, or will not come any more."""
@@ -59,21 +59,21 @@ class Ledger:
             self._gone(request)
 
     def _settle(self, creation: Create, created: Created | None) -> None:
-        if creation in self._asked:
-            self._asked.remove(creation)
         if created is not None:
-            self._made.append(created.path)
+            self.made.append(created.path)
+        if creation in self.asked:
+            self.asked.remove(creation)
 
     def _gone(self, request: Request[Any]) -> None:
         for operation in operations_of(request):
             if isinstance(operation, Delete):
-                self._made = [path for path in self._made if path != operation.path]
-                self._asked = [asked for asked in self._asked if not covers(asked, operation.path)]
+                self.made = [path for path in self.made if path != operation.path]
+                self.asked = [asked for asked in self.asked if not covers(asked, operation.path)]
 
     def orphans(self, wanted: Callable[[str], bool]) -> list[Orphan]:
         """What the call leaves behind, but for the paths that are ``wanted``."""
-        made = [Orphan(path, True) for path in self._made if not wanted(path)]
-        return made + [Orphan(asked.path, not asked.sequence) for asked in self._asked if not wanted(asked.path)]
+        made = [Orphan(path, True) for path in self.made if not wanted(path)]
+        return made + [Orphan(asked.path, not asked.sequence) for asked in self.asked if not wanted(asked.path)]
 
 
 def covers(asked: Create, path: str) -> bool:

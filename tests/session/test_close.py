@@ -123,6 +123,8 @@ def test_close_is_bounded_when_the_server_is_gone(
     waiting = in_thread(proxied.run, ask(Wait(Signal())))
     eventually(lambda: proxied._core is not None and len(proxied._core._calls) == 1)
     getattr(proxy, fault)()
+    if fault == "refuse":
+        eventually(lambda: proxied.state == "suspended")
     asking = in_thread(proxied.run, ask(Exists("/")))
     assert closed_in_time(proxied)
     for one in (waiting, asking):

@@ -95,8 +95,8 @@ class Script:
     def unhold(self, loss: Loss) -> None:
         self.held.pop(loss, None)
 
-    def covers(self, path: str) -> bool:
-        return path in self.held.values()
+    def stands(self, loss: Loss) -> bool:
+        return loss in self.held
 
     def background(self, work: Work) -> None:
         self.in_background.append(work)
@@ -121,7 +121,12 @@ def task_of(work: Work, script: Script, deadline: float | None = None) -> tuple[
 
 def run(work: Work, script: Script, deadline: float | None = None) -> Any:
     woken: SimpleQueue[None] = SimpleQueue()
-    return drive(Task(work, script, deadline, lambda: woken.put(None)), woken)
+    task = Task(work, script, deadline, lambda: woken.put(None))
+    try:
+        return drive(task, woken)
+    except BaseException as error:
+        task.disown(error)
+        raise
 
 
 def test_driver_answers_steps_that_take_no_time() -> None:
@@ -512,6 +517,38 @@ def test_ephemeral_that_was_refused_never_was() -> None:
 
 def test_what_a_protocol_leaves_held_on_purpose_stays() -> None:
     assert left_behind(stand(Hold(MADE.path, 7, Loss())), scripted(MADE)) == []
+
+
+def test_what_was_held_before_the_interrupt_does_not_stay() -> None:
+    loss = Loss()
+    script = scripted(MADE)
+    task, _ = task_of(stand(Hold(MADE.path, 7, loss), Wait(Signal())), script)
+    task.resume()
+    error = KeyboardInterrupt()
+    task.interrupt(error)
+    assert task.resume()
+    task.disown(error)
+    assert (script.orphans, script.lost) == ([Orphan(MADE.path, True)], [loss])
+
+
+def test_what_was_taken_in_the_clean_up_after_the_interrupt_stays() -> None:
+    """As a Condition takes its lock again, whatever interrupted its wait."""
+
+    async def work() -> None:
+        try:
+            await Wait(Signal())
+        finally:
+            await MINE
+            await Hold(MADE.path, 7, Loss())
+
+    script = scripted(MADE)
+    task, _ = task_of(work(), script)
+    task.resume()
+    error = KeyboardInterrupt()
+    task.interrupt(error)
+    assert task.resume()
+    task.disown(error)
+    assert (script.orphans, script.lost) == ([], [])
 
 
 def test_what_a_protocol_gave_up_does_not_stay() -> None:

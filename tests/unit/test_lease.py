@@ -84,7 +84,7 @@ def test_hold_stands_while_the_lease_is_proven() -> None:
     scene = Scene()
     scene.holds.lapse(100.0 + VALID - 0.001)
     assert not scene.loss.fired
-    assert scene.holds.covers("/held")
+    assert scene.holds.stands(scene.loss)
 
 
 def test_hold_is_lost_when_the_lease_runs_out() -> None:
@@ -92,7 +92,7 @@ def test_hold_is_lost_when_the_lease_runs_out() -> None:
     scene.holds.lapse(100.0 + VALID)
     assert (scene.loss.fired, scene.loss.reason) == (True, LEASE_RAN_OUT)
     assert [[held.path for held in lost] for lost in scene.lapsed] == [["/held"]]
-    assert not scene.holds.covers("/held")
+    assert not scene.holds.stands(scene.loss)
 
 
 def test_hold_that_lapsed_is_not_brought_back_by_a_later_proof() -> None:

@@ -1,0 +1,66 @@
+"""A client without hosts finds or starts this user's embedded server, and starts it again when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from timing import eventually
+
+from distsync.server.startup import find
+from distsync.session.client import Client
+from distsync.session.steps import Connected, Create, Exists, GetData, Signal, Wait
+
+
+async def ask(step: Any) -> Any:
+    return await step
+
+
+def kill_server() -> None:
+    address = find()
+    if address is not None:
+        os.kill(address.pid, signal.SIGKILL)
+        eventually(lambda: find() is None)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Client]:
+    """A client without hosts, of a user without a server."""
+    tmp_path.chmod(0o700)
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with Client() as client:
+        yield client
+    kill_server()
+
+
+def test_first_use_starts_the_server(own: Client) -> None:
+    assert own.run(ask(Exists("/"))) is not None
+    assert "embedded" in repr(own)
+
+
+def test_first_use_may_be_one_that_does_not_wait(own: Client) -> None:
+    assert own.run(ask(Exists("/")), timeout=0) is not None
+
+
+def test_server_that_was_killed_is_started_again_with_its_data(own: Client, in_thread: Callable[..., Any]) -> None:
+    own.run(ask(Create("/kept", b"x")))
+    waiting = in_thread(own.run, ask(Wait(Signal(), limit=0.5)))
+    kill_server()
+    assert own.run(ask(GetData("/kept"))).data == b"x"
+    waiting.result()
+
+
+def test_server_that_cannot_start_is_the_callers_error_and_is_tried_again(
+    own: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(file))
+        with pytest.raises(Exception, match="file"):
+            own.run(ask(Connected()))
+    assert own.run(ask(Exists("/"))) is not None
