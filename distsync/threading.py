@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from distsync.errors import BrokenBarrierError as BrokenBarrierError
-from distsync.errors import DistsyncError, LockLostError, NotHeldError
+from distsync.errors import DistsyncError, LockLostError, MismatchError, NotHeldError
 from distsync.guarded import GuardedTransaction
 from distsync.named import TIMEOUT_MAX as TIMEOUT_MAX
 from distsync.named import FencingToken, Named, checked_timeout, contenders_of, leave_block, me
@@ -117,7 +117,11 @@ class _Held(Named):
         return GuardedTransaction(self.client, self._receipts, self._held_grant().place.path)
 
     def _line(self) -> list[Contender]:
-        return contenders_of(self._run(line.contenders(self.path)))
+        return contenders_of(self._run(line.contenders(self._folder())))
+
+    def _folder(self) -> str:
+        """Where the line is."""
+        return self.path
 
     def holders(self) -> list[Contender]:
         """Who holds it now, in any process: host, pid, thread, since when, place in the code, token.
@@ -365,9 +369,15 @@ class Semaphore(_Held):
 
     @property
     def _core(self) -> SemaphoreCore | SignalCore:
+        core: SemaphoreCore | SignalCore = self._local(self._make_core)
+        if core.initial != self._initial:
+            raise MismatchError("the initial value", self.path, core.initial, self._initial)
+        return core
+
+    def _make_core(self, path: str) -> SemaphoreCore | SignalCore:
         if self._initial == 0:
-            return self._local(partial(SignalCore, receipts=self._receipts))
-        return self._local(partial(SemaphoreCore, initial=self._initial, receipts=self._receipts))
+            return SignalCore(path, self._receipts)
+        return SemaphoreCore(path, self._initial, self._receipts)
 
     def _grant(self) -> Grant | None:
         core = self._core
@@ -376,6 +386,10 @@ class Semaphore(_Held):
     def _capacity(self) -> int:
         core = self._core
         return self._run(core.capacity()) if isinstance(core, SemaphoreCore) else 0
+
+    def _folder(self) -> str:
+        core = self._core
+        return core.takers if isinstance(core, SignalCore) else self.path
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         """A permit is taken.
@@ -425,7 +439,7 @@ class Semaphore(_Held):
 
     def __repr__(self) -> str:
         bound = "" if self._bound is None else f"/{self._bound}"
-        value = f"{_shown(self, self._core.value)}{bound}"
+        value = f"{_shown(self, lambda: self._core.value())}{bound}"
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: value={value}>"
 
 
@@ -510,7 +524,7 @@ class Event(Named):
         return bool(self._run(self._core.wait(), timeout))
 
     def __repr__(self) -> str:
-        state = {True: "set", False: "unset"}.get(_shown(self, self._core.is_set), "unknown")
+        state = {True: "set", False: "unset"}.get(_shown(self, lambda: self._core.is_set()), "unknown")
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"
 
 
@@ -554,7 +568,10 @@ class Barrier(Named):
 
     @property
     def _core(self) -> BarrierCore:
-        return self._local(partial(BarrierCore, parties=self._parties, receipts=self._receipts))
+        core = self._local(partial(BarrierCore, parties=self._parties, receipts=self._receipts))
+        if core.parties != self._parties:
+            raise MismatchError("the number of parties", self.path, core.parties, self._parties)
+        return core
 
     def wait(self, timeout: float | None = None) -> int:
         """All parties have arrived.
@@ -600,7 +617,7 @@ class Barrier(Named):
         return bool(self._run(self._core.state())[1])
 
     def __repr__(self) -> str:
-        state = _shown(self, self._core.state)
+        state = _shown(self, lambda: self._core.state())
         waiting = "broken" if state[1] is True else f"waiters={state[0]}/{self._parties}"
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {waiting}>"
 
@@ -718,7 +735,11 @@ class Condition(Named):
             notified = bool(self._run(core.wait(place), timeout))
             return notified
         finally:
-            self._acquire_restore(saved)
+            try:
+                self._acquire_restore(saved)
+            except BaseException:
+                self.client.background(remove(place.path, place.session_id))
+                raise
             if notified:
                 self._run(core.confirm(place))
 

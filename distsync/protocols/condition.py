@@ -181,7 +181,14 @@ class ConditionCore:
                 return
 
     async def confirm(self, place: Place) -> None:
-        """We have the lock again: our signal has arrived, and our znode goes."""
+        """We have the lock again: our signal has arrived, and our znode goes; else it goes to another."""
+        try:
+            await self._confirm(place)
+        except BaseException:
+            await Background(remove(place.path, place.session_id))
+            raise
+
+    async def _confirm(self, place: Place) -> None:
         while (await Connected()).session_id == place.session_id:
             state = await self._state()
             if place.name not in state.signalled:
