@@ -122,8 +122,8 @@ def test_a_request_that_is_outstanding_past_the_deadline_and_its_grace_throws() 
             return "late"
         return "in time"
 
-    assert result_of(work(), timeout=0.0, faults=Faults(slow=0.0)) == "in time"
-    assert result_of(work(), 0.0, faults=Faults(exactly=(Exactly("slow", "p", 1, 400),))) == "late"
+    assert result_of(work(), timeout=0.1) == "in time"
+    assert result_of(work(), 0.1, faults=Faults(exactly=(Exactly("slow", "p", 1, 800),))) == "late"
 
 
 def test_a_clean_up_has_a_fresh_deadline() -> None:

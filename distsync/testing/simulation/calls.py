@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from distsync.session import steps
-from distsync.session.deadline import CLEAN_UP_S, GRACE_S
+from distsync.session.deadline import CLEAN_UP_S, grace_of
 from distsync.session.ledger import Ledger
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 #: What the ledger of a call is told of.
 TRACKED = (steps.Create, steps.Multi, steps.Delete)
 
-GRACE_MS = round(GRACE_S * 1000)
 CLEAN_UP_MS = round(CLEAN_UP_S * 1000)
 #: A first connection is given at least so long, whatever the call's own time-out is.
 FIRST_CONNECTION_MS = 1_000
@@ -36,19 +35,32 @@ class Run(steps.Step[Any]):
 
 
 class Frame:
-    """One call: its coroutine, its deadline, the ephemerals it made."""
+    """One call: its coroutine, its deadline, the ephemerals it made, and what it holds."""
 
-    __slots__ = ("cleaning", "coroutine", "deadline_ms", "ledger")
+    __slots__ = ("cleaning", "coroutine", "deadline_ms", "grace_ms", "interrupted_at", "ledger")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], deadline_ms: int | None) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None, now_ms: int) -> None:
         self.coroutine = coroutine
-        self.deadline_ms = deadline_ms
+        self.deadline_ms = None if timeout is None else now_ms + max(0, round(timeout * 1000))
+        self.grace_ms = round(grace_of(timeout) * 1000)
         self.ledger = Ledger()
         self.cleaning = False
+        self.interrupted_at: int | None = None
 
-    def clean_up_from(self, now_ms: int) -> None:
-        self.cleaning = True
-        self.deadline_ms = now_ms + CLEAN_UP_MS
+    def clean_up_from(self, now_ms: int, anew: bool) -> None:
+        """Something was thrown into the call: it gets some time, more of it only if it is ``anew``."""
+        if self.interrupted_at is None:
+            self.interrupted_at = len(self.ledger.holds)
+        if anew or not self.cleaning:
+            self.cleaning = True
+            self.deadline_ms = now_ms + CLEAN_UP_MS
+
+    def kept(self, error: BaseException) -> list[steps.Hold]:
+        """The holds that outlive the call, which has ended with ``error``: after an interrupt what it took in its
+        clean-up, as a Condition takes its lock again."""
+        if self.interrupted_at is not None:
+            return self.ledger.holds[self.interrupted_at :]
+        return self.ledger.holds if isinstance(error, Exception) else []
 
 
 class Asked:

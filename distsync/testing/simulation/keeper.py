@@ -12,7 +12,7 @@ from distsync.session import holds
 from distsync.session.janitor import clean_up, guard
 from distsync.session.lease import LeaseClock
 from distsync.session.ledger import Orphan
-from distsync.session.steps import Connected, Hold, Loss, Sync
+from distsync.session.steps import Hold, Loss, Sync
 from distsync.testing.simulation.schedule import Timer
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Keeper:
 
     def clean_up(self, orphan: Orphan, session_id: int) -> None:
         """The janitor deletes the orphan, for as long as the session lives."""
-        self.process.background(_clean_up(orphan, session_id))
+        self.process.background(clean_up(orphan, session_id))
 
     def session_ended(self) -> None:
         self.lease.end()
@@ -88,8 +88,3 @@ class Keeper:
     def _guard(self, held: holds.Held) -> None:
         if not held.over.fired:
             self.process.background(guard(held, lambda: self.holds.lose(held.loss, holds.ZNODE_DELETED)))
-
-
-async def _clean_up(orphan: Orphan, session_id: int) -> None:
-    """Session 0: the request was not sent yet. It goes out ahead of ours, in whatever session comes next."""
-    await clean_up(orphan, session_id or (await Connected()).session_id)

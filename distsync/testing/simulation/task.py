@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import DeadlineError, UnreachableError
 from distsync.session import steps
-from distsync.testing.simulation.calls import FIRST_CONNECTION_MS, GRACE_MS, Asked, Frame, Run
+from distsync.session.holds import INTERRUPTED
+from distsync.testing.simulation.calls import FIRST_CONNECTION_MS, Asked, Frame, Run
 from distsync.testing.simulation.schedule import Actor, Timer
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Task(Actor):
                 failed, value = False, stop.value
             except BaseException as error:
                 failed, value = True, error
-                self._leave_behind(frame)
+                self._leave_behind(frame, error)
             else:
                 if not isinstance(step, Run):
                     self._perform(frame, step)
@@ -88,14 +89,18 @@ class Task(Actor):
         self._finish(failed, value)
 
     def _push(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
-        deadline_ms = None if timeout is None else self.scheduler.now_ms + max(0, round(timeout * 1000))
-        self.stack.append(Frame(coroutine, deadline_ms))
+        self.stack.append(Frame(coroutine, timeout, self.scheduler.now_ms))
 
-    def _leave_behind(self, frame: Frame) -> None:
-        """A call that ends with an exception: the janitor deletes what it made."""
-        keeper = self.process.keeper
-        for orphan in frame.ledger.orphans(keeper.holds.covers):
-            keeper.clean_up(orphan, self.process.session.session_id)
+    def _leave_behind(self, frame: Frame, error: BaseException) -> None:
+        """A call that ends with an exception: what it made goes, but for what it has left held on purpose."""
+        keeper, kept = self.process.keeper, frame.kept(error)
+        wanted = {step.path for step in kept if keeper.holds.stands(step.loss)}
+        for orphan in frame.ledger.orphans(wanted.__contains__):
+            if keeper.lease.session_id is not None:
+                keeper.clean_up(orphan, keeper.lease.session_id)
+        for step in frame.ledger.holds:
+            if step not in kept:
+                keeper.holds.lose(step.loss, INTERRUPTED)
 
     def _finish(self, failed: bool, value: Any) -> None:
         self.done = True
@@ -117,7 +122,7 @@ class Task(Actor):
         """``error`` comes up at the await where the task is; the call has a fresh deadline for its clean-up."""
         if self.stack:
             self._forsake()
-            self.stack[-1].clean_up_from(self.scheduler.now_ms)
+            self.stack[-1].clean_up_from(self.scheduler.now_ms, anew=True)
             self.resume(True, error)
 
     def expire(self) -> None:
@@ -173,7 +178,7 @@ class Task(Actor):
 
     def _await_grace(self, frame: Frame, requests: tuple[steps.Request[Any], ...]) -> None:
         if frame.deadline_ms is not None:
-            limit_ms = frame.deadline_ms + (0 if frame.cleaning else GRACE_MS)
+            limit_ms = frame.deadline_ms + (0 if frame.cleaning else frame.grace_ms)
             if not self.process.session.ever_connected:
                 limit_ms = max(limit_ms, self.scheduler.now_ms + FIRST_CONNECTION_MS)
             self._at(limit_ms, lambda: self._too_late(frame, DeadlineError(repr(requests[0]))))
@@ -181,8 +186,7 @@ class Task(Actor):
     def _too_late(self, frame: Frame, error: Exception) -> None:
         """The deadline has passed; the clean-up that follows has one of its own, once."""
         self._forsake()
-        if not frame.cleaning:
-            frame.clean_up_from(self.scheduler.now_ms)
+        frame.clean_up_from(self.scheduler.now_ms, anew=False)
         self.resume(True, error)
 
     def _at(self, due_ms: int, action: Callable[[], None]) -> None:
@@ -258,6 +262,7 @@ class Task(Actor):
         self.resume(False, self.process.session.proven(step.session_id))
 
     def _hold(self, frame: Frame, step: steps.Hold) -> None:
+        frame.ledger.holds.append(step)
         self.process.keeper.hold(step)
         self.resume(False, None)
 

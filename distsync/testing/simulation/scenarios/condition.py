@@ -1,0 +1,156 @@
+"""Condition: who waits for what a notifier has made gets it, whoever dies between.
+
+Rules for this file: threads wait and notify as the face does: the lock's core, and the condition's core inside it.
+"""
+
+from __future__ import annotations
+
+from distsync.errors import LockLostError, NotHeldError, OutcomeUnknownError
+from distsync.protocols.condition import ConditionCore
+from distsync.protocols.guard import remove
+from distsync.protocols.line import Place
+from distsync.protocols.lock import LockCore
+from distsync.session.steps import Background
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Exclusion, NothingLeft
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    ROOT,
+    Scenario,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/condition/c"
+
+
+class Stock:
+    """What the threads produce and consume; it is shared by all processes, and guarded by the lock."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.goods = 0
+        self.unguarded = False
+
+    def guard(self, thread: Thread) -> None:
+        """Whoever lost the lock inside of it may do what no condition can repair."""
+        grant = thread.lock.grant
+        if grant is None or thread.lock.owner is not thread or not thread.process.proven(grant.place.session_id):
+            self.unguarded = True
+
+
+class Thread:
+    """One thread with its hands on the lock and the condition."""
+
+    def __init__(self, process: SimProcess, stock: Stock) -> None:
+        self.process = process
+        self.world = process.world
+        self.stock = stock
+        self.lock = process.local(f"{PATH}/lock", lambda: LockCore(f"{PATH}/lock"))
+        self.core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+
+    async def acquire(self) -> None:
+        await Run(self.lock.acquire(self, b""))
+        grant = self.lock.grant
+        if grant is not None:
+            place = grant.place
+            self.world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+
+    async def release(self) -> None:
+        self.world.record("released", what="lock")
+        await Run(self._release())
+
+    async def _release(self) -> None:
+        try:
+            await self.lock.release(self)
+        except (LockLostError, NotHeldError):
+            self.stock.unguarded = True
+            if not self.world.faults.struck and not self.process.session.closed:
+                self.world.fail("a loss without a fault")
+
+    async def wait(self, timeout: float | None) -> bool:
+        """As Condition.wait of the face."""
+        place: Place = await Run(self.core.enlist(b""))
+        try:
+            await self.release()
+        except BaseException:
+            await Run(_in_background(place))
+            raise
+        notified = False
+        try:
+            notified = bool(await Run(self.core.wait(place), timeout))
+            return notified
+        finally:
+            try:
+                await self.acquire()
+            except BaseException:
+                await Run(_in_background(place))
+                raise
+            if notified:
+                await Run(self.core.confirm(place))
+
+    async def consumer(self) -> None:
+        await self.acquire()
+        try:
+            while self.stock.goods == 0:
+                timeout = maybe_timeout(self.world)
+                notified = await self.wait(timeout)
+                self.stock.guard(self)
+                if not notified and timeout is not None:
+                    return
+            self.stock.goods -= 1
+            self.world.record("consumed")
+        finally:
+            await self.release()
+
+    async def producer(self) -> None:
+        for _ in range(self.world.rng.randint(1, 3)):
+            await self.acquire()
+            try:
+                await Run(work(self.world))
+                self.stock.goods += 1
+                count = self.world.rng.choice((1, 1, 2, None))
+                self.world.record("notifying")
+                await Run(self.core.notify(count))
+                self.world.record("notified")
+                self.stock.guard(self)
+            except OutcomeUnknownError:
+                pass
+            finally:
+                await self.release()
+
+
+async def _in_background(place: Place) -> None:
+    await Background(remove(place.path, place.session_id))
+
+
+def check_sleepers(world: World, stock: Stock) -> None:
+    """Nobody waits while there are goods, unless the lock or a notify was lost with its thread."""
+    missed = len(world.history.events("notifying")) - len(world.history.events("notified"))
+    waiting = [name for name in sleepers(world) if "consumer" in name]
+    if waiting and stock.goods > 0 and not stock.unguarded and not missed and not world.interrupts:
+        world.fail(f"{', '.join(waiting)} sleep while there are {stock.goods} goods")
+
+
+def play(world: World) -> None:
+    stock = Stock(world)
+    world.checks += [Exclusion("lock")]
+    for process in processes(world, 2, 3):
+        for number in range(world.rng.randint(1, 2)):
+            spawn(process, Thread(process, stock).consumer(), name=f"consumer{number}", daemon=True)
+        if world.rng.random() < 0.7:
+            spawn(process, Thread(process, stock).producer(), name="producer")
+    world.run()
+    check_sleepers(world, stock)
+    if not sleepers(world):
+        world.checks.append(NothingLeft(f"{PATH}/", lambda path: path in (f"{PATH}/lock", f"{PATH}/waiters")))
+        world.run()
+    world.close()
+
+
+CONDITION = Scenario("condition", play)
