@@ -134,6 +134,8 @@ class Injector:
         self.world = world
         self.plan = plan
         self.struck: list[Exactly] = []
+        self.last_ms = 0
+        """When the last fault struck, or will strike."""
         self._requests = Group(self, AT_REQUEST)
         self._steps = Group(self, AT_STEP)
         self._events = Group(self, AT_EVENT)
@@ -175,6 +177,7 @@ class Injector:
 
     def _log(self, kind: str, process: SimProcess, group: Group, delay_ms: int, at: Any) -> None:
         self.struck.append(Exactly(kind, process.name, group.counted[process.name], delay_ms))
+        self.last_ms = max(self.last_ms, self.world.now_ms + delay_ms)
         self.world.note("FAULT", kind, at)
 
 

@@ -162,7 +162,8 @@ class Scheduler:
     def pick(self) -> bool:
         """One actor does one piece of work; False if none can."""
         runnable = self.runnable
-        self._ring()
+        if self.timers and self.timers[0].due_ms <= self.now_ms:
+            self._ring()
         if not runnable:
             return False
         self.picks += 1

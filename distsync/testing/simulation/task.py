@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.process import SimProcess
 
 
+#: The chance that no other actor gets a turn at a step that needs no request.
+GOES_ON = 0.85
+
+
 class Task(Actor):
     """Its ``result`` or its ``error`` once it is ``done``."""
 
@@ -65,9 +69,7 @@ class Task(Actor):
         return self._resume is not None
 
     def run(self) -> None:
-        assert self._resume is not None
-        self.rest()
-        (failed, value), self._resume = self._resume, None
+        failed, value = self._answer()
         self.process.world.current = self
         while self.stack:
             frame = self.stack[-1]
@@ -79,14 +81,27 @@ class Task(Actor):
                 failed, value = True, error
                 self._leave_behind(frame, error)
             else:
-                if not isinstance(step, Run):
-                    self._perform(frame, step)
+                if isinstance(step, Run):
+                    self._push(step.work, step.timeout)
+                    failed, value = False, None
+                    continue
+                self._perform(frame, step)
+                if not self._goes_on():
                     return
-                self._push(step.work, step.timeout)
-                failed, value = False, None
+                failed, value = self._answer()
                 continue
             self.stack.pop()
         self._finish(failed, value)
+
+    def _answer(self) -> tuple[bool, Any]:
+        assert self._resume is not None
+        answer, self._resume = self._resume, None
+        self.rest()
+        return answer
+
+    def _goes_on(self) -> bool:
+        """A step that was answered at once mostly does not give others a turn."""
+        return self._resume is not None and not self.stalls and self.scheduler.rng.random() < GOES_ON
 
     def _push(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
         self.stack.append(Frame(coroutine, timeout, self.scheduler.now_ms))

@@ -23,8 +23,8 @@ from distsync.testing.simulation.task import Task
 #: A schedule that goes on for longer does not come to rest.
 MOST_PICKS = 200_000
 MOST_SECONDS = 3_600.0
-#: What goes on in the background when all tasks are done has so long to come to rest.
-SETTLE_SECONDS = 100.0
+#: What goes on when all tasks are done has so long, after the last fault, to come to rest.
+SETTLE_SECONDS = 40.0
 
 
 NO_FAULTS = Faults()
@@ -131,7 +131,7 @@ class World:
                 self.fail(f"asleep while nothing can wake them: {self._unfinished()}")
             elif until is None:
                 self.done_ms = self.now_ms
-                self._go(lambda: False, SETTLE_SECONDS)
+                self._go(self._settled, MOST_SECONDS)
                 self._end()
         finally:
             self._bury()
@@ -142,7 +142,8 @@ class World:
         scheduler, server = self.scheduler, self.server
         latest_ms = scheduler.now_ms + round(seconds * 1000)
         while self.failure is None and not done() and scheduler.now_ms < latest_ms:
-            server.advance()
+            if server.due_ms is not None and server.due_ms <= scheduler.now_ms:
+                server.advance()
             if not scheduler.pick() and not self._leap():
                 return
             if scheduler.picks > MOST_PICKS:
@@ -165,6 +166,9 @@ class World:
 
     def _all_done(self) -> bool:
         return self.tasks_open == 0
+
+    def _settled(self) -> bool:
+        return self.now_ms > max(self.done_ms, self.faults.last_ms) + SETTLE_SECONDS * 1000
 
     def _unfinished(self) -> str:
         tasks = [task for process in self.processes.values() for task in process.tasks if not task.daemon]
