@@ -270,9 +270,15 @@ class SimpleQueue(_QueueBase[Item]):
     def put(self, item: Item, block: bool = True, timeout: float | None = None) -> None:
         """``item`` is in the queue; ``block`` and ``timeout`` are ignored, as there is always room.
 
+        In a finalizer that the garbage collector happens to run inside of distsync it is only on its way to the queue.
+
         Raises, On loss, On cancel, Cost, Source: as Queue.put.
         """
-        self._put_now(item, True, None, 0)
+        if self.client.may_wait():
+            self._put_now(item, True, None, 0)
+        else:
+            data = self.client.codec.encode(item, self.path)
+            self.client.background(self._core.put(data))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """The next item, which is in the queue no more.

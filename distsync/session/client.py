@@ -84,6 +84,11 @@ class Client:
         before. No request now."""
         self._opened("something to do at its end").at_close(work, path)
 
+    def may_wait(self) -> bool:
+        """Whether `run` is possible here: not in distsync's own threads (but for that of the callbacks), and not in
+        a finalizer that the garbage collector runs in the midst of another call."""
+        return self._core is None or self._core.may_wait_here()
+
     def on_loss(self, loss: Loss, callback: Callable[[], object]) -> None:
         """``callback`` is called once, in the thread of callbacks, when ``loss`` fires, or soon if it has."""
         dispatcher = self._opened("a callback").dispatcher

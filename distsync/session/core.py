@@ -152,7 +152,7 @@ class Core:
     def _begin(self, task: Task, deadline: float | None) -> float | None:
         """There was a connection at least once. The deadline from then on: what the connection took beyond it is not
         held against the first request."""
-        self._may_wait_here()
+        self._check_may_wait()
         if not self.link.was_connected:
             self._connect_first(deadline)
             deadline = None if deadline is None else max(deadline, wait_clock())
@@ -161,9 +161,15 @@ class Core:
             task.interrupt(ClientClosedError("a call"))
         return deadline
 
-    def _may_wait_here(self) -> None:
-        if threading.get_ident() == self.keeper.thread.ident or self.link.is_current_thread():
-            raise UsageError("a call that waits cannot be made in distsync's own threads, which it waits for")
+    def may_wait_here(self) -> bool:
+        """False in our own threads, and in a finalizer that the garbage collector runs in the midst of a call."""
+        me = threading.get_ident()
+        ours = me == self.keeper.thread.ident or self.link.is_current_thread()
+        return not ours and not any(task.driving and task.thread == me for task in tuple(self._calls))
+
+    def _check_may_wait(self) -> None:
+        if not self.may_wait_here():
+            raise UsageError("a call that waits cannot be made in distsync's own threads or in a finalizer")
 
     def _connect_first(self, deadline: float | None) -> None:
         """Who calls before there ever was a connection waits for one, and learns here that there is none."""

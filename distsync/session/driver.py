@@ -255,6 +255,8 @@ class Task:
         self.grace = deadlines.GRACE_S
         self.wake = wake
         self.cleaning = False
+        #: Its thread is at work in here, with locks that a finalizer run in between must not ask for.
+        self.driving = False
         self.abandoned = False
         self.thread = threading.get_ident()
         self.ledger = Ledger()
@@ -268,13 +270,17 @@ class Task:
 
     def resume(self) -> bool:
         """The protocol goes on as far as it can. Whether it is over."""
-        while self.over is None:
-            outcome = self._next()
-            if outcome is None:
-                return False
-            self._advance(outcome)
-        self._pending = Ready()
-        return True
+        try:
+            self.driving = True
+            while self.over is None:
+                outcome = self._next()
+                if outcome is None:
+                    return False
+                self._advance(outcome)
+            self._pending = Ready()
+            return True
+        finally:
+            self.driving = False
 
     @property
     def wait_until(self) -> float | None:
@@ -358,7 +364,9 @@ class Task:
         if isinstance(step, Call):
             called = Called(step)
             self._pending = called
+            self.driving = False
             self._call(called, self)
+            self.driving = True
             return called
         return Ready(self._at_once(step))
 

@@ -26,7 +26,13 @@ FAMILIES = {
 that tests ``SimpleQueue`` under its public name."""
 
 EXPECTED_FAILURES: dict[str, str] = {}
-"""Tests that cannot pass in another process than the one that puts, each with its reason."""
+"""Tests that look at private attributes of CPython's own implementation, each with the attribute."""
+
+NOT_HERE = {
+    "SimpleQueueTest.test_reentrancy": "puts numbers in finalizers and asks for their order: the collector also runs "
+    "in distsync's own threads, so there is none; tests/faces/test_simple_queue.py asks for all but the order",
+}
+"""Tests whose outcome depends on there being no other thread, each with its reason, and the test in its stead."""
 
 
 def builder(base: type) -> Build:
@@ -52,6 +58,6 @@ def face(client: Any) -> ModuleType:
     return distsync.queue
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [case for case in CASES if case.id not in NOT_HERE])
 def test_distsync_passes_what_the_standard_library_passes(case: Case, face: ModuleType) -> None:
     run(case, face, EXPECTED_FAILURES)
