@@ -180,6 +180,12 @@ class _LockBase(_Held):
     def _release_once(self) -> None:
         self._release()
 
+    def _shown(self) -> tuple[str, int]:
+        """What a repr says of this process. No request; a client that was not used yet stays so."""
+        if self.client.state in ("connecting", "closed"):
+            return "unlocked", 0
+        return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
+
 
 class Lock(_LockBase):
     """A lock that one thread of one process on one host holds at a time.
@@ -237,7 +243,7 @@ class Lock(_LockBase):
         return self.acquire()
 
     def __repr__(self) -> str:
-        state = "locked" if self._core.grant is not None else "unlocked"
+        state, _ = self._shown()
         return f"<{state} distsync.Lock object name={self.name!r} at {id(self):#x}>"
 
 
@@ -320,9 +326,8 @@ class RLock(_LockBase):
         return self.acquire()
 
     def __repr__(self) -> str:
-        core = self._core
-        state = "locked" if core.grant is not None else "unlocked"
-        return f"<{state} distsync.RLock object name={self.name!r} count={core.depth} at {id(self):#x}>"
+        state, depth = self._shown()
+        return f"<{state} distsync.RLock object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
 class Semaphore(_Held):

@@ -57,3 +57,29 @@ def catch(function: Callable[..., Any], *args: Any) -> str:
         return repr(function(*args))
     except Exception as error:
         return type(error).__name__
+
+
+def repeat(times: int, function: Callable[..., Any], *args: Any) -> list[Any]:
+    return [function(*args) for _ in range(times)]
+
+
+def most_inside(slots: Any, folder: Path, times: int, threads: int) -> int:
+    """How many were inside at most, as those inside saw it: each has a file in the folder meanwhile."""
+    seen: list[int] = []
+
+    def work(number: int) -> None:
+        mine = folder / f"{os.getpid()}-{number}"
+        for _ in range(times):
+            with slots:
+                mine.touch()
+                seen.append(len(list(folder.iterdir())))
+                time.sleep(0)
+                mine.unlink()
+
+    running = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+    assert len(seen) == times * threads
+    return max(seen)

@@ -59,6 +59,7 @@ class Peer:
         self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
+        self.is_busy = False
 
     @property
     def pid(self) -> int:
@@ -76,11 +77,13 @@ class Peer:
 
     def start(self, function: Callable[..., Any], *args: Any) -> None:
         """It begins to do this; ``result`` waits for the end."""
+        self.is_busy = True
         self._pipe.send((function, args))
 
     def result(self, timeout: float = PATIENCE) -> Any:
         assert self._pipe.poll(timeout), "the peer has not answered"
         error, value = self._pipe.recv()
+        self.is_busy = False
         if error is not None:
             raise error
         return value
@@ -99,7 +102,8 @@ class Peer:
 
     def end(self) -> None:
         self._pipe.close()
-        self._process.join(PATIENCE)
+        if not self.is_busy:
+            self._process.join(PATIENCE)
         self.kill()
         self._process.close()
 

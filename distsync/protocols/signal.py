@@ -21,14 +21,17 @@ from distsync.session.steps import Children, Create, Delete, Guid, Watch
 class SignalCore:
     """What the threads of one process know together about one signal."""
 
+    initial = 0
+
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.permits = f"{path}/permits"
+        self.takers = f"{path}/takers"
         self.receipts = receipts
 
     async def acquire(self, data: bytes, wait: bool = True) -> bool:
         """A permit is used up. False: not at once if we do not ``wait``, or not before the deadline."""
-        return await take(self, f"{self.path}/takers", data, wait) is not None
+        return await take(self, self.takers, data, wait) is not None
 
     async def attempt(self) -> str | None:
         for name in await self._names():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from peers import Peer
@@ -21,19 +23,30 @@ def pool() -> Iterator[list[Peer]]:
         peer.end()
 
 
+@contextmanager
+def working(pool: list[Peer], count: int, *settings: Any) -> Iterator[list[Peer]]:
+    """So many of them, with clients of their own. One that a failed test left at work is replaced."""
+    yield [peer.use(*settings) for peer in pool[:count]]
+    for place, peer in enumerate(pool[:count]):
+        if peer.is_busy:
+            peer.kill()
+            pool[place] = Peer()
+        else:
+            peer.leave()
+
+
 @pytest.fixture
 def peers(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[list[Peer]]:
     """Three other processes."""
-    yield [peer.use(server.hosts, namespace, SESSION_S) for peer in pool]
-    for peer in pool:
-        peer.leave()
+    with working(pool, POOL, server.hosts, namespace, SESSION_S) as them:
+        yield them
 
 
 @pytest.fixture
 def peer(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[Peer]:
     """Another process."""
-    yield pool[0].use(server.hosts, namespace, SESSION_S)
-    pool[0].leave()
+    with working(pool, 1, server.hosts, namespace, SESSION_S) as (one,):
+        yield one
 
 
 @pytest.fixture
