@@ -199,7 +199,9 @@ class QueueCore:
                 path = f"{(await znodes.present())[0]}/{path.rpartition('/')[2]}"
 
     async def arm(self, watch: Watch) -> bool:
-        segment = (await self.znodes.present())[-1]
+        segment, *others = await self.znodes.present()
+        if others:  # what is not in the last one is seen by looking only
+            return False
         reads = (Children(segment, watch), GetData(segment, watch), GetData(self.znodes.state, watch))
         listing, node, state = await read_all(*reads)
         if any(isinstance(answer, NoNodeError) for answer in (listing, node, state)):
