@@ -6,14 +6,17 @@ Rules for this file: threads use one core a process, as the faces do; an item sa
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from distsync.errors import Full, OutcomeUnknownError
+from distsync.protocols import queue
 from distsync.protocols.commit import Receipts
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
+from distsync.protocols.segments import SEGMENT
 from distsync.session.steps import Background, Call, GetData
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
@@ -56,7 +59,7 @@ class Play:
 
     async def producer(self, process: SimProcess, name: str) -> None:
         world, core = self.world, self.core(process)
-        for number in range(world.rng.randint(1, 4)):
+        for number in range(world.rng.randint(1, 3)):
             item = (world.rng.randint(0, 2), name, number)
             timeout = maybe_timeout(world)
             world.record("putting", item=item)
@@ -79,7 +82,7 @@ class Play:
 
     async def consumer(self, process: SimProcess) -> None:
         world, core = self.world, self.core(process)
-        for _ in range(world.rng.randint(1, 4)):
+        for _ in range(world.rng.randint(1, 3)):
             timeout = maybe_timeout(world)
             world.record("getting")
             try:
@@ -108,11 +111,11 @@ class Play:
     def play(self) -> None:
         world, number = self.world, 0
         for process in processes(world, 2, 3):
-            for _ in range(world.rng.randint(1, 2)):
+            for _ in range(world.rng.choice((1, 1, 2))):
                 number += 1
                 producer = self.producer(process, f"p{number}")
                 spawn(process, producer, name=f"producer{number}", daemon=bool(self.maxsize))
-            for each in range(world.rng.randint(0, 2)):
+            for each in range(world.rng.choice((0, 1, 1, 2))):
                 spawn(process, self.consumer(process), name=f"consumer{each}", daemon=True)
         world.run()
         waiting, left = sleepers(world), self.present()
@@ -165,9 +168,20 @@ class Play:
         return events.count("getting") - events.count("got") - events.count("empty") + len(late)
 
 
+@contextmanager
+def segments_of(size: int) -> Iterator[None]:
+    """A segment is full so soon that a short schedule sees several."""
+    usual, queue.SEGMENT = queue.SEGMENT, size  # type: ignore[attr-defined]
+    try:
+        yield
+    finally:
+        queue.SEGMENT = usual  # type: ignore[attr-defined]
+
+
 def play(world: World, make: Make, bounded: bool) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
-    Play(world, make, maxsize).play()
+    with segments_of(world.rng.choice((2, 3, SEGMENT))):
+        Play(world, make, maxsize).play()
 
 
 FIFO = Scenario("fifo", partial(play, make=QueueCore, bounded=False))
