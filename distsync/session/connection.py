@@ -7,6 +7,8 @@ Rules for this file: the only one that overrides kazoo's insides; it knows nothi
 * kazoo sends one request for each byte that it reads from its wake-up socket, and writes that byte with a send that
   blocks once some 280 are waiting, for as long as there is no connection. Here a wake-up sends all that is queued,
   in one write, and the byte is written without blocking.
+* kazoo makes a poller for each write, although the socket nearly always has room.
+* kazoo's thread ends at an answer that makes no sense, or an error number that it does not know.
 * kazoo keeps the negotiated time-out to itself, and reports a connection before it has authenticated.
 * kazoo's ``stop`` waits without bound.
 """
@@ -17,12 +19,14 @@ import contextlib
 import inspect
 import logging
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import connection as kazoo
 from kazoo.protocol.serialization import Auth, CloseInstance, Connect
@@ -120,6 +124,29 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         body = request.serialize()
         return FRAME.pack(len(body) + 8, xid, request.type) + bytes(body)
 
+    def _read_socket(self, read_timeout: float) -> Any:
+        try:
+            return super()._read_socket(read_timeout)
+        except RuntimeError as error:
+            raise ConnectionDropped(f"the server's answer makes no sense: {error}") from error
+
+    def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        if header.err and header.err not in EXCEPTIONS:
+            _, reply, _ = self.client._pending.popleft()
+            reply.set_exception(ZookeeperError(f"error {header.err}"))
+            return None
+        return super()._read_response(header, buffer, offset)
+
+    def _write(self, message: bytes | bytearray, timeout: float) -> None:
+        """What the socket takes at once is not waited for."""
+        with self._socket_error_handling():
+            try:
+                sent = self._socket.send(message)
+            except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                sent = 0
+        if sent < len(message):
+            super()._write(message[sent:], timeout)
+
     def hang_up(self) -> None:
         """Whatever the connection thread waits for on its socket, it waits no more."""
         with contextlib.suppress(OSError, AttributeError, ValueError):
@@ -175,6 +202,8 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         """The session is closed, if a server can still be told within half of ``seconds`` (also one that is just
         being connected to); thread and sockets are gone."""
         connection = self._connection
+        if politely:
+            self._live.wait(seconds / 4)  # it may be coming back just now
         self._stopped.set()
         if politely:
             self.enqueue(CloseInstance, None)

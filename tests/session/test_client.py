@@ -273,6 +273,32 @@ def test_watches_fire_when_the_connection_breaks(proxied: Client, proxy: Proxy, 
     assert proxied.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
 
 
+def test_answer_that_makes_no_sense_breaks_the_connection_and_no_more(proxied: Any, namespace: str) -> None:
+    before = proxied.session_id
+    proxied._core.link._kazoo._pending.append((None, Unasked(), 1000))
+    with pytest.raises(errors.DisconnectedError):
+        proxied.run(ask(Exists(namespace)))
+    assert proxied.run(ask(Exists(namespace))) is not None
+    assert proxied.session_id == before
+
+
+class Unasked:
+    """The reply to a request that was never made."""
+
+    def set_exception(self, error: BaseException) -> None: ...
+
+
+def test_client_whose_connection_thread_died_begins_anew(proxied: Any, namespace: str) -> None:
+    loss = Loss()
+    proxied.run(stand(namespace, loss))
+    before = proxied.session_id
+    kazoo = proxied._core.link._kazoo
+    kazoo._stopped.set()
+    kazoo._connection.hang_up()
+    eventually(lambda: proxied.run(ask(Connected())).session_id != before)
+    assert loss.reason == "session expired"
+
+
 def expire(client: Any) -> None:
     """The session ends, as if it had timed out: somebody else with its id and password closes it."""
     kazoo = client._core.link._kazoo
