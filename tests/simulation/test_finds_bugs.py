@@ -39,14 +39,29 @@ def first_failure(schedules: int, faults: Faults, **lock: bool) -> SimulationFai
 @pytest.mark.parametrize(
     ("faults", "lock", "message"),
     [
-        (Faults(lost_reply=0.02), {"search": False}, "asleep|left"),
-        (Faults(interrupt=0.02), {"relist": False}, "2 hold 'lock'"),
+        pytest.param(Faults(lost_reply=0.02), {"search": False}, "asleep|left", id="a lost create is not looked for"),
+        pytest.param(Faults(interrupt=0.02), {"relist": False}, "2 hold 'lock'", id="an event is taken for a grant"),
+        pytest.param(ALL, {"owner": False}, "asleep|left", id="the session is not the one that was known before"),
     ],
 )
 def test_a_planted_bug_is_found(faults: Faults, lock: dict[str, bool], message: str) -> None:
     failure = first_failure(500, faults, **lock)
     assert failure is not None
     assert re.search(message, failure.message)
+
+
+def test_a_failure_says_how_to_see_it_again() -> None:
+    failure = first_failure(500, Faults(lost_reply=0.02), search=False)
+    assert failure is not None
+    text = str(failure)
+    assert f"seed {failure.seed}, Faults(lost_reply=0.02" in text
+    assert "Exactly(kind='lost_reply'" in text
+    assert "Create(/lock/" in text
+    again = World(failure.seed, faults=failure.plan, checks=[Exclusion("lock"), NothingLeft("/lock/")])
+    contend(again, Lock(search=False))
+    with pytest.raises(SimulationFailure) as caught:
+        again.run()
+    assert list(caught.value.history.lines()) == list(failure.history.lines())
 
 
 def test_a_right_lock_passes_under_every_fault() -> None:

@@ -60,9 +60,8 @@ async def remove(path: str, session_id: int) -> None:
 class Lock:
     """The published recipe with a GUID, an owner check and a leader's proof; each may be left out."""
 
-    def __init__(self, *, search: bool = True, prove: bool = True, relist: bool = True, owner: bool = True) -> None:
+    def __init__(self, *, search: bool = True, relist: bool = True, owner: bool = True) -> None:
         self.search = search
-        self.prove = prove
         self.relist = relist
         self.owner = owner
 
@@ -124,7 +123,7 @@ class Lock:
         """None: the lease ran out meanwhile. The driver deletes the znode then, so it is of no use any more."""
         loss = Loss()
         await Hold(path, session_id, loss)
-        if self.prove and not await Proven(session_id):
+        if not await Proven(session_id):
             await Unhold(loss)
             await Background(remove(path, session_id))
             return None

@@ -1,0 +1,223 @@
+"""Each fault does what it says, where it was placed, and no more often than it may."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from simulation.toys import Lock, contend
+
+from distsync import errors
+from distsync.session import steps
+from distsync.testing.simulation import Exactly, Faults, SimProcess, World
+
+
+def world_with(*placed: Exactly, seed: int = 1) -> World:
+    return World(seed, faults=Faults(exactly=placed))
+
+
+def run(world: World, work: Coroutine[Any, Any, Any], **options: Any) -> Any:
+    """The result of a task of process p."""
+    task = world.process("p").spawn(work, **options)
+    world.run()
+    return task.error or task.result
+
+
+async def create() -> tuple[Any, bool]:
+    """What comes of a create, and whether it was executed."""
+    await steps.Connected()
+    (answer,) = await steps.Together(steps.Create("/a"))
+    await steps.Connected()
+    return answer, await steps.Exists("/a") is not None
+
+
+def test_a_lost_reply_was_executed() -> None:
+    answer, executed = run(world_with(Exactly("lost_reply", "p", 1)), create())
+    assert isinstance(answer, errors.DisconnectedError)
+    assert executed
+
+
+def test_a_lost_request_was_not_executed() -> None:
+    answer, executed = run(world_with(Exactly("lost_request", "p", 1)), create())
+    assert isinstance(answer, errors.DisconnectedError)
+    assert not executed
+
+
+async def hold(process: SimProcess) -> tuple[int, int, steps.Loss, steps.Watch]:
+    """Session before and after a fault at the third request, and the signals that were to tell of it."""
+    before = (await steps.Connected()).session_id
+    watch, loss = steps.Watch(), steps.Loss()
+    await steps.Create("/e", ephemeral=True)
+    await steps.Exists("/e", watch)
+    await steps.Hold("/e", before, loss)
+    await steps.Together(steps.Sync())
+    await steps.Wait(watch, limit=60)
+    await steps.Wait(limit=20)
+    return before, (await steps.Connected()).session_id, loss, watch
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_after_a_short_cut_the_session_is_the_same_and_the_watches_are_gone(seed: int) -> None:
+    world = World(seed, faults=Faults(exactly=(Exactly("cut", "p", 3, 100),)))
+    process = world.process("p")
+    task = process.spawn(hold(process))
+    world.run()
+    before, after, loss, watch = task.result
+    assert before == after
+    assert watch.fired
+    assert not loss.fired
+
+
+def test_after_a_long_cut_the_lease_has_run_out_before_the_session_ends() -> None:
+    world = World(1, faults=Faults(exactly=(Exactly("cut", "p", 3, 8_000),)))
+    process = world.process("p")
+    task = process.spawn(hold(process))
+    world.run()
+    before, after, loss, _ = task.result
+    assert before == after
+    assert loss.reason == "lease ran out"
+    assert "/e" not in world.leftovers()
+
+
+@pytest.mark.parametrize(("kind", "reason"), [("expire_away", "lease ran out"), ("expire_live", "session expired")])
+def test_an_expiry_ends_session_watch_and_hold(kind: str, reason: str) -> None:
+    world = World(1, faults=Faults(exactly=(Exactly(kind, "p", 3),)))
+    process = world.process("p")
+    task = process.spawn(hold(process))
+    world.run()
+    before, after, loss, watch = task.result
+    assert before != after
+    assert watch.fired
+    assert loss.reason == reason
+    assert "/e" not in world.leftovers()
+
+
+def test_requests_of_an_expired_session_are_refused() -> None:
+    async def work() -> Any:
+        await steps.Connected()
+        await steps.Together(steps.Sync())
+        (answer,) = await steps.Together(steps.Create("/a"))
+        return answer
+
+    world = world_with(Exactly("expire_away", "p", 1))
+    assert isinstance(run(world, work()), errors.SessionLostError)
+
+
+def test_a_slow_answer_comes_after_its_delay() -> None:
+    world = world_with(Exactly("slow", "p", 1, 700))
+
+    async def work() -> float:
+        await steps.Connected()
+        began = world.now
+        await steps.Sync()
+        return world.now - began
+
+    assert 0.7 <= run(world, work()) < 0.8
+
+
+def test_a_late_event_wakes_late() -> None:
+    def waited(world: World) -> float:
+        async def work() -> float:
+            watch = steps.Watch()
+            await steps.Exists("/a", watch)
+            await steps.Create("/a")
+            created = world.now
+            await steps.Wait(watch)
+            return world.now - created
+
+        return float(run(world, work()))
+
+    assert waited(world_with()) < 0.05
+    assert waited(world_with(Exactly("late_event", "p", 1))) > 0.05
+
+
+def test_a_process_that_dies_runs_no_finally_block_and_its_session_times_out() -> None:
+    world, cleaned = world_with(Exactly("kill", "p", 3)), []
+
+    async def work() -> None:
+        try:
+            await steps.Connected()
+            await steps.Create("/e", ephemeral=True)
+            await steps.Wait(steps.Signal())
+        finally:
+            cleaned.append(world.muted)
+            await steps.Create("/cleaned")
+
+    process = world.process("p")
+    process.spawn(work())
+    world.run()
+    assert not process.alive
+    assert world.now >= 10
+    assert world.leftovers() == []
+    assert cleaned == [True]
+
+
+def test_a_paused_process_finds_its_lease_run_out_by_its_own_clock() -> None:
+    async def work() -> tuple[bool, bool]:
+        session = await steps.Connected()
+        await steps.Sync()
+        before = await steps.Proven(session.session_id)
+        await steps.Wait(limit=0.01)
+        return before, await steps.Proven(session.session_id)
+
+    world = World(1)
+    process = world.process("p")
+    task = process.spawn(work())
+    world.run(lambda: isinstance(task.at, steps.Wait))
+    process.pause(15)
+    world.run()
+    assert task.result == (True, False)
+
+
+def test_an_interrupt_is_thrown_where_the_task_is() -> None:
+    async def work() -> str:
+        try:
+            await steps.Wait(steps.Signal())
+        except KeyboardInterrupt:
+            return "interrupted"
+        return "woken"
+
+    assert run(world_with(Exactly("interrupt", "p", 1)), work()) == "interrupted"
+
+
+def test_a_deadline_is_now_and_only_for_calls_that_have_one() -> None:
+    async def work() -> Any:
+        await steps.Connected()
+        return await steps.Wait(limit=50)
+
+    assert run(world_with(Exactly("deadline", "p", 2)), work(), timeout=1000) is steps.Woke.DEADLINE
+    assert run(world_with(Exactly("deadline", "p", 2)), work()) is steps.Woke.LIMIT
+
+
+def test_an_intruder_deletes_somebodys_ephemeral() -> None:
+    async def work() -> None:
+        await steps.Create("/e", ephemeral=True)
+        await steps.Create("/p")
+        await steps.Sync()
+
+    world = world_with(Exactly("intruder", "p", 3))
+    run(world, work())
+    assert world.leftovers() == ["/p"]
+    assert world.tampered
+
+
+def test_what_struck_brings_the_same_faults_again() -> None:
+    def play(faults: Faults) -> World:
+        world = World(7, faults=faults)
+        contend(world, Lock())
+        world.run()
+        return world
+
+    struck = play(Faults(lost_reply=0.05, lost_request=0.05, most=2)).faults.struck
+    assert {each.kind for each in struck} == {"lost_reply", "lost_request"}
+    again = play(Faults(exactly=tuple(struck[:1]))).faults.struck
+    assert again == struck[:1]
+
+
+def test_each_kind_strikes_as_often_as_it_may() -> None:
+    world = World(3, faults=Faults(cut=0.3, most=2, spare=("b",)))
+    contend(world, Lock())
+    world.run()
+    assert [each.kind for each in world.faults.struck] == ["cut", "cut"]
+    assert all(each.process != "b" for each in world.faults.struck)
