@@ -83,3 +83,73 @@ def most_inside(slots: Any, folder: Path, times: int, threads: int) -> int:
         one.join()
     assert len(seen) == times * threads
     return max(seen)
+
+
+def wait_in(condition: Any, timeout: float | None = None) -> bool:
+    """One wait under the condition's lock; whether it was notified, and the lock is held again."""
+    with condition:
+        notified: bool = condition.wait(timeout)
+        return notified and condition._is_owned()
+
+
+def wait_deep_in(condition: Any, depth: int) -> int:
+    """How deep the lock is held after a wait that began so deep."""
+    for _ in range(depth):
+        condition.acquire()
+    condition.wait()
+    deep = 0
+    while condition._is_owned():
+        condition.release()
+        deep += 1
+    return deep
+
+
+def notify(condition: Any, count: int = 1) -> None:
+    with condition:
+        condition.notify(count)
+
+
+def consume(condition: Any, counter: Path, times: int) -> int:
+    """Waits until the file's number is above zero and takes one off, so often."""
+    for _ in range(times):
+        with condition:
+            assert condition.wait_for(lambda: int(counter.read_text()) > 0, 20)
+            counter.write_text(str(int(counter.read_text()) - 1))
+    return times
+
+
+def produce(condition: Any, counter: Path, times: int) -> int:
+    for _ in range(times):
+        with condition:
+            counter.write_text(str(int(counter.read_text()) + 1))
+            condition.notify()
+    return times
+
+
+def cycles(barrier: Any, times: int, threads: int) -> list[list[int]]:
+    """The indices that each thread got, cycle by cycle."""
+    got: list[list[int]] = [[] for _ in range(threads)]
+
+    def work(mine: list[int]) -> None:
+        for _ in range(times):
+            mine.append(barrier.wait())
+
+    running = [threading.Thread(target=work, args=(mine,)) for mine in got]
+    for one in running:
+        one.start()
+    for one in running:
+        one.join()
+    return got
+
+
+class Note:
+    """A callable that notes in a file that it was called, and may fail."""
+
+    def __init__(self, file: Path, fails: bool = False) -> None:
+        self.file, self.fails = file, fails
+
+    def __call__(self) -> None:
+        with self.file.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        if self.fails:
+            raise LookupError("the action fails")

@@ -1,0 +1,175 @@
+"""Barrier between threads, clients and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import deeds
+import pytest
+from leaks import Observer
+from peers import Peer, Running, expire, results
+from timing import PATIENCE, UNIT, eventually
+
+from distsync.errors import BrokenBarrierError, MismatchError
+from distsync.session.client import Client
+from distsync.threading import Barrier
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def barrier(client: Client) -> Barrier:
+    return Barrier(4, name="b")
+
+
+def arrived(barrier: Barrier, count: int) -> None:
+    eventually(lambda: barrier.n_waiting == count)
+
+
+def test_nobody_passes_before_all_are_there_and_each_gets_another_index(barrier: Barrier, peers: list[Peer]) -> None:
+    for count, peer in enumerate(peers, 1):
+        peer.start(barrier.wait)
+        arrived(barrier, count)
+    ours = barrier.wait()
+    assert sorted([ours, *(peer.result() for peer in peers)]) == [0, 1, 2, 3]
+    assert (barrier.n_waiting, barrier.broken) == (0, False)
+
+
+def test_100_cycles_of_4_threads_in_each_of_2_processes(client: Client, peer: Peer) -> None:
+    barrier = Barrier(8, name="b")
+    peer.start(deeds.cycles, barrier, 100, 4)
+    got = [*deeds.cycles(barrier, 100, 4), *peer.result(3 * PATIENCE)]
+    for indices in zip(*got, strict=True):
+        assert sorted(indices) == [*range(8)]
+    assert barrier.n_waiting == 0
+
+
+def test_action_is_called_once_a_cycle_before_anybody_passes(client: Client, peers: list[Peer], tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    barrier = Barrier(3, deeds.Note(note), name="b")
+    for cycle in range(1, 4):
+        for peer in peers:
+            peer.start(barrier.wait)
+        assert sorted(peer.result() for peer in peers) == [0, 1, 2]
+        calls = note.read_text().split()
+        assert len(calls) == cycle
+        assert int(calls[-1]) in [peer.pid for peer in peers]
+
+
+def test_action_that_fails_breaks_the_barrier_for_all(client: Client, peers: list[Peer], tmp_path: Path) -> None:
+    barrier = Barrier(3, deeds.Note(tmp_path / "note", fails=True), name="b")
+    for peer in peers:
+        peer.start(deeds.catch, barrier.wait)
+    assert sorted(peer.result() for peer in peers) == ["BrokenBarrierError", "BrokenBarrierError", "LookupError"]
+    assert barrier.broken
+    with pytest.raises(BrokenBarrierError):
+        barrier.wait()
+
+
+def test_abort_breaks_it_for_all_until_it_is_reset(barrier: Barrier, peers: list[Peer]) -> None:
+    for peer in peers[:2]:
+        peer.start(deeds.catch, barrier.wait)
+    arrived(barrier, 2)
+    peers[2].do(barrier.abort)
+    assert [peer.result() for peer in peers[:2]] == ["BrokenBarrierError"] * 2
+    assert barrier.broken
+    assert peers[0].do(deeds.catch, barrier.wait) == "BrokenBarrierError"
+    peers[2].do(barrier.reset)
+    assert (barrier.broken, barrier.n_waiting) == (False, 0)
+    for peer in peers:
+        peer.start(barrier.wait)
+    assert barrier.wait(PATIENCE) in range(4)
+    assert sorted(peer.result() for peer in peers) != []
+
+
+def test_reset_sends_away_who_waits_and_leaves_it_whole(barrier: Barrier, peers: list[Peer]) -> None:
+    for peer in peers[:2]:
+        peer.start(deeds.catch, barrier.wait)
+    arrived(barrier, 2)
+    peers[2].do(barrier.reset)
+    assert [peer.result() for peer in peers[:2]] == ["BrokenBarrierError"] * 2
+    assert (barrier.broken, barrier.n_waiting) == (False, 0)
+    for peer in peers:
+        peer.start(barrier.wait)
+    barrier.wait(PATIENCE)
+    assert len({peer.result() for peer in peers}) == 3
+
+
+def test_time_out_of_one_breaks_it_for_all(barrier: Barrier, peers: list[Peer]) -> None:
+    for peer in peers[:2]:
+        peer.start(deeds.catch, barrier.wait)
+    arrived(barrier, 2)
+    with pytest.raises(BrokenBarrierError):
+        barrier.wait(UNIT)
+    assert [peer.result() for peer in peers[:2]] == ["BrokenBarrierError"] * 2
+    assert barrier.broken
+
+
+def test_time_out_of_its_own_is_that_of_each_wait(client: Client, peer: Peer) -> None:
+    barrier = Barrier(2, timeout=UNIT, name="b")
+    assert peer.do(deeds.catch, barrier.wait) == "BrokenBarrierError"
+    assert barrier.broken
+
+
+def test_death_of_one_who_waits_breaks_it_for_all(
+    barrier: Barrier, peers: list[Peer], make_mortal: Callable[..., Peer]
+) -> None:
+    mortal = make_mortal()
+    mortal.start(barrier.wait)
+    arrived(barrier, 1)
+    for peer in peers[:2]:
+        peer.start(deeds.catch, barrier.wait)
+    arrived(barrier, 3)
+    mortal.kill()
+    assert [peer.result() for peer in peers[:2]] == ["BrokenBarrierError"] * 2
+    eventually(lambda: barrier.broken)
+
+
+def test_end_of_the_session_of_one_who_waits_breaks_it_for_all(
+    barrier: Barrier, peers: list[Peer], make_client: MakeClient
+) -> None:
+    other = make_client()
+    waiting = Running(Barrier(4, name="b", client=other).wait)
+    arrived(barrier, 1)
+    peers[0].start(deeds.catch, barrier.wait)
+    arrived(barrier, 2)
+    expire(other)
+    with pytest.raises(BrokenBarrierError):
+        waiting.result()
+    assert peers[0].result() == "BrokenBarrierError"
+
+
+def test_more_than_its_parties_wait_for_the_next_cycle(client: Client, make_client: MakeClient) -> None:
+    barrier = Barrier(2, name="b")
+    waiting = [Running(Barrier(2, name="b", client=make_client()).wait) for _ in range(5)]
+    eventually(lambda: sum(one.is_alive() for one in waiting) == 1)
+    arrived(barrier, 1)
+    barrier.wait(PATIENCE)
+    assert sorted(results(waiting)) in ([0, 0, 0, 1, 1], [0, 0, 1, 1, 1])
+
+
+def test_touch_of_a_members_znode_lets_nobody_pass(barrier: Barrier, observer: Observer, peers: list[Peer]) -> None:
+    """A wake is a hint: who wakes counts again."""
+    for peer in peers:
+        peer.start(barrier.wait)
+    arrived(barrier, 3)
+    for _ in range(3):
+        for path in observer.tree(barrier.path):
+            observer.kazoo.set(path, b"touched")
+        observer.kazoo.create(f"{barrier.path}/notes")
+        observer.kazoo.delete(f"{barrier.path}/notes")
+    assert (barrier.n_waiting, barrier.broken) == (3, False)
+    barrier.wait(PATIENCE)
+    assert len({peer.result() for peer in peers}) == 3
+
+
+def test_members_that_disagree_about_the_parties_are_told(barrier: Barrier, peer: Peer) -> None:
+    peer.start(barrier.wait)
+    arrived(barrier, 1)
+    with pytest.raises(MismatchError):
+        Barrier(3, name="b").wait()
+    assert peer.is_busy
+    barrier.abort()
+    with pytest.raises(BrokenBarrierError):
+        peer.result()
