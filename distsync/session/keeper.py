@@ -10,7 +10,7 @@ watches over the held znodes; and sees to it that a dead connection becomes a ne
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -94,6 +94,14 @@ class Keeper:
             elif item is not None:
                 self._begin(item)
             self._tick()
+        self._throw_away_rest()
+
+    def _throw_away_rest(self) -> None:
+        """What there was no time to begin."""
+        while not self._mailbox.empty():
+            item = self._mailbox.get()
+            if isinstance(item, Coroutine):
+                item.close()
 
     def _is_done(self) -> bool:
         until = self._drain_until
