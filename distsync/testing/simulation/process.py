@@ -46,10 +46,10 @@ class Dispatcher(Actor):
 class SimProcess:
     """One process of the simulated world."""
 
-    def __init__(self, world: World, name: str, session_timeout: float, connect_timeout: float) -> None:
+    def __init__(self, world: World, name: str, session_timeout: float, connect_timeout: float | None) -> None:
         self.world = world
         self.name = name
-        self.connect_timeout_ms = round(connect_timeout * 1000)
+        self.connect_timeout_ms = None if connect_timeout is None else round(connect_timeout * 1000)
         self.clockwork = Clockwork(world.scheduler)
         self.dispatcher = Dispatcher(world.scheduler)
         self.session = SimSession(self, round(session_timeout * 1000))

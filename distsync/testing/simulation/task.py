@@ -267,8 +267,10 @@ class Task(Actor):
         late: Exception = DeadlineError("the connection to the server")
         if not self.process.session.ever_connected:
             own_ms = self.process.connect_timeout_ms
-            waited_ms = own_ms if due_ms is None else min(own_ms, max(due_ms - now_ms, FIRST_CONNECTION_MS))
-            due_ms, late = now_ms + waited_ms, UnreachableError("the simulated server", waited_ms / 1000, "nothing")
+            waits = [own_ms, None if due_ms is None else max(due_ms - now_ms, FIRST_CONNECTION_MS)]
+            waited_ms = min((wait for wait in waits if wait is not None), default=None)
+            due_ms = None if waited_ms is None else now_ms + waited_ms
+            late = UnreachableError("the simulated server", (waited_ms or 0) / 1000, "connect_timeout")
         if due_ms is not None:
             self._on_deadline = lambda: self._too_late(frame, late)
             self._at(due_ms, self._on_deadline)

@@ -63,8 +63,9 @@ class World:
 
     # --- building
 
-    def process(self, name: str, *, session_timeout: float = 10.0, connect_timeout: float = 10.0) -> SimProcess:
-        """A new process; it connects when it first needs to. Time-outs in seconds."""
+    def process(self, name: str, *, session_timeout: float = 10.0, connect_timeout: float | None = None) -> SimProcess:
+        """A new process; it connects when it first needs to, for as long as ``connect_timeout`` (None: as it takes).
+        Time-outs in seconds."""
         process = self.processes[name] = SimProcess(self, name, session_timeout, connect_timeout)
         return process
 

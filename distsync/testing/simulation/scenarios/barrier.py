@@ -79,7 +79,7 @@ async def party(world: World, process: SimProcess, parties: int, turns: int) -> 
 def play(world: World) -> None:
     parties, turns = world.rng.randint(2, 4), world.rng.randint(1, 3)
     world.checks += [Passing(parties), NothingLeft(f"{PATH}/")]
-    made = [world.process(name, connect_timeout=3600.0) for name in "abcd"[: world.rng.randint(1, parties)]]
+    made = [world.process(name) for name in "abcd"[: world.rng.randint(1, parties)]]
     for number in range(parties):
         process = made[number % len(made)]
         spawn(process, party(world, process, parties, turns))

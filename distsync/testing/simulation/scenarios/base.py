@@ -40,10 +40,10 @@ class Scenario:
 WITHOUT_INTRUDER = tuple(kind for kind in KINDS if kind != "intruder")
 
 
-def processes(world: World, least: int, most: int, **options: Any) -> Iterator[SimProcess]:
-    """Some processes; first connections wait for as long as it takes."""
+def processes(world: World, least: int, most: int) -> Iterator[SimProcess]:
+    """Some processes."""
     for name in "abcdefgh"[: world.rng.randint(least, most)]:
-        yield world.process(name, connect_timeout=3600.0, **options)
+        yield world.process(name)
 
 
 def receipts(process: SimProcess) -> Receipts:

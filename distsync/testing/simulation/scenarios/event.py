@@ -60,7 +60,7 @@ def play(world: World) -> None:
         for process in processes(world, 1, 3)
         for number in range(world.rng.randint(1, 2))
     ]
-    setter = world.process("setter", connect_timeout=3600.0)
+    setter = world.process("setter")
     spawn(setter, pulser(world, setter, waiters))
     world.run()
     for record in world.history.events("set"):

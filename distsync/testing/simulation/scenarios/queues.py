@@ -120,7 +120,7 @@ class Play:
         world.run()
         waiting, left = sleepers(world), self.present()
         self.check_sleepers(waiting, left)
-        observer = world.process(OBSERVER, connect_timeout=3600.0)
+        observer = world.process(OBSERVER)
         spawn(observer, self.drain(observer), name="drain")
         world.run()
         drained = [record.item for record in world.history.events("drained")]

@@ -69,7 +69,7 @@ def play_semaphore(world: World) -> None:
 
 def count_free(world: World, permits: int) -> None:
     """All permits are free at the end."""
-    counted = world.process(OBSERVER, connect_timeout=3600.0)
+    counted = world.process(OBSERVER)
     counting = counted.spawn(SemaphoreCore(PATH, permits, receipts(counted)).value())
     world.run(lambda: counting.done)
     if counting.result != permits:
@@ -105,7 +105,7 @@ async def giver(world: World, process: SimProcess, gives: int) -> None:
 
 
 def play_signal(world: World) -> None:
-    givers = [world.process(name, connect_timeout=3600.0) for name in ("g", "h")]
+    givers = [world.process(name) for name in ("g", "h")]
     for process in givers:
         spawn(process, giver(world, process, world.rng.randint(1, 3)))
     for process in processes(world, 1, 3):
