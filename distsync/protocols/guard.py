@@ -98,11 +98,13 @@ async def remove(path: str, session_id: int) -> None:
             continue
 
 
-async def withdraw(directory: str, guid: str, session_id: int) -> None:
-    """As remove, for an ephemeral whose sequence number never became known."""
-    while (await Connected()).session_id == session_id:
+async def withdraw(directory: str, guid: str) -> None:
+    """As remove, for an ephemeral whose sequence number never became known. It may be of a later session than the one
+    that was known when it was asked for; what is left of an earlier one goes by itself."""
+    while True:
+        session_id = (await Connected()).session_id
         _, listing = await Together(Sync(directory), Children(directory))
-        if isinstance(listing, DisconnectedError):
+        if isinstance(listing, INTERRUPTED):
             continue
         if isinstance(listing, DistsyncError):
             return

@@ -29,7 +29,6 @@ from distsync.session.steps import (
     Node,
     Proven,
     Request,
-    SessionInfo,
     Sync,
     Together,
     Wait,
@@ -172,7 +171,7 @@ async def stand(
     the present session owns it. Whatever interrupts this, no contender stays behind.
     """
     while True:
-        session = await Connected()
+        await Connected()
         guid = await Guid()
         try:
             create = Create(f"{directory}/_c_{guid}{mark}", data, ephemeral=True, sequence=True)
@@ -182,22 +181,24 @@ async def stand(
                 place = Place(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
                 return Stood(place, tuple(answers))
             if isinstance(created, INTERRUPTED):
-                found = await find(directory, guid, session) or await served(directory, guid)
+                found = await find(directory, guid) or await served(directory, guid)
                 if found:
                     return Stood(found, tuple(await Together(*reads)) if reads else ())
-                await Background(withdraw(directory, guid, session.session_id))
+                await Background(withdraw(directory, guid))
                 continue
             if not isinstance(created, NoNodeError):
                 raise created
         except BaseException:
-            await Background(withdraw(directory, guid, session.session_id))
+            await Background(withdraw(directory, guid))
             raise
         await parents(directory)
 
 
-async def find(directory: str, guid: str, session: SessionInfo) -> Place | None:
-    """Recoverable Errors and the GUID: our znode, if the create whose answer was lost took place."""
-    while (await Connected()).session_id == session.session_id:
+async def find(directory: str, guid: str) -> Place | None:
+    """Recoverable Errors and the GUID: our znode, if the create whose answer was lost took place. It was sent in the
+    present session or in an earlier one, whose znodes go by themselves."""
+    while True:
+        session = await Connected()
         _, listing = await Together(Sync(directory), Children(directory))
         if isinstance(listing, INTERRUPTED):
             continue
@@ -212,7 +213,6 @@ async def find(directory: str, guid: str, session: SessionInfo) -> Place | None:
         if stat is None or stat.ephemeral_owner != session.session_id:
             return None
         return Place(directory, names[0], stat.czxid, session.session_id)
-    return None
 
 
 async def look(place: Place, *reads: Request[Any]) -> tuple[Any, ...]:
