@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from distsync.errors import ClientClosedError
 from distsync.session import fork, paths
 from distsync.session.core import Core
-from distsync.session.link import State, Statistics
 from distsync.session.settings import read_settings
+from distsync.session.state import State, Statistics
 from distsync.session.steps import Loss
 
 Result = TypeVar("Result")

@@ -18,18 +18,20 @@ from distsync.session import deadline as deadlines
 from distsync.session.clock import lease_clock, wait_clock
 from distsync.session.connection import kazoo_options
 from distsync.session.dispatch import Dispatcher
-from distsync.session.driver import Task, Work, drive
+from distsync.session.driver import Task, drive
 from distsync.session.embedded import Embedded
 from distsync.session.holds import CLIENT_CLOSED, INTERRUPTED, Held, Holds
 from distsync.session.janitor import clean_up
 from distsync.session.keeper import Keeper
 from distsync.session.lease import LeaseClock
 from distsync.session.ledger import Orphan
-from distsync.session.link import Link, State
+from distsync.session.link import Link
 from distsync.session.replies import Batch
 from distsync.session.requests import Translator
 from distsync.session.settings import Settings
+from distsync.session.state import State
 from distsync.session.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
+from distsync.session.world import Work
 
 #: A first connection is given at least so long (seconds), whatever the call's own time-out is, so that
 #: acquire(blocking=False) can be the first call of a process; more where the server must be started first.

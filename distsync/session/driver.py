@@ -14,15 +14,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-from abc import abstractmethod
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 from distsync.errors import ClientClosedError, DeadlineError
 from distsync.session import deadline as deadlines
-from distsync.session.ledger import Ledger, Orphan
-from distsync.session.replies import Batch, Outcome
+from distsync.session.ledger import Ledger
+from distsync.session.pending import Asked, Called, Connecting, Pending, Ready, Waiting
+from distsync.session.replies import Outcome
 from distsync.session.steps import (
     AtClose,
     Background,
@@ -30,212 +30,19 @@ from distsync.session.steps import (
     Connected,
     Guid,
     Hold,
-    Loss,
     Proven,
     Request,
-    SessionInfo,
-    Signal,
-    Step,
     Together,
     Unhold,
     Wait,
-    Woke,
 )
+from distsync.session.world import Work, World
 
 #: After so many refusals in its clean-up, a protocol that goes on asking is given up: it would never end.
 PATIENCE = 100
 
 #: The longest single sleep (seconds): the C API refuses centuries.
 LONGEST_S = 86_400.0
-
-Work = Coroutine[Any, Any, Any]
-
-
-class World(Protocol):
-    """What a driver needs of the client."""
-
-    mutex: Any
-    forgotten: bool
-
-    @abstractmethod
-    def now(self) -> float: ...
-
-    @abstractmethod
-    def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch: ...
-
-    @abstractmethod
-    def withdraw(self, batch: Batch) -> None: ...
-
-    @abstractmethod
-    def session(self) -> SessionInfo | None: ...
-
-    @abstractmethod
-    def session_changes(self) -> Signal: ...
-
-    @abstractmethod
-    def proven(self, session_id: int) -> bool: ...
-
-    @abstractmethod
-    def hold(self, step: Hold) -> None: ...
-
-    @abstractmethod
-    def unhold(self, loss: Loss) -> None: ...
-
-    @abstractmethod
-    def stands(self, loss: Loss) -> bool: ...
-
-    @abstractmethod
-    def background(self, work: Work) -> None: ...
-
-    @abstractmethod
-    def at_close(self, work: Callable[[], Work]) -> None: ...
-
-    @abstractmethod
-    def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None: ...
-
-    @abstractmethod
-    def guid(self) -> str: ...
-
-
-class Pending:
-    """A step that is being performed."""
-
-    limit: float | None = None
-
-    def outcome(self) -> Outcome | None:
-        """None: not yet."""
-        raise NotImplementedError
-
-    def expired(self) -> Outcome:
-        """What to answer when ``limit`` has passed."""
-        raise NotImplementedError
-
-    def drop(self) -> None:
-        """Nobody wants the outcome any more."""
-
-
-class Ready(Pending):
-    """Answered already."""
-
-    def __init__(self, value: Any = None) -> None:
-        self._value = value
-
-    def outcome(self) -> Outcome | None:
-        return Outcome(self._value)
-
-
-class Asked(Pending):
-    """Requests under way."""
-
-    def __init__(self, task: Task, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
-        self._task, self._step = task, step
-        for request in requests:
-            task.ledger.sent(request)
-        self._batch = task.world.submit(requests, task.wake)
-
-    @property
-    def limit(self) -> float | None:  # type: ignore[override]
-        task = self._task
-        grace = 0.0 if task.cleaning else task.grace
-        return None if task.deadline is None else task.deadline + grace
-
-    def outcome(self) -> Outcome | None:
-        outcomes = self._batch.outcomes
-        if outcomes is None:
-            return None
-        for reply, outcome in zip(self._batch.replies, outcomes, strict=True):
-            self._task.ledger.answered(reply.request, outcome.value, outcome.error)
-        if isinstance(self._step, Request):
-            return outcomes[0]
-        return Outcome(tuple(outcome.error or outcome.value for outcome in outcomes))
-
-    def expired(self) -> Outcome:
-        self.drop()
-        what = [reply.request for reply in self._batch.replies if reply.outcome is None]
-        return late(", ".join(f"{type(request).__name__} {request.path}" for request in what) or "the answer")
-
-    def drop(self) -> None:
-        self._task.world.withdraw(self._batch)
-
-
-class Waiting(Pending):
-    """Until a signal fires."""
-
-    def __init__(self, task: Task, step: Wait) -> None:
-        own_limit = None if step.limit is None else task.world.now() + step.limit
-        self.limit = deadlines.earliest(own_limit, task.deadline)
-        self._at_limit = Woke.LIMIT if self.limit == own_limit else Woke.DEADLINE
-        self._task, self._signals = task, step.signals
-        for signal in self._signals:
-            signal.subscribe(task.wake)
-
-    def outcome(self) -> Outcome | None:
-        if not any(signal.fired for signal in self._signals):
-            return None
-        self.drop()
-        return Outcome(Woke.SIGNAL)
-
-    def expired(self) -> Outcome:
-        self.drop()
-        return Outcome(self._at_limit)
-
-    def drop(self) -> None:
-        for signal in self._signals:
-            signal.unsubscribe(self._task.wake)
-
-
-class Connecting(Pending):
-    """Until there is a session."""
-
-    def __init__(self, task: Task) -> None:
-        self.limit = task.deadline
-        self._task = task
-        self._changes: Signal | None = None
-
-    def outcome(self) -> Outcome | None:
-        world = self._task.world
-        if self._changes is None or self._changes.fired:
-            self.drop()
-            self._changes = world.session_changes()
-            self._changes.subscribe(self._task.wake)
-        try:
-            session = world.session()
-        except Exception as error:
-            return self._with(Outcome(error=error))
-        return None if session is None else self._with(Outcome(session))
-
-    def _with(self, outcome: Outcome) -> Outcome:
-        self.drop()
-        return outcome
-
-    def expired(self) -> Outcome:
-        self.drop()
-        return late("the connection to the server")
-
-    def drop(self) -> None:
-        if self._changes is not None:
-            self._changes.unsubscribe(self._task.wake)
-
-
-class Called(Pending):
-    """The user's function, to be called by who drives."""
-
-    def __init__(self, step: Call) -> None:
-        self._function = step.function
-        self._outcome: Outcome | None = None
-
-    def execute(self) -> None:
-        try:
-            self._outcome = Outcome(self._function())
-        except BaseException as error:
-            self._outcome = Outcome(error=error)
-
-    def outcome(self) -> Outcome | None:
-        return self._outcome
-
-
-def late(what: str) -> Outcome:
-    return Outcome(error=DeadlineError(what))
 
 
 class Task:

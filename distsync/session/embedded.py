@@ -17,10 +17,11 @@ class Embedded:
     def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
         self._found, self._failed, self._auth = found, failed, tuple(auth)
         self._looking: threading.Thread | None = None
+        self._busy = threading.Lock()
 
     def look(self) -> None:
         """It is being looked for."""
-        if self._looking is None or not self._looking.is_alive():
+        if self._busy.acquire(blocking=False):
             self._looking = threading.Thread(target=self._look, name="distsync-embedded", daemon=True)
             self._looking.start()
 
@@ -29,9 +30,12 @@ class Embedded:
 
         try:
             address = find_or_start()
-            self._found(address.hosts, (*self._auth, address.credential))
         except Exception as error:
+            self._busy.release()  # first: who is told may have it looked for again
             self._failed(error)
+        else:
+            self._busy.release()
+            self._found(address.hosts, (*self._auth, address.credential))
 
     def join(self, seconds: float) -> None:
         if self._looking is not None:

@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 from distsync.errors import ClientClosedError
 from distsync.session.clock import lease_clock, wait_clock
 from distsync.session.deadline import earliest, seconds_until
-from distsync.session.driver import Called, Task, Work
+from distsync.session.driver import Task
 from distsync.session.holds import ZNODE_DELETED, Held
 from distsync.session.janitor import guard
+from distsync.session.pending import Called
 from distsync.session.replies import Batch
+from distsync.session.world import Work
 
 if TYPE_CHECKING:
     from distsync.session.core import Core

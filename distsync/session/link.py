@@ -11,11 +11,10 @@ together with the queue that goes with it; nothing waits while it is held, and n
 
 from __future__ import annotations
 
-import enum
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from kazoo.exceptions import UnimplementedError
 from kazoo.protocol.states import KazooState, KeeperState
@@ -28,6 +27,7 @@ from distsync.session.holds import SESSION_EXPIRED, Holds
 from distsync.session.lease import LeaseClock
 from distsync.session.replies import Batch, Outcome, Reply
 from distsync.session.requests import Translator, answer
+from distsync.session.state import State, Statistics
 from distsync.session.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
 from distsync.session.watches import WatchTable
 
@@ -37,27 +37,6 @@ PROOFS = (Create, Delete, SetData, Multi, Sync)
 #: A server that hangs up on so many handshakes in a row, after our session's time has passed, has older data than
 #: we have seen (it was restored, or wiped). kazoo would ask it for ever.
 REFUSALS = 3
-
-
-class State(str, enum.Enum):
-    """The link is ..."""
-
-    CONNECTING = "connecting"
-    CONNECTED = "connected"
-    SUSPENDED = "suspended"
-    LOST = "lost"
-    CLOSED = "closed"
-
-
-class Statistics(NamedTuple):
-    """What was sent and came since the client was made."""
-
-    requests: dict[str, int]
-    """By kind, the step's name; without what the keeper sent to stay sure of what is held."""
-    round_trips: int
-    """Requests that were sent together count as one."""
-    heartbeats: int
-    events: int
 
 
 class Link:

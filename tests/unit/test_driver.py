@@ -11,7 +11,7 @@ import pytest
 
 from distsync.errors import ClientClosedError, DeadlineError, DisconnectedError, NoNodeError
 from distsync.session.deadline import CLEAN_UP_S, GRACE_S
-from distsync.session.driver import Task, Work, drive
+from distsync.session.driver import Task, drive
 from distsync.session.ledger import Orphan
 from distsync.session.replies import Batch, Outcome
 from distsync.session.steps import (
@@ -37,6 +37,7 @@ from distsync.session.steps import (
     Wait,
     Woke,
 )
+from distsync.session.world import Work
 
 SESSION = SessionInfo(7, 10_000)
 LATE = object()

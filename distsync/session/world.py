@@ -1,0 +1,62 @@
+"""What a driver needs of the client.
+
+Rules for this file: an interface only; core.py is it, and the tests have a scripted one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from distsync.session.ledger import Orphan
+from distsync.session.replies import Batch
+from distsync.session.steps import Hold, Loss, Request, SessionInfo, Signal
+
+Work = Coroutine[Any, Any, Any]
+
+
+class World(Protocol):
+    """The client, as its drivers see it."""
+
+    mutex: Any
+    forgotten: bool
+
+    @abstractmethod
+    def now(self) -> float: ...
+
+    @abstractmethod
+    def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch: ...
+
+    @abstractmethod
+    def withdraw(self, batch: Batch) -> None: ...
+
+    @abstractmethod
+    def session(self) -> SessionInfo | None: ...
+
+    @abstractmethod
+    def session_changes(self) -> Signal: ...
+
+    @abstractmethod
+    def proven(self, session_id: int) -> bool: ...
+
+    @abstractmethod
+    def hold(self, step: Hold) -> None: ...
+
+    @abstractmethod
+    def unhold(self, loss: Loss) -> None: ...
+
+    @abstractmethod
+    def stands(self, loss: Loss) -> bool: ...
+
+    @abstractmethod
+    def background(self, work: Work) -> None: ...
+
+    @abstractmethod
+    def at_close(self, work: Callable[[], Work]) -> None: ...
+
+    @abstractmethod
+    def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None: ...
+
+    @abstractmethod
+    def guid(self) -> str: ...
