@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -52,6 +53,7 @@ def demo_command(processes: int, files: int | None, folder: Path | None, keep: b
     """
     options = [*(["--files", str(files)] if files else []), *(["--folder", str(folder.resolve())] if folder else [])]
     console = Console()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process of ours is left
     try:
         with _workplace(keep, console) as place:
             agree = Demo(console, place, processes, options).run()

@@ -20,7 +20,7 @@ def group() -> None:
     Commands that need a server take the one of DISTSYNC_HOSTS (host:port,host:port), or else your embedded server,
     which starts by itself.
     """
-    logging.getLogger("kazoo").addHandler(logging.NullHandler())  # a command says itself, once, what went wrong
+    logging.getLogger("distsync").addHandler(logging.NullHandler())  # a command says itself, once, what went wrong
 
 
 group.add_command(demo_command)

@@ -67,17 +67,18 @@ class Workers:
         Raises: WorkerFailed as soon as one has not; then the others are ended, since they may wait for it for ever.
         """
         try:
-            while any(process.poll() is None for process in self.processes):
-                self._check()
+            while None in self._checked():
                 time.sleep(POLL_SECONDS)
-            self._check()
         finally:
             self._end()
 
-    def _check(self) -> None:
+    def _checked(self) -> list[int | None]:
+        """What each of them ended with, None for those that run."""
+        codes = [process.poll() for process in self.processes]
         for number, process in enumerate(self.processes):
             if process.returncode:
                 raise WorkerFailed(self._story(number, process))
+        return codes
 
     def _story(self, number: int, process: subprocess.Popen[str]) -> str:
         code = process.returncode

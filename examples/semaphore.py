@@ -1,0 +1,17 @@
+"""At most two processes at a time, of all that run this, on any host. Who dies inside frees the place.
+
+Start it in several shells:   python examples/semaphore.py 0.5
+"""
+
+import sys
+import time
+
+from distsync.threading import Semaphore
+
+seconds = float(sys.argv[1])
+places = Semaphore(2)
+
+with places:
+    holders = places.holders()
+    print(f"{len(holders)} of 2 places are taken, by the processes {sorted(holder.pid for holder in holders)}")
+    time.sleep(seconds)

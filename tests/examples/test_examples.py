@@ -1,0 +1,76 @@
+"""The examples do what they say, as several processes, on each server."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from shells import Shells
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_short_and_says_how_to_start_it(example: Path) -> None:
+    text = example.read_text()
+    assert len(text.splitlines()) <= 60
+    assert f"python examples/{example.name}" in text
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_is_in_the_readme(example: Path) -> None:
+    assert f"examples/{example.name}" in (ROOT / "README.md").read_text()
+
+
+def test_lock_loses_no_step(shells: Shells, tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    printed = shells.together(*[("lock.py", number, 15)] * 3)
+    assert number.read_text() == "45"
+    assert max(int(re.search(r"is (\d+)", text)[1]) for text in printed) == 45
+
+
+def test_semaphore_lets_two_in_at_a_time(shells: Shells) -> None:
+    printed = shells.together(*[("semaphore.py", 0.2)] * 4)
+    assert all(1 <= int(text.split(" of 2 places")[0]) <= 2 for text in printed)
+
+
+def test_event_reaches_those_who_wait_and_those_who_come_later(shells: Shells) -> None:
+    waiting = [shells.start("event.py", "wait") for _ in range(2)]
+    shells.run("event.py", "go")
+    assert [process.communicate()[0] for process in waiting] == ["gone\n"] * 2
+    assert shells.run("event.py", "wait") == "gone\n"
+    shells.run("event.py", "reset")
+
+
+def test_barrier_begins_each_round_with_all(shells: Shells) -> None:
+    printed = shells.together(*[("barrier.py", 3)] * 3)
+    for number in range(3):
+        places = [re.search(rf"round {number}: all 3 are here, and (\d) ", text)[1] for text in printed]
+        assert sorted(places) == ["0", "1", "2"]
+
+
+def test_condition_waits_until_there_is_enough(shells: Shells, tmp_path: Path) -> None:
+    account = tmp_path / "account"
+    takers = [shells.start("condition.py", account, "take", 5) for _ in range(2)]
+    for amount in (3, 3, 4):
+        shells.run("condition.py", account, "pay", amount)
+    assert [process.wait() for process in takers] == [0, 0]
+    assert account.read_text() == "0"
+
+
+def test_pipeline_counts_every_file_once(shells: Shells, tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(12)]
+    for number, file in enumerate(files):
+        file.write_text("line\n" * number)
+    run = ("queue_pipeline.py", "monday")
+    *_, total = shells.together((*run, "count"), (*run, "count"), (*run, "feed", *files), (*run, "sum"))
+    assert total == "12 files, 66 lines\n"
+
+
+def test_most_urgent_comes_first(shells: Shells) -> None:
+    for urgency, text in ((2, "later"), (3, "last"), (1, "first")):
+        shells.run("priority.py", "add", urgency, text)
+    printed = [shells.run("priority.py", "next") for _ in range(4)]
+    assert [line.split()[0] for line in printed] == ["first", "later", "last", "nothing"]

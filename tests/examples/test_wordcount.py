@@ -1,0 +1,116 @@
+"""The main program: the same in both versions, and right whatever happens to the server."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from servers import ServerProcess
+from shells import LIMIT, Home, Shells
+from timing import eventually
+
+ROOT = Path(__file__).parents[2]
+WORDCOUNT = ROOT / "examples" / "wordcount"
+SHIPPED = ROOT / "distsync" / "cli" / "programs"
+SHARED, ALONE = "wordcount/wordcount.py", "wordcount/wordcount_stdlib.py"
+PROCESSES = 3
+FILES = ("--files", 40)
+MORE_FILES = ("--files", 150)
+
+
+def test_the_two_versions_differ_in_imports_only() -> None:
+    versions = [(WORDCOUNT / name).read_text().splitlines() for name in ("wordcount_stdlib.py", "wordcount.py")]
+    changed = [line for line in difflib.ndiff(*versions) if line[:2] in ("- ", "+ ")]
+    assert changed == [
+        "- from queue import Empty, Queue",
+        "+ from distsync.queue import Empty, Queue",
+        "- from threading import Barrier, Event, Lock, Thread",
+        "+ from distsync.threading import Barrier, Event, Lock, Thread",
+    ]
+
+
+@pytest.mark.parametrize("name", ["wordcount.py", "wordcount_stdlib.py"])
+def test_the_package_has_the_program_of_the_examples(name: str) -> None:
+    assert (SHIPPED / name).read_bytes() == (WORDCOUNT / name).read_bytes()
+
+
+def share(shells: Shells, *options: object) -> list[subprocess.Popen[str]]:
+    """As many processes as work together, started."""
+    command = (SHARED, "--parties", PROCESSES, "--result", shells.folder / "together.json", *options)
+    return [shells.start(*command) for _ in range(PROCESSES)]
+
+
+def counted(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return output
+
+
+def batches_done(shells: Shells) -> int:
+    """How many batches are in the result by now."""
+    path = shells.folder / "together.json"
+    return len(json.loads(path.read_text())["counted"]) if path.exists() else 0
+
+
+def result(path: Path) -> dict[str, Any]:
+    """What was found, without the order in which it was."""
+    found: dict[str, Any] = json.loads(path.read_text())
+    assert sorted(found.pop("counted")) == list(range(found["batches"]))
+    return found
+
+
+def alone(shells: Shells, *options: object) -> dict[str, Any]:
+    path = shells.folder / "alone.json"
+    shells.run(ALONE, "--threads", PROCESSES, "--result", path, *options)
+    return result(path)
+
+
+def test_processes_together_find_what_one_alone_finds(shells: Shells) -> None:
+    printed = [counted(process) for process in share(shells, *FILES)]
+    totals = {output[output.index("40 files") :] for output in printed}
+    assert len(totals) == 1
+    assert result(shells.folder / "together.json") == alone(shells, *FILES)
+
+
+def test_each_of_several_processes_may_have_several_threads(shells: Shells) -> None:
+    command = (SHARED, "--threads", 3, "--parties", 6, "--result", shells.folder / "together.json", *FILES)
+    shells.together(command, command)
+    assert result(shells.folder / "together.json") == alone(shells, *FILES)
+
+
+def test_second_run_with_the_same_names_starts_anew(shells: Shells) -> None:
+    for files in (20, 10):
+        assert all(f"{files} files" in counted(process) for process in share(shells, "--files", files))
+
+
+def test_folder_with_no_files_and_with_a_link_that_leads_nowhere(shells: Shells, tmp_path: Path) -> None:
+    folder = tmp_path / "sources"
+    folder.mkdir()
+    for linked in (False, True):
+        if linked:
+            (folder / "broken.py").symlink_to("nowhere")
+        assert all("0 files" in counted(process) for process in share(shells, "--folder", folder))
+
+
+def test_server_killed_in_the_middle_and_started_again_by_its_clients(home: Home) -> None:
+    processes = share(home, *MORE_FILES)
+    for batches in (3, 10):
+        eventually(lambda batches=batches: batches_done(home) >= batches, limit=LIMIT)
+        killed = home.kill_server()
+        eventually(lambda killed=killed: home.server_pid() != killed, "nobody started the server again", LIMIT)
+    for process in processes:
+        counted(process)
+    assert result(home.folder / "together.json") == alone(home, *MORE_FILES)
+
+
+def test_server_killed_in_the_middle_and_started_again_by_hand(own_server: ServerProcess, own_shells: Shells) -> None:
+    processes = share(own_shells, *MORE_FILES)
+    eventually(lambda: batches_done(own_shells) >= 3, limit=LIMIT)
+    own_server.restart(kill=True)
+    for process in processes:
+        counted(process)
+    assert result(own_shells.folder / "together.json") == alone(own_shells, *MORE_FILES)
