@@ -22,13 +22,14 @@ from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, S
 from distsync.protocols.bound import Blocked
 from distsync.protocols.commit import Outcome, Receipts
 from distsync.protocols.guard import read, read_all
-from distsync.protocols.line import in_order
+from distsync.protocols.line import in_order, offset
 from distsync.protocols.segments import SEGMENT, Segments
 from distsync.protocols.taking import take
 from distsync.session.steps import (
     Background,
     Check,
     Children,
+    Connected,
     Create,
     Created,
     Delete,
@@ -38,6 +39,7 @@ from distsync.session.steps import (
     Node,
     Request,
     SetData,
+    Stat,
     Wait,
     Watch,
     Woke,
@@ -57,6 +59,7 @@ class QueueCore:
         self.names: deque[str] = deque()
         self.known: dict[str, bytes] = {}
         self.outstanding = 0
+        self.got = 0
         self.maxsize = 0
 
     # Putting
@@ -178,6 +181,7 @@ class QueueCore:
                 if_unknown=partial(self._restore, path, data),
             )
             taken = True
+            self.got = outcome.results[1].version if outcome.results else self.got
         except NoNodeError:
             taken = True
             return None
@@ -216,8 +220,8 @@ class QueueCore:
         while True:
             if self.outstanding > 0:
                 self.outstanding -= 1
-                await self.receipts.commit(SetData(znodes.dones))
-                return True
+                outcome = await self.receipts.commit(SetData(znodes.dones))
+                return await self._was_due(outcome)
             puts, dones = await read_all(Exists(znodes.puts), Exists(znodes.dones))
             if puts is None or dones is None or puts.version == dones.version:
                 return False
@@ -227,12 +231,26 @@ class QueueCore:
             except BadVersionError:
                 continue
 
+    async def _was_due(self, outcome: Outcome) -> bool:
+        """Whether this done is not one too many: somebody else may have counted for an item that we got. If it is,
+        one item more counts as put and got. What was got was put, so mostly there is nothing to ask."""
+        znodes = self.znodes
+        dones: Stat | None = outcome.results[0] if outcome.results else None
+        if dones is not None and offset(dones.version, self.got) <= 0:
+            return True
+        puts, now = await read_all(Exists(znodes.puts), Exists(znodes.dones))
+        dones = dones or now
+        if puts is None or dones is None or offset(dones.version, puts.version) <= 0:
+            return True
+        await self.receipts.commit(SetData(znodes.puts), SetData(znodes.gets))
+        return False
+
     async def join(self) -> bool:
         """True once every item that was put is done; False at the deadline."""
         while True:
             watch = Watch()
             puts, dones = await read_all(Exists(self.znodes.puts), Exists(self.znodes.dones, watch))
-            if puts is None or dones is None or puts.version == dones.version:
+            if puts is None or dones is None or offset(puts.version, dones.version) <= 0:
                 return True
             if await Wait(watch) is Woke.DEADLINE:
                 return False
@@ -250,11 +268,26 @@ class QueueCore:
                 break
             except NoNodeError:
                 await self.znodes.make()
+        inside = self.maxsize
         while immediate:
+            if inside == 0 and self.maxsize > 0:
+                await self._let_blocked_leave()
+            inside -= 1
             path = await self.next()
             if path is None:
                 return
             await self._take(path, SetData(self.znodes.dones))
+
+    async def _let_blocked_leave(self) -> None:
+        """What is over the bound is of blocked puts, which take it out again, unless their process is dead."""
+        patience = (await Connected()).timeout_ms / 2000
+        while True:
+            watch = Watch()
+            puts, gets = await read_all(Exists(self.znodes.puts), Exists(self.znodes.gets, watch))
+            if puts is None or gets is None or offset(puts.version, gets.version) <= 0:
+                return
+            if await Wait(watch, limit=patience) is not Woke.SIGNAL:
+                return
 
     async def segments_before(self, segment: str) -> Sequence[str]:
         """The segments up to and with ``segment``, oldest first."""
