@@ -66,7 +66,10 @@ class Thread:
         await Run(self._release())
 
     async def _release(self) -> None:
+        """As an RLock: who does not hold it, because Ctrl-C met him when he took it again, releases nobody else's."""
         try:
+            if self.lock.owner is not self and not self.lock.has_lost(self):
+                raise NotHeldError(f"{self.lock.path} is not held")
             await self.lock.release(self)
         except (LockLostError, NotHeldError):
             self.stock.unguarded = True
