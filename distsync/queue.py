@@ -184,7 +184,9 @@ class Queue(_QueueBase[Item]):
         Cost: 1 request; with ``immediate`` 2 more for each item that is thrown away.
         Source: ``queue.Queue.shutdown`` of Python 3.13, here on every Python.
         """
-        self._run(self._core.shutdown(immediate))
+        core = self._core
+        core.maxsize = self.maxsize
+        self._run(core.shutdown(immediate))
 
     @property
     def is_shutdown(self) -> bool:

@@ -153,3 +153,31 @@ class Note:
             file.write(f"{os.getpid()}\n")
         if self.fails:
             raise LookupError("the action fails")
+
+
+def put_all(queue: Any, who: str, count: int) -> None:
+    for number in range(count):
+        queue.put((who, number))
+
+
+def get_until(queue: Any, last: Any, done: bool = False) -> list[Any]:
+    """All items that it gets before it gets ``last``."""
+    got: list[Any] = []
+    while (item := queue.get()) != last:
+        got.append(item)
+        if done:
+            queue.task_done()
+    return got
+
+
+def put_and_watch(queue: Any, count: int) -> int:
+    """The greatest size that was seen right after a put."""
+    most = 0
+    for number in range(count):
+        queue.put(number)
+        most = max(most, queue.qsize())
+    return most
+
+
+def get_many(queue: Any, count: int) -> list[Any]:
+    return [queue.get() for _ in range(count)]

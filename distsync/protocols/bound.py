@@ -100,11 +100,10 @@ class Blocked:
         self.patience = (await Connected()).timeout_ms / 2000
         while True:
             segments = await self.core.segments_before(self.segment)
-            listed = await read_all(*(Children(segment, watch) for segment in segments))
-            if watch is not None:
-                (state,) = await read_all(GetData(self.core.znodes.state, watch))
-                if isinstance(state, Node) and state.stat.version > 0:
-                    raise ShutDown
+            state_too = GetData(self.core.znodes.state, watch)  # after them: what a shutdown throws away goes after it
+            *listed, state = await read_all(*(Children(segment, watch) for segment in segments), state_too)
+            if isinstance(state, Node) and state.stat.version > 0:
+                raise ShutDown
             present = [(segment, answer) for segment, answer in zip(segments, listed, strict=True)]
             if not any(isinstance(answer, NoNodeError) for _, answer in present):
                 return self._view(present)

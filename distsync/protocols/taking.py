@@ -15,8 +15,8 @@ from typing import Protocol, TypeVar
 
 from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
 from distsync.protocols.guard import leave, remove
-from distsync.protocols.line import LOCK, Standing, reach_front, stand
-from distsync.session.steps import Background, Children, Wait, Watch, Woke
+from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand
+from distsync.session.steps import Background, Children, Connected, Wait, Watch, Woke
 
 Taken = TypeVar("Taken", covariant=True)
 
@@ -40,7 +40,7 @@ async def take(source: Source[Taken], directory: str, data: bytes, wait: bool) -
             try:
                 standing = await reach_front(place, listing)
                 if standing is Standing.HELD:
-                    taken = await _first(source)
+                    taken = await _first(source, place)
             except SessionLostError:
                 continue
             except BaseException:
@@ -60,12 +60,14 @@ async def take(source: Source[Taken], directory: str, data: bytes, wait: bool) -
         raise
 
 
-async def _first(source: Source[Taken]) -> Taken | None:
-    """The first in the line waits for something to take. None at the deadline."""
-    while True:
+async def _first(source: Source[Taken], place: Place) -> Taken | None:
+    """The first in the line waits for something to take. None at the deadline. Raises SessionLostError when our place
+    has gone with its session: somebody else is first now."""
+    while (await Connected()).session_id == place.session_id:
         watch = Watch()
         if await source.arm(watch) and await Wait(watch) is Woke.DEADLINE:
             return None
         taken = await source.attempt()
         if taken is not None:
             return taken
+    raise SessionLostError(f"waiting in {place.directory}")
