@@ -68,7 +68,7 @@ class QueueCore:
         """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown."""
         maxsize = self.maxsize
         if maxsize > 0 and not wait and await self._is_full(maxsize):
-            raise Full
+            raise ShutDown if await self.is_shutdown() else Full
         item = f"i_{key}{await Guid()}-"
         try:
             segment, outcome = await self._insert(item, data, bounded=maxsize > 0)
