@@ -153,7 +153,12 @@ class AccessDeniedError(WorldError, PermissionError):
 
 
 class DeadlineError(WorldError, TimeoutError):
-    """The deadline of the call passed. Fields: what was waited for."""
+    """The deadline of the call passed. Fields: what was waited for.
+
+    ``sent`` is False where the requests that were waited for surely never left this process.
+    """
+
+    sent = True
 
     template = "timed out: {0}"
 

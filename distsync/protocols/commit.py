@@ -72,16 +72,19 @@ class Receipts:
     ) -> Outcome:
         """All of ``operations`` are done, or none, in which case the error of the one that failed is raised.
 
-        ``reads`` are sent right after the transaction. Whatever interrupts the wait for the answer (a deadline
-        becomes OutcomeUnknownError), ``if_unknown`` is then called, apart from this call, with what the receipt
+        ``reads`` are sent right after the transaction. DeadlineError means that it was never sent. Whatever else
+        interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``if_unknown`` is then called, apart from this call, with what the receipt
         says at last: whether the transaction was executed (None: nobody can know).
         """
         receipt = await self._receipt()
         nonce = (await Guid()).encode()
+        asking = False
         try:
             while True:
                 multi = Multi((*operations, SetData(receipt.path, nonce)))
+                asking = True
                 answer, *rest = await Together(multi, *reads)
+                asking = False
                 if isinstance(answer, tuple):
                     self.free.append(receipt)
                     return Outcome(answer[:-1], tuple(rest))
@@ -103,6 +106,9 @@ class Receipts:
         except ZnodeError:
             raise
         except BaseException as error:
+            if asking and isinstance(error, DeadlineError) and not error.sent:
+                self.free.append(receipt)
+                raise
             await Background(self._settle(receipt, nonce, if_unknown))
             if isinstance(error, DeadlineError):
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error

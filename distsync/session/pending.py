@@ -72,7 +72,10 @@ class Asked(Pending):
     def expired(self) -> Outcome:
         self.drop()
         what = [reply.request for reply in self._batch.replies if reply.outcome is None]
-        return late(", ".join(f"{type(request).__name__} {request.path}" for request in what) or "the answer")
+        outcome = late(", ".join(f"{type(request).__name__} {request.path}" for request in what) or "the answer")
+        if not any(reply.sent_at for reply in self._batch.replies):
+            outcome.error.sent = False  # type: ignore[union-attr]
+        return outcome
 
     def drop(self) -> None:
         self._task.world.withdraw(self._batch)
