@@ -104,8 +104,8 @@ class Party:
     seen: set[str] = field(default_factory=set)
 
     def index_in(self, turn: Turn) -> int:
-        """Our index, once we have passed; who passed before he saw himself stand in the line finds it in ``turn``."""
-        if self.view is None and self.place.name in turn.passed:
+        """Our index, once we have passed: who left the line before that, or came, we need not have seen."""
+        if self.place.name in turn.passed:
             return turn.passed.index(self.place.name)
         return self.index
 

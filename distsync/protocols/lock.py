@@ -151,7 +151,7 @@ class LockCore:
         """Who was served and cannot use it gives it to the next one."""
         if ticket.grant is not None:
             if self._still_held(ticket.grant) and not self._hand_over():
-                await Background(self._let_go(ticket.grant))
+                await self._let_go_soon(ticket.grant)
         elif ticket.turn:
             self.contending = False
             self._pass_turn()
@@ -206,7 +206,7 @@ class LockCore:
         try:
             proven = await Proven(grant.place.session_id)
         except BaseException:
-            await Background(self._let_go(grant))
+            await self._let_go_soon(grant)
             raise
         self._settle()
         self._claim_loss(owner)
@@ -217,9 +217,20 @@ class LockCore:
 
     async def _let_go(self, grant: Grant) -> bool:
         """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""
+        self._vacate(grant)
+        return await self._erase(grant)
+
+    async def _let_go_soon(self, grant: Grant) -> None:
+        """It is not held any more from now on; its znode goes apart from this call."""
+        self._vacate(grant)
+        await Background(self._erase(grant))
+
+    def _vacate(self, grant: Grant) -> None:
         if self.grant is grant:
             self.grant, self.owner, self.depth = None, None, 0
             self._pass_turn()
+
+    async def _erase(self, grant: Grant) -> bool:
         try:
             await Unhold(grant.loss)
             return await leave(grant.place.path, grant.place.session_id)
