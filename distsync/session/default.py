@@ -71,13 +71,15 @@ def connect(
 
 
 def default_client() -> Client:
-    """The default client, made with the environment's settings if there is none yet, or if it was closed.
+    """The default client, made with the environment's settings if there is none yet.
 
+    One that was closed stays the default, and each use of it says that it is closed, until `connect`, `set_default`
+    or `close_default`: objects do not move to another server by themselves.
     Raises: ConfigurationError for a variable that cannot be used.
     Cost: no request.
     """
     with _default.lock:
-        if _default.client is None or _default.client.closed:
+        if _default.client is None:
             _default.client = _make()
         return _default.client
 

@@ -71,12 +71,14 @@ def test_a_bad_variable_is_an_error_that_names_it(monkeypatch: pytest.MonkeyPatc
         default_client()
 
 
-def test_a_closed_default_client_is_replaced_at_the_next_use() -> None:
+def test_a_closed_default_client_stays_until_it_is_replaced_on_purpose() -> None:
     client = default_client()
     close_default()
     assert client.closed
     again = default_client()
     again.close()
+    assert default_client() is again
+    close_default()
     assert default_client() is not again
     close_default()
     close_default()
