@@ -212,7 +212,8 @@ class BarrierCore:
     async def _look(self, place: Place, watch: Watch) -> View:
         while True:
             view = self._view(place, await look(place, Children(self.path), GetData(self.path, watch)))
-            if view is not None:
+            # A missing znode says that we have passed only if it did not go with our session.
+            if view is not None and (view.present or (await Connected()).session_id == place.session_id):
                 return view
 
     async def _open(self, view: View, action: Callable[[], Any] | None) -> bool:
