@@ -55,9 +55,6 @@ def _checked(blocking: bool, timeout: Any) -> float | None:
 class _Held(Named):
     """What can be held, and so be lost."""
 
-    #: Called in a thread of distsync's own with the LockLostError when what is held is lost; None: nobody is.
-    on_lost: Callable[[LockLostError], Any] | None
-
     def __init__(
         self,
         name: str | None,
@@ -66,8 +63,27 @@ class _Held(Named):
         on_lost: Callable[[LockLostError], Any] | None = None,
     ) -> None:
         super().__init__(name, client, path)
-        self.on_lost = on_lost
+        self._on_lost = on_lost
         self._told: Grant | None = None
+
+    @property
+    def on_lost(self) -> Callable[[LockLostError], Any] | None:
+        """What is called with a LockLostError, in a thread of distsync's own, when what is held is lost.
+
+        It may be set at any time, also while held; None: nothing is called. Cost: no request.
+        """
+        return self._on_lost
+
+    @on_lost.setter
+    def on_lost(self, callback: Callable[[LockLostError], Any] | None) -> None:
+        self._on_lost = callback
+        if self._is_used:
+            self._tell_loss()
+
+    @property
+    def _is_used(self) -> bool:
+        """Whether there can be anything to look at; nothing is started to find out."""
+        return self.client.state not in ("connecting", "closed")
 
     def _grant(self) -> Grant | None:
         """The latest grant of this process."""
@@ -76,13 +92,13 @@ class _Held(Named):
     def _tell_loss(self) -> None:
         """``on_lost`` is called if what was just acquired is lost."""
         grant = self._grant()
-        if self.on_lost is not None and grant is not None and grant is not self._told:
+        if self._on_lost is not None and grant is not None and grant is not self._told:
             self._told = grant
             self.client.on_loss(grant.loss, partial(self._lost, grant))
 
     def _lost(self, grant: Grant) -> None:
-        if self.on_lost is not None:
-            self.on_lost(LockLostError(self.path, grant.loss.reason))
+        if self._on_lost is not None:
+            self._on_lost(LockLostError(self.path, grant.loss.reason))
 
     @property
     def held(self) -> bool:
@@ -90,7 +106,7 @@ class _Held(Named):
 
         Cost: no request; the answer comes from the lease clock, also when no server can be reached.
         """
-        grant = self._grant()
+        grant = self._grant() if self._is_used else None
         return grant is not None and not grant.loss.fired and self.client.proven(grant.place.session_id)
 
     @property
@@ -182,7 +198,7 @@ class _LockBase(_Held):
 
     def _shown(self) -> tuple[str, int]:
         """What a repr says of this process. No request; a client that was not used yet stays so."""
-        if self.client.state in ("connecting", "closed"):
+        if not self._is_used:
             return "unlocked", 0
         return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
 
