@@ -23,7 +23,8 @@ def test_callback_that_is_set_while_held_is_called(client: Client, observer: Obs
     lock.on_lost = told.append
     observer.wipe(only_contender(lock))
     eventually(lambda: told)
-    assert isinstance(told[0], LockLostError) and "deleted" in str(told[0])
+    assert isinstance(told[0], LockLostError)
+    assert "deleted" in str(told[0])
 
 
 def test_release_is_no_loss(client: Client) -> None:
