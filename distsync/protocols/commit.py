@@ -73,8 +73,9 @@ class Receipts:
         """All of ``operations`` are done, or none, in which case the error of the one that failed is raised.
 
         ``reads`` are sent right after the transaction. DeadlineError means that it was never sent. Whatever else
-        interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``if_unknown`` is then called, apart from this call, with what the receipt
-        says at last: whether the transaction was executed (None: nobody can know).
+        interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``if_unknown`` is then called,
+        apart from this call, with what the receipt says at last: whether the transaction was executed (None: nobody
+        can know).
         """
         receipt = await self._receipt()
         nonce = (await Guid()).encode()
