@@ -67,8 +67,8 @@ class QueueCore:
     async def put(self, data: bytes, wait: bool = True, key: str = "") -> None:
         """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown."""
         maxsize = self.maxsize
-        if maxsize > 0 and not wait and await self._is_full(maxsize):
-            raise ShutDown if await self.is_shutdown() else Full
+        if maxsize > 0 and not wait:
+            await self._expect_room(maxsize)
         item = f"i_{key}{await Guid()}-"
         try:
             segment, outcome = await self._insert(item, data, bounded=maxsize > 0)
@@ -80,12 +80,16 @@ class QueueCore:
         if maxsize > 0:
             await Blocked(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
 
-    async def _is_full(self, maxsize: int) -> bool:
-        """Whether there is no room, as far as we learn in time."""
+    async def _expect_room(self, maxsize: int) -> None:
+        """Raises ShutDown or Full if there is no room, and Full if we do not learn in time."""
         try:
-            return await self.znodes.size() >= maxsize
+            if await self.znodes.size() < maxsize:
+                return
+            if await self.is_shutdown():
+                raise ShutDown
         except DeadlineError:
-            return True
+            pass
+        raise Full
 
     async def _insert(self, item: str, data: bytes, bounded: bool) -> tuple[str, Outcome]:
         znodes = self.znodes
