@@ -6,12 +6,14 @@ Rules for this file: no kazoo; the names of the operations are those of kazoo's 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync.errors import LockLostError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
-from distsync.session.client import Client
 from distsync.session.steps import Check, Create, Delete, SetData
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
 
 
 class GuardedTransaction:

@@ -13,15 +13,17 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.errors import LockLostError, NotHeldError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.tree import remove_tree
 from distsync.session import default, names, whoami
-from distsync.session.client import Client
 from distsync.session.paths import check_path
 from distsync.session.whoami import Contender
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
 
 Core = TypeVar("Core")
 
@@ -43,6 +45,13 @@ def me() -> object:
     return _me.token
 
 
+def _check_client(client: object) -> None:
+    from distsync.session.client import Client  # with kazoo, so not before somebody has a client
+
+    if not isinstance(client, Client):
+        raise TypeError(f"client must be a distsync Client, not {type(client).__name__}")
+
+
 class Named:
     """An object that everyone who knows its name shares."""
 
@@ -50,8 +59,8 @@ class Named:
     _kind: ClassVar[str]
 
     def __init__(self, name: str | None, client: Client | None, path: str | None) -> None:
-        if client is not None and not isinstance(client, Client):
-            raise TypeError(f"client must be a distsync Client, not {type(client).__name__}")
+        if client is not None:
+            _check_client(client)
         if path is not None and name is not None:
             raise TypeError("give name or path, not both")
         self._given_client = client

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import threading
 from queue import Empty, Full
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from distsync.errors import ShutDown
 from distsync.named import Named
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
-from distsync.session.client import Client
 from distsync.session.whoami import describe
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
 
 __all__ = ["Empty", "Full", "LifoQueue", "PriorityQueue", "Queue", "ShutDown", "SimpleQueue"]
 

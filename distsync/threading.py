@@ -10,7 +10,7 @@ import threading as _stdlib
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync.errors import BrokenBarrierError as BrokenBarrierError
 from distsync.errors import DistsyncError, LockLostError, MismatchError, NotHeldError
@@ -25,9 +25,11 @@ from distsync.protocols.guard import remove
 from distsync.protocols.lock import Grant, LockCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.signal import SignalCore
-from distsync.session.client import Client
 from distsync.session.clock import wait_clock
 from distsync.session.whoami import Contender, describe
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
 
 _REPLACED = ["Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier", "BrokenBarrierError"]
 __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
