@@ -188,7 +188,15 @@ class _LockBase(_Held):
         return acquired
 
     def _release(self) -> None:
-        self._run(self._core.release(me()))
+        core = self._core
+        grant, owner = core.grant, core.owner
+        try:
+            self._run(core.release(me()))
+        except DistsyncError:
+            raise
+        except BaseException:
+            self.client.background(core.drop(grant, owner))
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -443,7 +451,15 @@ class Semaphore(_Held):
         """
         if n < 1:
             raise ValueError("n must be one or more")
-        self._run(self._core.release(n, self._bound))
+        core, begun = self._core, [False]
+        try:
+            self._run(core.release(n, self._bound, begun))
+        except DistsyncError:
+            raise
+        except BaseException:
+            if not begun[0]:
+                self.client.background(core.release(n, self._bound))
+            raise
 
     def get_value(self) -> int:
         """How many permits are free now.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import os
+import random
+import signal
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
+import distsync
 from distsync.session import default
+from distsync.session.client import Client
+
+OURS = os.path.dirname(distsync.__file__)
 
 
 def session_id() -> int | None:
@@ -55,7 +62,7 @@ def catch(function: Callable[..., Any], *args: Any) -> str:
     """The name of the error that it raises, or what it returns."""
     try:
         return repr(function(*args))
-    except Exception as error:
+    except BaseException as error:
         return type(error).__name__
 
 
@@ -181,3 +188,32 @@ def put_and_watch(queue: Any, count: int) -> int:
 
 def get_many(queue: Any, count: int) -> list[Any]:
     return [queue.get() for _ in range(count)]
+
+
+def storm(lock: Any, seed: int, rounds: int) -> tuple[int, int]:
+    """Acquires and releases, interrupted at random moments. How often it was inside, and how often interrupted."""
+    chance, inside, interrupted = random.Random(seed), 0, 0
+    before = signal.signal(signal.SIGALRM, _interrupt)
+    try:
+        for _ in range(rounds):
+            signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-4, 8e-3))
+            try:
+                with lock:
+                    inside += 1
+            except KeyboardInterrupt:
+                interrupted += 1
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    return inside, interrupted
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Not in others' lines: the interpreter calls some where an exception cannot be raised, finalizers for one."""
+    if frame is None or not frame.f_code.co_filename.startswith(OURS):
+        return
+    while frame is not None:
+        if frame.f_code is Client.run.__code__:
+            raise KeyboardInterrupt
+        frame = frame.f_back

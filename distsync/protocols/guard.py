@@ -76,13 +76,20 @@ async def ensure(path: str, data: bytes = b"", *, container: bool = False) -> No
 
 
 async def leave(path: str, session_id: int) -> bool:
-    """Our ephemeral is gone, or will surely be. False: it was gone before."""
+    """Our ephemeral is gone, or, at a deadline, will surely be. False: it was gone before."""
     try:
         await Delete(path)
     except (NoNodeError, SessionLostError):
         return False
-    except (DisconnectedError, DeadlineError):
+    except DeadlineError:
         await Background(remove(path, session_id))
+    except DisconnectedError:
+        try:
+            await remove(path, session_id)
+        except BaseException as error:
+            await Background(remove(path, session_id))
+            if not isinstance(error, DeadlineError):
+                raise
     return True
 
 

@@ -215,6 +215,11 @@ class LockCore:
         if not await self._let_go(grant) or not proven:
             raise LockLostError(self.path, grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
 
+    async def drop(self, grant: Grant | None, owner: object) -> None:
+        """A release of ``owner``'s was interrupted, perhaps before it began: what it was to release is let go."""
+        if grant is not None and self.grant is grant and self.owner is owner:
+            await self._let_go(grant)
+
     async def _let_go(self, grant: Grant) -> bool:
         """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""
         self._vacate(grant)

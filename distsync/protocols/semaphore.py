@@ -122,21 +122,37 @@ class SemaphoreCore:
         except NoNodeError:
             return self.initial
 
-    async def release(self, count: int = 1, bound: int | None = None) -> None:
+    async def release(self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None) -> None:
         """``count`` permits are free again: leases of this process first, then permits added for good.
 
-        Raises OverReleaseError, and changes nothing, if then more than ``bound`` would be free.
+        Raises OverReleaseError, and changes nothing, if then more than ``bound`` would be free. Once ``begun`` says
+        so, whatever interrupts it, the leases go.
         """
-        mine = [self.grants.popleft() for _ in range(min(count, len(self.grants)))]
+        mine: list[Grant] = []
         try:
+            if begun is not None:
+                begun[0] = True
+            while self.grants and len(mine) < count:
+                mine.append(self.grants[0])
+                self.grants.popleft()
             if count > len(mine):
                 await self._add(count - len(mine), bound)
-        except BaseException:
+            lost = [grant for grant in mine if not await self._give_back(grant)]
+        except OverReleaseError:
             self.grants.extendleft(reversed(mine))
             raise
-        lost = [grant for grant in mine if not await self._give_back(grant)]
+        except BaseException:
+            for grant in mine:
+                await Background(self._drop(grant))
+            raise
         if lost:
             raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
+
+    async def _drop(self, grant: Grant) -> None:
+        """Its release was interrupted somewhere."""
+        if grant in self.grants:
+            self.grants.remove(grant)
+        await self._give_back(grant)
 
     async def _give_back(self, grant: Grant) -> bool:
         try:

@@ -14,7 +14,7 @@ from distsync.errors import NoNodeError, OverReleaseError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import ensure, read
 from distsync.protocols.line import in_order
-from distsync.protocols.taking import take
+from distsync.protocols.taking import Turns, take
 from distsync.session.steps import Children, Create, Delete, Guid, Watch
 
 
@@ -28,10 +28,11 @@ class SignalCore:
         self.permits = f"{path}/permits"
         self.takers = f"{path}/takers"
         self.receipts = receipts
+        self.turns = Turns()
 
     async def acquire(self, data: bytes, wait: bool = True) -> bool:
         """A permit is used up. False: not at once if we do not ``wait``, or not before the deadline."""
-        return await take(self, self.takers, data, wait) is not None
+        return await take(self, self.turns, self.takers, data, wait) is not None
 
     async def attempt(self) -> str | None:
         for name in await self._names():
@@ -58,8 +59,10 @@ class SignalCore:
     async def arm(self, watch: Watch) -> bool:
         return not await self._names(watch)
 
-    async def release(self, count: int = 1, bound: int | None = None) -> None:
+    async def release(self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None) -> None:
         """``count`` more permits. Raises OverReleaseError if then more than ``bound`` would be there."""
+        if begun is not None:
+            begun[0] = True
         if bound is not None and await self.value() + count > bound:
             raise OverReleaseError("Semaphore released too many times")
         permits = [Create(f"{self.permits}/p_{await Guid()}-", sequence=True) for _ in range(count)]
