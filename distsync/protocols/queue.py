@@ -24,7 +24,7 @@ from distsync.protocols.commit import Outcome, Receipts
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.line import in_order, offset
 from distsync.protocols.segments import SEGMENT, Segments
-from distsync.protocols.taking import take
+from distsync.protocols.taking import Turns, take
 from distsync.session.steps import (
     Background,
     Check,
@@ -55,6 +55,7 @@ class QueueCore:
         self.receipts = receipts
         self.znodes = Segments(path)
         self.getters = f"{path}/getters"
+        self.turns = Turns()
         self.head: str | None = None
         self.names: deque[str] = deque()
         self.known: dict[str, bytes] = {}
@@ -125,7 +126,7 @@ class QueueCore:
 
     async def get(self, data: bytes, wait: bool = True) -> bytes | None:
         """The next item; None: not at once if we do not ``wait``, or not before the deadline. Raises ShutDown."""
-        return await take(self, self.getters, data, wait)
+        return await take(self, self.turns, self.getters, data, wait)
 
     async def attempt(self) -> bytes | None:
         while True:

@@ -4,19 +4,21 @@ Source: recipes.txt, "Queues" (the watch on the queue node), without its herd.
 
 Rules for this file: pure; it does not know what is taken.
 
-Who comes anew tries at once, before those in the line, as threads of the stdlib do. After something was taken
+Who comes anew tries at once, before those in the line, as threads of the stdlib do. Of the threads of one process
+that wait, one stands in the line; it gives its turn to the next, who tries at once. After something was taken
 nothing is awaited that can fail: what is taken is returned.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
 from distsync.protocols.guard import leave, remove
 from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand
-from distsync.session.steps import Background, Children, Connected, Wait, Watch, Woke
+from distsync.session.steps import Background, Children, Connected, Signal, Wait, Watch, Woke
 
 Taken = TypeVar("Taken", covariant=True)
 
@@ -31,33 +33,80 @@ class Source(Protocol[Taken]):
         """Whether there was nothing when ``watch`` was armed on all that may change this."""
 
 
-async def take(source: Source[Taken], directory: str, data: bytes, wait: bool) -> Taken | None:
+class Turns:
+    """The threads of one process that wait, one of which stands in the line for all of them; FIFO."""
+
+    def __init__(self) -> None:
+        self.taken = False
+        self.waiting: deque[Signal] = deque()
+
+    async def wait(self) -> bool:
+        """Whether it is our turn; False at the deadline."""
+        if not self.taken:
+            self.taken = True
+            return True
+        turn = Signal()
+        self.waiting.append(turn)
+        try:
+            await Wait(turn)
+        except BaseException:
+            self._give_up(turn)
+            raise
+        if not turn.fired:
+            self.waiting.remove(turn)
+        return turn.fired
+
+    def _give_up(self, turn: Signal) -> None:
+        if turn.fired:
+            self.pass_on()
+        else:
+            self.waiting.remove(turn)
+
+    def pass_on(self) -> None:
+        """It is the next one's turn."""
+        if self.waiting:
+            self.waiting.popleft().fire()
+        else:
+            self.taken = False
+
+
+async def take(source: Source[Taken], turns: Turns, directory: str, data: bytes, wait: bool) -> Taken | None:
     """The next thing. None: not at once if we do not ``wait``, or not before the deadline."""
     try:
         taken = await source.attempt()
-        while taken is None and wait:
-            place, (listing,) = await stand(directory, LOCK, data, Children(directory))
-            try:
-                standing = await reach_front(place, listing)
-                if standing is Standing.HELD:
-                    taken = await _first(source, place)
-            except SessionLostError:
-                continue
-            except BaseException:
-                await Background(remove(place.path, place.session_id))
-                raise
-            if taken is not None:
-                await Background(remove(place.path, place.session_id))
-            elif standing is not Standing.GONE:
-                await leave(place.path, place.session_id)
-                return None
-        return taken
+        if taken is not None or not wait or not await turns.wait():
+            return taken
+        try:
+            return await _take_in_turn(source, directory, data)
+        finally:
+            turns.pass_on()
     except DeadlineError:
         return None
     except OutcomeUnknownError as error:
         if error.args[2] == "deadline":  # whatever was taken after it goes back to its place
             return None
         raise
+
+
+async def _take_in_turn(source: Source[Taken], directory: str, data: bytes) -> Taken | None:
+    while (taken := await source.attempt()) is None:
+        place, (listing,) = await stand(directory, LOCK, data, Children(directory))
+        try:
+            standing = await reach_front(place, listing)
+            if standing is Standing.HELD:
+                taken = await _first(source, place)
+        except SessionLostError:
+            continue
+        except BaseException:
+            await Background(remove(place.path, place.session_id))
+            raise
+        if taken is not None:
+            await Background(remove(place.path, place.session_id))
+            return taken
+        if standing is not Standing.GONE:
+            await leave(place.path, place.session_id)
+            return None
+    return taken
 
 
 async def _first(source: Source[Taken], place: Place) -> Taken | None:

@@ -56,6 +56,14 @@ def troubled(world: World, process: SimProcess) -> bool:
     return not process.alive or process.session.ended > 0
 
 
+def came_too_late(world: World, empty_handed: str) -> int:
+    """How many calls in a process that died had ended just before without anything (``empty_handed`` is their
+    event): what they may have taken too late was on its way back, and died with the process."""
+    dead = [name for name, process in world.processes.items() if not process.alive]
+    last = {(record.process, record.task): record.event for record in world.history.records if record.process in dead}
+    return list(last.values()).count(empty_handed)
+
+
 async def work(world: World) -> None:
     """Something that takes a while."""
     await Wait(limit=world.rng.randint(0, 20) / 1000)

@@ -24,6 +24,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    came_too_late,
     maybe_timeout,
     processes,
     receipts,
@@ -165,7 +166,8 @@ class Play:
         troubled_ones = {process.name for process in self.world.processes.values() if troubled(self.world, process)}
         events = [record.event for record in self.world.history.records if record.process in troubled_ones]
         late = [task for task, at in self.world.interrupts if isinstance(at, (Background, Call))]
-        return events.count("getting") - events.count("got") - events.count("empty") + len(late)
+        answered = events.count("got") + events.count("empty")
+        return events.count("getting") - answered + len(late) + came_too_late(self.world, "empty")
 
 
 @contextmanager

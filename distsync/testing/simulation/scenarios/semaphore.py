@@ -15,6 +15,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    came_too_late,
     finish,
     maybe_timeout,
     processes,
@@ -125,6 +126,7 @@ def count_permits(world: World) -> None:
     answered = len(history.events("taken")) + len(history.events("not taken"))
     open_calls = len(history.events("taking")) - answered
     unsure = open_calls if any(troubled(world, process) for process in world.processes.values()) else 0
+    unsure += came_too_late(world, "not taken")
     if taken + left > begun:
         world.fail(f"{begun} permits were given, {taken} taken, and {left} are left: some were doubled")
     if taken + left + unsure < given:
