@@ -191,7 +191,7 @@ class _LockBase(_Held):
         core = self._core
         grant, owner = core.grant, core.owner
         try:
-            self._run(core.release(me()))
+            self._run(core.release(me()), self.client.settings.session_timeout)
         except DistsyncError:
             raise
         except BaseException:
@@ -253,6 +253,8 @@ class Lock(_LockBase):
 
         Raises: NotHeldError (a RuntimeError) if this process does not hold it; LockLostError if it was lost while
             held, and then somebody else may hold it.
+        On loss: of the connection: it waits as long as a session lasts at most; the znode goes in the background.
+        On cancel: it is let go all the same.
         Cost: 1 request; none if another thread of this process is next.
         Source: recipes.txt, Locks, the unlock protocol.
         """
@@ -453,7 +455,8 @@ class Semaphore(_Held):
             raise ValueError("n must be one or more")
         core, begun = self._core, [False]
         try:
-            self._run(core.release(n, self._bound, begun))
+            mine = isinstance(core, SemaphoreCore) and len(core.grants) >= n
+            self._run(core.release(n, self._bound, begun), self.client.settings.session_timeout if mine else None)
         except DistsyncError:
             raise
         except BaseException:

@@ -471,3 +471,19 @@ def test_put_that_times_out_in_an_outage_is_there_or_not_and_never_twice(
     box.put(2)
     got = [near.get() for _ in range(near.qsize())]
     assert got in ([0, 1, 2], [0, 2])
+
+
+def test_release_without_a_server_ends_with_the_session_at_the_latest(
+    own_server: ServerProcess, clients: Callable[..., Client]
+) -> None:
+    """It does not wait for a server that may never come back."""
+    lock = Lock(name="a", client=clients(SHORT_SESSION_S))
+    slots = Semaphore(1, name="s", client=lock.client)
+    lock.acquire()
+    slots.acquire()
+    own_server.kill()
+    releasing = [Running(deeds.catch, lock.release), Running(deeds.catch, slots.release)]
+    for one in releasing:
+        assert one.result() in ("None", "LockLostError")
+    assert not lock.held
+    assert not slots.held
