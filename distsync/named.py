@@ -9,6 +9,7 @@ name.
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from distsync.errors import LockLostError, NotHeldError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.tree import remove_tree
-from distsync.session import default, names, whoami
+from distsync.session import default, fork, names, whoami
 from distsync.session.paths import check_path
 from distsync.session.whoami import Contender
 
@@ -67,6 +68,7 @@ class Named:
         self._given_path = None if path is None else check_path(path)
         resolved = names.Name(path, False) if path is not None else names.resolve(self, name)
         self._name, self._fresh = resolved
+        self._maker, self._forks, self._travelled = os.getpid(), fork.forks(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
 
     @property
@@ -90,10 +92,11 @@ class Named:
         return client.local(path, partial(self._begin, client, path, make))
 
     def _begin(self, client: Client, path: str, make: Callable[[str], Core]) -> Core:
-        if self._fresh:
+        if self._fresh and self._maker == os.getpid():
             client.at_close(path, partial(remove_tree, path))
-            self._finalizer = weakref.finalize(self, client.discard, path, partial(remove_tree, path))
-            self._finalizer.atexit = False
+            if not self._travelled:
+                self._finalizer = weakref.finalize(self, _forget, client, path, self._forks)
+                self._finalizer.atexit = False
         return make(path)
 
     @property
@@ -110,11 +113,18 @@ class Named:
         return ()
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._travelled = True
         if self._finalizer is not None:
             self._finalizer.detach()  # others know it now: it goes when the client that made it closes
         path = self._given_path
         origin = None if self._given_client is None else self._given_client.origin
         return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin)
+
+
+def _forget(client: Client, path: str, forks: int) -> None:
+    """An object without a name is gone, and what it was made of goes, unless a forked child knows it too."""
+    if fork.forks() == forks:
+        client.discard(path, partial(remove_tree, path))
 
 
 def _arrive(kind: type[Any], arguments: tuple[Any, ...], name: str | None, path: str | None, origin: Any) -> Any:

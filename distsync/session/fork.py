@@ -25,6 +25,13 @@ class Living(Protocol):
 
 
 _living: weakref.WeakSet[Living] = weakref.WeakSet()
+_forks: list[None] = []
+
+
+def forks() -> int:
+    """How often this process, and those that it was forked from, have forked: what was made before the last time is
+    perhaps known to another process too."""
+    return len(_forks)
 
 
 def watch_over(one: Living) -> None:
@@ -42,5 +49,5 @@ def _at_exit() -> None:
         one.close()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+os.register_at_fork(before=lambda: _forks.append(None), after_in_child=_after_fork_in_child)
 atexit.register(_at_exit)

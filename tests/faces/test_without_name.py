@@ -1,0 +1,84 @@
+"""Objects without a name: their znodes go with their maker, and with nobody else."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from leaks import Observer
+from timing import PATIENCE, eventually
+
+from distsync.queue import Queue
+from distsync.session.client import Client
+from distsync.session.default import close_default
+from distsync.threading import Lock
+
+
+def in_forked_child(function: Callable[[], Any]) -> None:
+    """``function`` was called in a child, which has ended in good order."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # since Python 3.12 a fork beside threads is one
+        child = multiprocessing.get_context("fork").Process(target=function)
+        child.start()
+    child.join(PATIENCE)
+    assert child.exitcode == 0
+    child.close()
+
+
+def test_forked_child_that_used_it_ends_and_takes_nothing_away(client: Client) -> None:
+    lock, queue = Lock(), Queue[int]()
+    queue.put(1)
+    lock.acquire()
+
+    def child() -> None:
+        assert queue.qsize() == 1
+        assert lock.locked()
+        client.close()
+
+    in_forked_child(child)
+    assert queue.get(timeout=PATIENCE) == 1
+    assert lock.held
+    lock.release()
+
+
+def test_forked_child_that_drops_it_takes_nothing_away(client: Client) -> None:
+    kept = [Queue[int]()]
+    kept[0].put(1)
+
+    def child() -> None:
+        assert kept[0].qsize() == 1
+        kept.clear()
+        gc.collect()
+        close_default()
+
+    in_forked_child(child)
+    assert kept[0].get(timeout=PATIENCE) == 1
+
+
+def test_forked_child_keeps_what_its_maker_drops(client: Client, observer: Observer) -> None:
+    kept = [Queue[int]()]
+    kept[0].put(1)
+    path = kept[0].path
+    in_forked_child(os.getpid)
+    kept.clear()
+    gc.collect()
+    assert Queue[int](path=path).get(timeout=PATIENCE) == 1
+    client.close()
+    assert observer.tree(path) == {}
+
+
+def test_object_that_travelled_before_its_first_use_stays(client: Client, observer: Observer) -> None:
+    kept = [Queue[int](), Queue[int]()]
+    sent, dropped = pickle.dumps(kept[0]), kept[1].path
+    for queue in kept:
+        queue.put(1)
+    del queue
+    kept.clear()
+    gc.collect()
+    eventually(lambda: not observer.tree(dropped))
+    assert pickle.loads(sent).get(timeout=PATIENCE) == 1
