@@ -70,6 +70,8 @@ def write_private(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # a machine that dies must not leave an empty file under this name
     os.replace(draft, path)
 
 

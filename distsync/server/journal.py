@@ -97,6 +97,7 @@ class Journal:
         with _writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._mark.write(0)
+            self._mark.sync()
             _create(self.path)
 
     def load(self) -> Contents:
@@ -195,7 +196,8 @@ class Journal:
 class Mark:
     """The number of the last record, in a file of its own: 20 digits, overwritten in place.
 
-    It is not synced: after the death of the machine it may be too low, which only makes the check weaker."""
+    It is synced once, so that it never is empty beside a journal that is there. Afterwards it is not: when the machine
+    dies it may be too low, which only makes the check weaker."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -212,6 +214,10 @@ class Mark:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
         os.lseek(self._file, 0, os.SEEK_SET)
         os.write(self._file, b"%020d\n" % number)
+
+    def sync(self) -> None:
+        if self._file is not None:
+            os.fsync(self._file)
 
     def close(self) -> None:
         if self._file is not None:

@@ -20,7 +20,7 @@ from kazoo.exceptions import NoAuthError
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import ConfigurationError, ServerStartError
-from distsync.server.address import is_alive, read_address, write_address
+from distsync.server.address import is_alive, read_address, write_address, write_private
 from distsync.server.startup import Address, find, find_or_start
 
 ROOT = Path(__file__).parents[2]
@@ -167,6 +167,20 @@ def test_address_file_says_where_it_is(home: Home) -> None:
     address = home.start()
     fields = {"host": LOOPBACK, "port": address.port, "secret": address.secret, "pid": address.pid}
     assert json.loads(home.address_file.read_text()) == fields
+
+
+def test_private_file_is_on_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync, file = os.fsync, tmp_path / "secret"
+
+    def recorded(number: int) -> None:
+        synced.append((os.fstat(number).st_size, file.exists()))
+        sync(number)
+
+    synced: list[tuple[int, bool]] = []
+    monkeypatch.setattr(os, "fsync", recorded)
+    write_private(file, b"123456")
+    assert synced == [(6, False)]
+    assert file.read_bytes() == b"123456"
 
 
 def test_secret_is_shown_neither_by_repr_nor_to_other_processes(home: Home) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -292,6 +293,20 @@ def test_kill_during_the_very_first_start_is_forgiven(tmp_path: Path) -> None:
     (tmp_path / "journal.mark").write_bytes(b"%020d\n" % 0)
     (tmp_path / "journal.sqlite.new").write_bytes(b"half a fi")
     assert read(tmp_path).records == []
+
+
+def test_mark_is_on_disk_before_the_journal_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that dies now must not leave an empty mark beside a good journal, which would be refused for ever."""
+    sync = os.fsync
+
+    def recorded(file: int) -> None:
+        synced.append((Path(f"/proc/self/fd/{file}").readlink().name, (tmp_path / "journal.sqlite").exists()))
+        sync(file)
+
+    synced: list[tuple[str, bool]] = []
+    monkeypatch.setattr(os, "fsync", recorded)
+    assert read(tmp_path).records == []
+    assert ("journal.mark", False) in synced
 
 
 def test_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
