@@ -26,7 +26,7 @@ zookeeper:
 	bash scripts/install_zookeeper.sh
 
 $(STAMP): setup.cfg pyproject.toml
-	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
+	test -x $(VENV)/bin/pip || $(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test]'
 	touch $@
 
