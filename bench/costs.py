@@ -2,12 +2,14 @@
 
     python bench/costs.py [--hosts HOST:PORT] [--times N]
 
-Without --hosts on this user's embedded server. Everything is warm: the parents are there, the session is open.
+Without --hosts on those of DISTSYNC_HOSTS, or else on this user's embedded server. Everything is warm: the parents are
+there, the session is open.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import threading
 import time
 import uuid
@@ -158,7 +160,11 @@ def table(place: Place, times: int) -> Table:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="What each operation costs, next to kazoo's own recipe.")
-    parser.add_argument("--hosts", help="default: this user's embedded server")
+    parser.add_argument(
+        "--hosts",
+        default=os.environ.get("DISTSYNC_HOSTS"),
+        help="default: DISTSYNC_HOSTS, or else this user's embedded server",
+    )
     parser.add_argument("--times", type=int, default=200)
     options = parser.parse_args()
     place = Place(options.hosts)
