@@ -96,14 +96,14 @@ class Receipts:
                     if done:
                         self.free.append(receipt)
                         return Outcome(None, tuple(rest))
-                    receipt = await self._receipt()
+                    if (await Connected()).session_id != receipt.session_id:
+                        receipt = await self._receipt()
                 elif isinstance(answer, NoNodeError) and getattr(answer, "index", -1) == len(operations):
                     receipt = await self._receipt()
                 elif isinstance(answer, DeadlineError):
                     raise answer
                 else:
-                    self.free.append(receipt)
-                    raise answer
+                    break
         except ZnodeError:
             raise
         except BaseException as error:
@@ -114,6 +114,8 @@ class Receipts:
             if isinstance(error, DeadlineError):
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
             raise
+        self.free.append(receipt)
+        raise answer
 
     async def _receipt(self) -> Receipt:
         """A receipt of the present session that no other transaction uses."""

@@ -1,0 +1,76 @@
+"""Receipts with scripted answers: each is used by one transaction at a time, and none is forgotten."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from itertools import count
+from typing import Any
+
+import pytest
+
+from distsync.errors import AccessDeniedError, DisconnectedError, PayloadTooLargeError
+from distsync.protocols.commit import Receipts
+from distsync.session.steps import (
+    Background,
+    Connected,
+    Created,
+    Delete,
+    GetData,
+    Guid,
+    Multi,
+    Node,
+    SessionInfo,
+    Stat,
+    Together,
+)
+
+SESSION = 7
+STAT = Stat(1, 1, 0, 0, 0, 0, 0, SESSION, 0, 0, 1)
+
+
+class Script:
+    """Answers each transaction with the next of ``answers``; no transaction without one is ever executed."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.asked_of: list[str] = []
+        self.guids = count()
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        answer = None
+        while True:
+            try:
+                answer = self._answer(work.send(answer))
+            except StopIteration as stop:
+                return stop.value
+
+    def _answer(self, step: Any) -> Any:
+        if isinstance(step, Connected):
+            return SessionInfo(SESSION, 10_000)
+        if isinstance(step, Guid):
+            return str(next(self.guids))
+        if isinstance(step, Background):
+            self.run(step.work)
+        if isinstance(step, Together):
+            return tuple(map(self._reply, step.requests))
+        return None
+
+    def _reply(self, request: Any) -> Any:
+        if isinstance(request, Multi):
+            self.asked_of.append(request.operations[-1].path)
+            return self.answers.pop(0)
+        return Node(b"", STAT) if isinstance(request, GetData) else Created(request.path, STAT)
+
+
+@pytest.mark.parametrize("refusal", [AccessDeniedError("/a", "DELETE"), PayloadTooLargeError("it", 2, 1)])
+def test_refused_transaction_frees_its_receipt_once(refusal: Exception) -> None:
+    script, receipts = Script(refusal), Receipts("/receipts")
+    with pytest.raises(type(refusal)):
+        script.run(receipts.commit(Delete("/a")))
+    assert len(receipts.free) == 1
+
+
+def test_transaction_that_got_lost_is_sent_again_with_the_same_receipt() -> None:
+    script, receipts = Script(DisconnectedError("/a"), (None, STAT)), Receipts("/receipts")
+    assert script.run(receipts.commit(Delete("/a"))).results == (None,)
+    assert len(set(script.asked_of)) == len(receipts.free) == 1
