@@ -10,18 +10,32 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import LockLostError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
+from distsync.session.paths import check_path
 from distsync.session.steps import Check, Create, Delete, SetData
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
+def _checked(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError(f"a znode's data must be bytes, not {type(value).__name__}")
+    return value
+
+
+def _version(version: object) -> int:
+    if not isinstance(version, int):
+        raise TypeError(f"a version must be an int, not {type(version).__name__}")
+    return version
+
+
 class GuardedTransaction:
     """Operations on znodes that are executed together, and only while the lock is held.
 
     Units: versions are integers, -1 means any.
-    Raises: LockLostError at ``commit``, and nothing was done, if the lock was lost; the error of the operation that
-        the ensemble refused (NoNodeError, NodeExistsError, BadVersionError, ...), and nothing was done.
+    Raises: TypeError, ValueError for a path, data or version that cannot be used. At ``commit``, and nothing was done:
+        LockLostError if the lock was lost; PayloadTooLargeError for more than 1 MiB in all; the error of the operation
+        that the ensemble refused (NoNodeError, NodeExistsError, BadVersionError, ...).
     On loss: OutcomeUnknownError if the session ends before the answer comes and nobody can say.
     Cost: 1 request.
     Source: ZooKeeper's multi with a check of the holder's own znode.
@@ -36,19 +50,19 @@ class GuardedTransaction:
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> None:
         """Create a znode."""
-        self._operations.append(Create(path, value, ephemeral=ephemeral, sequence=sequence))
+        self._operations.append(Create(check_path(path), _checked(value), ephemeral=ephemeral, sequence=sequence))
 
     def delete(self, path: str, version: int = -1) -> None:
         """Delete a znode."""
-        self._operations.append(Delete(path, version))
+        self._operations.append(Delete(check_path(path), _version(version)))
 
     def set_data(self, path: str, value: bytes, version: int = -1) -> None:
         """Write a znode's data."""
-        self._operations.append(SetData(path, value, version))
+        self._operations.append(SetData(check_path(path), _checked(value), _version(version)))
 
     def check(self, path: str, version: int) -> None:
         """Demand that a znode has this version."""
-        self._operations.append(Check(path, version))
+        self._operations.append(Check(check_path(path), _version(version)))
 
     def commit(self) -> tuple[Any, ...] | None:
         """All operations are done. Returns one result for each; None when the answer was lost on its way."""

@@ -32,6 +32,7 @@ from kazoo.protocol import connection as kazoo
 from kazoo.protocol.serialization import Auth, CloseInstance, Connect
 from kazoo.retry import KazooRetry
 
+from distsync.errors import PayloadTooLargeError
 from distsync.session.settings import Settings
 
 #: The longest that one attempt to reach one host may take (seconds). Less than the 2 s in which a client closes;
@@ -44,6 +45,9 @@ RETRY_S, SLOWEST_RETRY_S = 0.05, 0.5
 
 #: At most so many bytes of requests go out before answers are read again.
 WRITE_BYTES = 256 * 1024
+
+#: A server hangs up on a longer request (jute.maxbuffer), and would again each time that it is sent anew.
+REQUEST_BYTES = 0xFFFFF
 
 #: The head of a request: length of what follows, xid, opcode.
 FRAME = struct.Struct("!iii")
@@ -118,10 +122,17 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
             self._write(frames, connect_timeout)
 
     def _frame(self, request: Any, reply: Any) -> bytes:
-        """The request's bytes; from now on its answer is expected."""
+        """The request's bytes; from now on its answer is expected. One that no server takes is answered here."""
+        try:
+            body = request.serialize()
+        except Exception as error:  # a wrong type somewhere in it
+            reply.set_exception(error)
+            return b""
+        if len(body) + 8 > REQUEST_BYTES:
+            reply.set_exception(PayloadTooLargeError("a request", len(body) + 8, REQUEST_BYTES))
+            return b""
         xid = self._xid = self._xid % 2147483647 + 1
         self.client._pending.append((request, reply, xid))
-        body = request.serialize()
         return FRAME.pack(len(body) + 8, xid, request.type) + bytes(body)
 
     def _read_socket(self, read_timeout: float) -> Any:

@@ -45,6 +45,8 @@ PERMISSIONS: dict[type[Any], str] = {Create: "CREATE", Delete: "DELETE", SetData
 
 def translate(error: BaseException, request: Request[Any]) -> BaseException:
     """Our error for what kazoo said about ``request``."""
+    if isinstance(error, errors.DistsyncError):
+        return error
     ours = _ours(error, request)
     ours.__cause__ = error
     return ours
