@@ -39,28 +39,38 @@ NOT_HERE = {
 """Tests whose outcome depends on there being no other thread, each with its reason, and the test in its stead."""
 
 
-MANY, FEWER = 1024 * 64, 1024 * 2
-"""CPython's shutdown tests put so many items, which over a network takes minutes each, and is more than one znode may
-list for the queues that are not FIFO. On distsync they put FEWER; DISTSYNC_TEST_MANY=1 leaves it at MANY for FIFO."""
+FEWER = {
+    "_shutdown_all_methods_in_many_threads": (1024 * 64, 1024),
+    "test_many_threads": (10000, 1000),
+    "test_many_threads_nonblock": (10000, 1000),
+}
+"""Methods that put so many items, each in a transaction of its own, that over a network one takes minutes; and for the
+queues that are not FIFO, the first one puts more than one znode may list. On distsync they put the second number
+instead. DISTSYNC_TEST_MANY=1 leaves FIFO queues the first."""
 
 
 def fewer_items(base: type) -> dict[str, Any]:
-    """The method that all shutdown tests with many threads call, with the one number changed."""
-    name = "_shutdown_all_methods_in_many_threads"
-    method = getattr(base, name, None)
-    if method is None or (os.environ.get("DISTSYNC_TEST_MANY") and base is test_queue.QueueTest):
+    """The methods of FEWER that ``base`` has, with the one number changed."""
+    ordered = (test_queue.LifoQueueTest, test_queue.PriorityQueueTest)
+    if os.environ.get("DISTSYNC_TEST_MANY") and base not in ordered:
         return {}
+    return {name: changed(getattr(base, name), *FEWER[name]) for name in FEWER if hasattr(base, name)}
+
+
+def changed(method: Any, many: int, fewer: int) -> FunctionType:
     code = method.__code__
-    assert MANY in code.co_consts, f"{name} has changed: look at it"
-    numbers = tuple(FEWER if value == MANY else value for value in code.co_consts)
-    return {name: FunctionType(code.replace(co_consts=numbers), method.__globals__)}
+    assert many in code.co_consts, f"{method} has changed: look at it"
+    numbers = tuple(fewer if value == many else value for value in code.co_consts)
+    made = FunctionType(code.replace(co_consts=numbers), method.__globals__, method.__name__, None, method.__closure__)
+    made.__kwdefaults__, made.__defaults__ = method.__kwdefaults__, method.__defaults__
+    return made
 
 
 def builder(base: type) -> Build:
     def build(module: ModuleType) -> type[unittest.TestCase]:
         bases = (base,) if issubclass(base, unittest.TestCase) else (base, unittest.TestCase)
-        changed = fewer_items(base) if module is distsync.queue else {}
-        return type(base.__name__, bases, {"queue": module, **changed})
+        fewer = fewer_items(base) if module is distsync.queue else {}
+        return type(base.__name__, bases, {"queue": module, **fewer})
 
     return build
 
