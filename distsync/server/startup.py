@@ -9,8 +9,8 @@ holds another lock on its data, as long as it lives.) The server keeps its port,
 clients that were connected come back to it by themselves, in their sessions.
 
 Whoever runs the user's processes can read the secret; other users of the machine cannot, and get nothing answered.
-What the secret does not do: between the death of a server and its restart another user could listen on its port, and
-clients that come back show it their secret, as digest authentication is in ZooKeeper.
+Between the death of a server and its restart another user could listen on its port: so clients ask for the proof
+before each connection, the first and the later ones. (kazoo alone, given the address and the secret, would not.)
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from distsync.errors import ConfigurationError, ServerStartError
 from distsync.server.address import ADDRESS, Address, is_alive, read_address, write_private
 from distsync.server.folders import runtime_folder, state_folder
 
-__all__ = ["Address", "find", "find_or_start"]
+__all__ = ["Address", "find", "find_or_start", "is_alive"]
 
 START_SECONDS = 30.0
 """A process waits so long for a server, its own or one that another process is just starting."""

@@ -99,7 +99,7 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
             self._write_sock.send(b"\0")
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
-        self.client.on_attempt()
+        self.client.on_attempt(host, port)
         try:
             timeouts = super()._connect(host, hostip, port)
         except Exception:
@@ -177,7 +177,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     def __init__(
         self,
-        on_attempt: Callable[[], None],
+        on_attempt: Callable[[str, int], None],
         on_session: Callable[[int, int], None],
         **options: Any,
     ) -> None:

@@ -67,6 +67,8 @@ class Core:
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
         self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
+        if self._embedded:
+            self.link.is_genuine = self._embedded.is_genuine
         self._calls: set[Task] = set()
         self._farewells: dict[object, Callable[[], Work]] = {}
 

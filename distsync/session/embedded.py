@@ -7,8 +7,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from distsync.server.startup import Address
 
 Auth = Sequence[tuple[str, str]]
+
+PROOF_SECONDS = 0.5
+"""Of each attempt to connect. With the handshake after it (connection.py) it fits in the time that a close takes."""
 
 
 class Embedded:
@@ -16,6 +24,7 @@ class Embedded:
 
     def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
         self._found, self._failed, self._auth = found, failed, tuple(auth)
+        self._address: Address | None = None
         self._looking: threading.Thread | None = None
         self._busy = threading.Lock()
 
@@ -34,8 +43,16 @@ class Embedded:
             self._busy.release()  # first: who is told may have it looked for again
             self._failed(error)
         else:
+            self._address = address
             self._busy.release()
             self._found(address.hosts, (*self._auth, address.credential))
+
+    def is_genuine(self, host: str, port: int) -> bool:
+        """Whether the server that was found listens there now: another program is shown neither secret nor session."""
+        from distsync.server.startup import is_alive
+
+        address = self._address
+        return address is not None and is_alive(replace(address, host=host, port=port), PROOF_SECONDS)
 
     def join(self, seconds: float) -> None:
         if self._looking is not None:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kazoo.exceptions import UnimplementedError
+from kazoo.exceptions import ConnectionDropped, UnimplementedError
 from kazoo.protocol.states import KazooState, KeeperState
 
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
@@ -59,6 +59,7 @@ class Link:
         self.heartbeats = 0
         self.closing = False
         self.lost_since: float | None = None
+        self.is_genuine: Callable[[str, int], bool] = lambda host, port: True
         self._options = options
         self._translator = translator
         self._lease = lease
@@ -169,7 +170,10 @@ class Link:
 
     # ---- news, in kazoo's connection thread
 
-    def _on_attempt(self) -> None:
+    def _on_attempt(self, host: str, port: int) -> None:
+        """Before the handshake, and before any credential is shown."""
+        if not self.is_genuine(host, port):
+            raise ConnectionDropped(f"the server looked for is not, or not yet, at {host}:{port}")
         self._attempt_at = lease_clock()
 
     def _on_session(self, session_id: int, timeout_ms: int) -> None:

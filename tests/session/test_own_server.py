@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from timing import eventually
+from filelock import FileLock
+from timing import PATIENCE, eventually
 
+from distsync.server.folders import state_folder
 from distsync.server.startup import find
 from distsync.session.client import Client
 from distsync.session.steps import Connected, Create, Exists, GetData, Signal, Wait
@@ -64,3 +67,30 @@ def test_server_that_cannot_start_is_the_callers_error_and_is_tried_again(
         with pytest.raises(Exception, match="file"):
             own.run(ask(Connected()))
     assert own.run(ask(Exists("/"))) is not None
+
+
+def test_another_program_on_the_port_of_a_server_that_died_learns_no_secret(own: Client) -> None:
+    own.run(ask(Create("/kept", b"x")))
+    address = find()
+    assert address is not None
+    with FileLock(state_folder() / "start.lock"):  # nobody starts it again meanwhile
+        kill_server()
+        with socket.socket() as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            stranger.bind((address.host, address.port))
+            stranger.listen()
+            stranger.settimeout(PATIENCE)
+            heard = [first_words(stranger) for _ in range(4)]
+    assert [words[:4] for words in heard] == [b"prov"] * 4
+    assert all(address.secret.encode() not in words for words in heard)
+    assert own.run(ask(GetData("/kept"))).data == b"x"
+
+
+def first_words(listening: socket.socket) -> bytes:
+    """What the next one who connects says, answered as a server would that takes any session."""
+    link, _ = listening.accept()
+    with link:
+        link.settimeout(PATIENCE)
+        words = link.recv(1000)
+        link.sendall(bytes(64))
+        return words
