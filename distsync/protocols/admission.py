@@ -49,6 +49,7 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
     """True once we are in, False at the deadline, None when we are not there any more."""
     waited = False
     while view.ahead is not None and len(view.ahead) >= view.limit:
+        waited = True  # also if we do not sleep: somebody behind us may have seen us outside
         watch = Watch()
         if len(view.ahead) > view.limit:
             if not await _watch_one(crowd, view.ahead[-1], watch):
@@ -58,7 +59,6 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
             view = await crowd.watch(view, watch)
             if view.ahead is None or len(view.ahead) != view.limit:
                 continue
-        waited = True
         if await Wait(watch, limit=crowd.patience) is Woke.DEADLINE:
             return False
         view = await crowd.look()

@@ -1,0 +1,60 @@
+"""Waiting in a crowd with scripted views: who was let in after others stood behind him says so."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from distsync.errors import NoNodeError
+from distsync.protocols.admission import View, admit
+from distsync.session.steps import GetData, Node, Stat, Watch
+
+STAT = Stat(1, 1, 0, 0, 0, 0, 0, 7, 0, 0, 1)
+
+
+class Crowd:
+    """Whoever is ahead has gone when one looks again."""
+
+    patience = 1.0
+
+    def __init__(self) -> None:
+        self.said_so = 0
+
+    async def look(self) -> View:
+        return View((), 2)
+
+    async def watch(self, view: View, watch: Watch) -> View:
+        return View((), 2)
+
+    def marked(self, node: Node) -> bool:
+        return False
+
+    async def mark(self) -> None:
+        self.said_so += 1
+
+
+def admitted(work: Coroutine[Any, Any, bool | None]) -> bool | None:
+    """What comes out when every znode that is read has gone."""
+    try:
+        step = work.send(None)
+        while True:
+            assert isinstance(step, GetData)
+            step = work.throw(NoNodeError(step.path))
+    except StopIteration as stop:
+        result: bool | None = stop.value
+        return result
+
+
+@pytest.mark.parametrize("ahead", [("/a", "/b", "/c"), ("/a", "/b")])
+def test_who_was_not_in_at_first_says_when_he_is_also_if_he_never_slept(ahead: tuple[str, ...]) -> None:
+    crowd = Crowd()
+    assert admitted(admit(crowd, View(ahead, 2)))
+    assert crowd.said_so == 1
+
+
+def test_who_is_in_at_once_says_nothing() -> None:
+    crowd = Crowd()
+    assert admitted(admit(crowd, View(("/a",), 2)))
+    assert crowd.said_so == 0
