@@ -10,8 +10,10 @@ give_up() {
     exit 1
 }
 
-if [ -n "${ZOOKEEPER_CLASSPATH:-}" ] || [ -e "$jar" ]; then
-    command -v java >/dev/null || give_up "there is no java"
+if [ -n "${ZOOKEEPER_CLASSPATH:-}" ] && ! command -v java >/dev/null; then
+    give_up "there is no java"
+fi
+if [ -n "${ZOOKEEPER_CLASSPATH:-}" ] || { [ -e "$jar" ] && command -v java >/dev/null; }; then
     exit 0
 fi
 
@@ -25,7 +27,7 @@ fi
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 echo "installing Debian's zookeeper"
-"${as_root[@]}" apt-get update >"$log" 2>&1 || { tail -n 5 "$log" >&2; give_up "apt-get update failed"; }
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper \
-    >"$log" 2>&1 </dev/null || { tail -n 5 "$log" >&2; give_up "apt-get install failed"; }
+"${as_root[@]}" apt-get update >"$log" 2>&1 || true # one source that fails is no reason: the lists may be good enough
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper default-jre-headless \
+    >>"$log" 2>&1 </dev/null || give_up "apt-get install says: $(grep -a '^E:' "$log" | tail -n 1)"
 [ -e "$jar" ] || give_up "$jar is still missing"
