@@ -439,13 +439,13 @@ class Semaphore(_Held):
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
         seconds = 0.0 if not blocking else None if timeout is None else max(0.0, float(timeout))
-        acquired = self._run(self._core.acquire(describe(), blocking), seconds)
+        acquired = self._run(self._core.acquire(describe(), blocking, me()), seconds)
         if acquired:
             self._tell_loss()
         return bool(acquired)
 
     def release(self, n: int = 1) -> None:
-        """``n`` permits are free again: those that this process holds first, then new ones.
+        """``n`` permits are free again: first those that this thread acquired, then those of this process, then new.
 
         Raises: ValueError for ``n`` below 1; LockLostError if a permit had been lost while held.
         Cost: 1 request for a permit held; 3 for new ones.
@@ -456,12 +456,12 @@ class Semaphore(_Held):
         core, begun = self._core, [False]
         try:
             mine = isinstance(core, SemaphoreCore) and len(core.grants) >= n
-            self._run(core.release(n, self._bound, begun), self.client.settings.session_timeout if mine else None)
+            self._run(core.release(n, self._bound, begun, me()), self.client.settings.session_timeout if mine else None)
         except DistsyncError:
             raise
         except BaseException:
             if not begun[0]:
-                self.client.background(core.release(n, self._bound))
+                self.client.background(core.release(n, self._bound, owner=me()))
             raise
 
     def get_value(self) -> int:

@@ -29,6 +29,7 @@ class Grant:
 
     place: line.Place
     loss: Loss = field(default_factory=Loss)
+    owner: object = None
 
     @property
     def token(self) -> int:

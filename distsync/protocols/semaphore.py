@@ -69,7 +69,7 @@ class SemaphoreCore:
     async def parents(self, directory: str) -> None:
         await ensure(directory, permits_data(self.initial, 0))
 
-    async def acquire(self, data: bytes, wait: bool = True) -> Grant | None:
+    async def acquire(self, data: bytes, wait: bool = True, owner: object = None) -> Grant | None:
         """A permit. None: not at once if we do not ``wait``, or not before the deadline."""
         while True:
             try:
@@ -83,6 +83,7 @@ class SemaphoreCore:
                 admitted = await self._enter(crowd, answers, wait)
                 if admitted:
                     grant = await hold(place)
+                    grant.owner = owner
                     self.grants.append(grant)
                     return grant
             except SessionLostError:
@@ -122,8 +123,11 @@ class SemaphoreCore:
         except NoNodeError:
             return self.initial
 
-    async def release(self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None) -> None:
-        """``count`` permits are free again: leases of this process first, then permits added for good.
+    async def release(
+        self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None, owner: object = None
+    ) -> None:
+        """``count`` permits are free again: leases of ``owner`` first, so that who lost one is told, then others of
+        this process, then permits added for good.
 
         Raises OverReleaseError, and changes nothing, if then more than ``bound`` would be free. Once ``begun`` says
         so, whatever interrupts it, the leases go.
@@ -133,8 +137,8 @@ class SemaphoreCore:
             if begun is not None:
                 begun[0] = True
             while self.grants and len(mine) < count:
-                mine.append(self.grants[0])
-                self.grants.popleft()
+                mine.append(next((grant for grant in self.grants if grant.owner is owner), self.grants[0]))
+                self.grants.remove(mine[-1])
             if count > len(mine):
                 await self._add(count - len(mine), bound)
             lost = [grant for grant in mine if not await self._give_back(grant)]

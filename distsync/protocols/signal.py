@@ -30,7 +30,7 @@ class SignalCore:
         self.receipts = receipts
         self.turns = Turns()
 
-    async def acquire(self, data: bytes, wait: bool = True) -> bool:
+    async def acquire(self, data: bytes, wait: bool = True, owner: object = None) -> bool:
         """A permit is used up. False: not at once if we do not ``wait``, or not before the deadline."""
         return await take(self, self.turns, self.takers, data, wait) is not None
 
@@ -59,7 +59,9 @@ class SignalCore:
     async def arm(self, watch: Watch) -> bool:
         return not await self._names(watch)
 
-    async def release(self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None) -> None:
+    async def release(
+        self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None, owner: object = None
+    ) -> None:
         """``count`` more permits. Raises OverReleaseError if then more than ``bound`` would be there."""
         if begun is not None:
             begun[0] = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -126,6 +127,26 @@ def test_permit_that_is_lost_says_so(slots: Semaphore, observer: Observer, lose:
     eventually(lambda: slots.get_value() == 2)
     with pytest.raises(LockLostError, match=lose):
         slots.release()
+    assert slots.get_value() == 2
+
+
+def test_loss_is_told_to_the_thread_that_lost_and_no_other(slots: Semaphore) -> None:
+    lost, release = threading.Event(), threading.Event()
+
+    def lose() -> str:
+        slots.acquire()
+        lost.set()
+        release.wait(PATIENCE)
+        return deeds.catch(slots.release)
+
+    loser = Running(lose)
+    assert lost.wait(PATIENCE)
+    expire(slots.client)
+    eventually(lambda: not slots.held, limit=60 * UNIT)
+    slots.acquire()
+    slots.release()
+    release.set()
+    assert loser.result() == "LockLostError"
     assert slots.get_value() == 2
 
 
