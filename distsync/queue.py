@@ -59,7 +59,7 @@ class _QueueBase(Named, Generic[Item]):
         core = self._core
         core.maxsize = maxsize
         data = self.client.codec.encode(item, self.path)
-        self._run(core.put(data, block, self._key(item)), timeout)
+        self._run(core.put(data, block, self._key(item), maxsize), timeout)
 
     def _get_now(self, block: bool, timeout: float | None, maxsize: int) -> Item:
         core = self._core

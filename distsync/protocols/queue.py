@@ -65,9 +65,9 @@ class QueueCore:
 
     # Putting
 
-    async def put(self, data: bytes, wait: bool = True, key: str = "") -> None:
+    async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None) -> None:
         """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown."""
-        maxsize = self.maxsize
+        maxsize = self.maxsize if maxsize is None else maxsize
         if maxsize > 0 and not wait:
             await self._expect_room(maxsize)
         item = f"i_{key}{await Guid()}-"

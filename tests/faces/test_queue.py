@@ -478,3 +478,16 @@ def test_3000_items_come_in_order_from_segments_of_full_size(client: Client, obs
     with pytest.raises(Empty):
         queue.get_nowait()
     assert len(observer.kazoo.get_children(f"{queue.path}/items")) == 1
+
+
+def test_bound_is_that_of_the_object_whatever_others_of_its_name_do_meanwhile(client: Client) -> None:
+    free = Queue[Any](name="q")
+
+    class Meddler:
+        def __reduce__(self) -> Any:
+            free.put("more")
+            return int, ()
+
+    with pytest.raises(Full):
+        Queue[Any](1, name="q").put(Meddler(), block=False)
+    assert free.qsize() == 1
