@@ -265,7 +265,7 @@ class Lock(_LockBase):
 
         Cost: none if this process does, else 1 request.
         """
-        return self._core.busy or bool(self._run(self._core.occupied()))
+        return self.held or bool(self._run(self._core.locked()))
 
     def __enter__(self) -> bool:
         return self.acquire()

@@ -72,18 +72,18 @@ class Receipts:
     ) -> Outcome:
         """All of ``operations`` are done, or none, in which case the error of the one that failed is raised.
 
-        ``reads`` are sent right after the transaction. DeadlineError means that it was never sent. Whatever else
+        ``reads`` are sent right after the transaction. DeadlineError means that it was not executed. Whatever else
         interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``if_unknown`` is then called,
         apart from this call, with what the receipt says at last: whether the transaction was executed (None: nobody
         can know).
         """
         receipt = await self._receipt()
         nonce = (await Guid()).encode()
-        asking = False
+        asking = in_doubt = False
         try:
             while True:
                 multi = Multi((*operations, SetData(receipt.path, nonce)))
-                asking = True
+                asking = in_doubt = True
                 answer, *rest = await Together(multi, *reads)
                 asking = False
                 if isinstance(answer, tuple):
@@ -96,6 +96,7 @@ class Receipts:
                     if done:
                         self.free.append(receipt)
                         return Outcome(None, tuple(rest))
+                    in_doubt = False
                     if (await Connected()).session_id != receipt.session_id:
                         receipt = await self._receipt()
                 elif isinstance(answer, NoNodeError) and getattr(answer, "index", -1) == len(operations):
@@ -107,7 +108,7 @@ class Receipts:
         except ZnodeError:
             raise
         except BaseException as error:
-            if asking and isinstance(error, DeadlineError) and not error.sent:
+            if isinstance(error, DeadlineError) and (not in_doubt or (asking and not error.sent)):
                 self.free.append(receipt)
                 raise
             await Background(self._settle(receipt, nonce, if_unknown))

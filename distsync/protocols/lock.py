@@ -112,9 +112,14 @@ class LockCore:
         return bool(line.in_order(listing.names))
 
     def has_lost(self, owner: object) -> bool:
-        """Whether ``owner`` held the lock when it was lost, and was not told yet."""
-        self._settle()
-        return any(entry[0] is owner for entry in self.lost)
+        """Whether ``owner`` held the lock when it was lost, and was not told yet. Changes nothing."""
+        grant = self.grant
+        is_losing = grant is not None and grant.loss.fired and self.owner is owner
+        return is_losing or any(entry[0] is owner for entry in tuple(self.lost))
+
+    async def locked(self) -> bool:
+        """Whether anybody holds it."""
+        return self.busy or await self.occupied()
 
     async def _contend(self, owner: object, data: bytes) -> bool:
         place = await line.acquire(self.path, self.mark, data, self.rule)
@@ -248,6 +253,8 @@ class LockCore:
         """Who held a lock that was lost is told so, once, and does not release what somebody else holds now."""
         if not self.lost or (self.grant is not None and self.owner is owner):
             return
-        mine = [entry for entry in self.lost if entry[0] is owner] or self.lost[:1]
+        mine = [entry for entry in self.lost if entry[0] is owner] or ([] if self.grant else self.lost[:1])
+        if not mine:
+            return
         self.lost.remove(mine[0])
         raise LockLostError(self.path, mine[0][1].loss.reason or "session expired")

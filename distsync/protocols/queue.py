@@ -22,7 +22,7 @@ from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, S
 from distsync.protocols.bound import Blocked
 from distsync.protocols.commit import Outcome, Receipts
 from distsync.protocols.guard import read, read_all
-from distsync.protocols.line import in_order, offset
+from distsync.protocols.line import in_order, offset, parse
 from distsync.protocols.segments import SEGMENT, Segments
 from distsync.protocols.taking import Turns, take
 from distsync.session.steps import (
@@ -44,6 +44,17 @@ from distsync.session.steps import (
     Watch,
     Woke,
 )
+
+#: More than a segment ever numbers: what is put back from a dropped one is numbered so much lower.
+SEGMENT_NUMBERS = 1_000_000
+
+
+def before_all(name: str) -> str:
+    """The name of an item of a segment that is gone, in the next one: its number comes before any number there."""
+    item = parse(name)
+    assert item is not None
+    printed = f"{item.number:010d}"
+    return f"{name[: -len(printed)]}{item.number - SEGMENT_NUMBERS:010d}"
 
 
 class QueueCore:
@@ -198,14 +209,15 @@ class QueueCore:
         return data
 
     async def _restore(self, path: str, data: bytes, done: bool | None) -> None:
-        """An item was taken by a call that had ended: it comes back to its place."""
+        """An item was taken by a call that had ended: it comes back to its place, or where its segment is gone, before
+        all that are left."""
         znodes = self.znodes
         while done:
             try:
                 await self.receipts.commit(Create(path, data), SetData(znodes.puts), SetData(znodes.dones))
                 return
             except NoNodeError:
-                path = f"{(await znodes.present())[0]}/{path.rpartition('/')[2]}"
+                path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
 
     async def arm(self, watch: Watch) -> bool:
         segment, *others = await self.znodes.present()

@@ -181,6 +181,7 @@ class Link:
         if session_id != self._session_id:
             self._end_session()
             self._lease.begin(session_id, timeout_ms / 1000, self._attempt_at)
+        self._holds.lapse(lease_clock())  # by the time-out that it was held under
         self._lease.renegotiate(timeout_ms / 1000)
         with self._lock:
             if self.state is State.CLOSED:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from distsync.protocols.line import Standing, ahead_of, decide, in_order, offset, parse, shared
+from distsync.protocols.queue import before_all
 
 GUID = "c0ffee00-0000-4000-8000-000000000000"
 
@@ -73,3 +74,11 @@ def test_reader_waits_for_the_nearest_writer_ahead_only() -> None:
 def test_junk_children_do_not_count() -> None:
     """Hazard 56."""
     assert decide([name(9), "lease_holder", "config", "ready"], name(9)).standing is Standing.HELD
+
+
+def test_item_put_back_from_a_dropped_segment_comes_before_all_that_are_left() -> None:
+    """Its number there says nothing in the next segment."""
+    back = before_all(f"i_{GUID}-0000000999")
+    names = [f"i_{GUID}-{number:010d}" for number in (0, 1, 999)]
+    assert [contender.name for contender in in_order([*names, back])] == [back, *names]
+    assert in_order([back, before_all(back)])[0].name == before_all(back)
