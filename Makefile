@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 N ?= 50000
 PYTEST_ARGS ?=
+# most of what tests do is to wait for servers: a third worker fills two cores
+WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
 .PHONY: demo test lint types simulate zookeeper clean
@@ -11,10 +13,10 @@ demo: $(STAMP)  ## the main job: one program as four processes, on the embedded 
 	$(VENV)/bin/python -m distsync demo
 
 test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real ZooKeeper
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest $(PYTEST_ARGS)
+	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
-	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation --timeout=0 $(PYTEST_ARGS)
+	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
 
 lint: $(VENV)/.lint  ## ruff
 	$(VENV)/bin/ruff check .
