@@ -169,17 +169,20 @@ class Client:
             with self._starting:
                 if self.closed:
                     raise ClientClosedError(what)
-                core = self._core = self._core or self._started()
+                core = self._core or self._started()
         if core.closing or self.closed:
             raise ClientClosedError(what)
         return core
 
     def _started(self) -> Core:
+        """A finalizer that the collector runs in here may use the client, and so start it: then that is its core."""
         core = Core(self.settings, self.hosts, self._changed)
-        core.start()
-        if self._listeners:
-            core.dispatcher.prepare()
-        return core
+        if self._core is None:
+            self._core = core
+            core.start()
+            if self._listeners:
+                core.dispatcher.prepare()
+        return self._core
 
     def _changed(self, state: State) -> None:
         core = self._core

@@ -55,6 +55,7 @@ class Core:
         self.mutex = threading.Lock()
         self.forgotten = False
         self.closing = False
+        self._starting: int | None = None
         self.hosts = hosts
         self.lease = LeaseClock()
         self.holds = Holds(self.lease, self._lapsed)
@@ -76,11 +77,15 @@ class Core:
 
     def start(self) -> None:
         """The connection is being made."""
-        self.keeper.thread.start()
-        if self._embedded:
-            self._embedded.look()
-        else:
-            self.link.start(str(self.hosts), self._auth)
+        self._starting = threading.get_ident()
+        try:
+            self.keeper.thread.start()
+            if self._embedded:
+                self._embedded.look()
+            else:
+                self.link.start(str(self.hosts), self._auth)
+        finally:
+            self._starting = None
 
     def _changed(self, state: State) -> None:
         self.keeper.poke()
@@ -168,7 +173,7 @@ class Core:
     def may_wait_here(self) -> bool:
         """False in our own threads, and in a finalizer that the garbage collector runs in the midst of a call."""
         me = threading.get_ident()
-        ours = me == self.keeper.thread.ident or self.link.is_current_thread()
+        ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
         return not ours and not any(task.driving and task.thread == me for task in tuple(self._calls))
 
     def _check_may_wait(self) -> None:

@@ -16,6 +16,7 @@ from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import errors
+from distsync.session import client as client_module
 from distsync.session.client import Client
 from distsync.session.steps import (
     Background,
@@ -524,3 +525,23 @@ def test_local_state_that_is_discarded_goes_with_its_znodes(near: Client, namesp
     eventually(lambda: done)
     assert near.local("/x", list) is not mine
     assert done == [namespace]
+
+
+def test_finalizer_that_uses_a_client_while_it_starts_starts_no_second_one(
+    make_client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The garbage collector runs where it likes: here while the core is made."""
+    client, made = make_client(), []
+
+    def collected(*args: Any) -> Any:
+        core = core_of(*args)
+        made.append(core)
+        if len(made) == 1:
+            client.local("a finalizer's", object)
+        return core
+
+    core_of = client_module.Core
+    monkeypatch.setattr(client_module, "Core", collected)
+    assert client.run(ask(Exists("/"))) is not None
+    assert client._core is made[-1]
+    assert [core.keeper.thread.ident is not None for core in made] == [False, True]
