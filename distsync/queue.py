@@ -282,7 +282,7 @@ class SimpleQueue(_QueueBase[Item]):
             self._put_now(item, True, None, 0)
         else:
             data = self.client.codec.encode(item, self.path)
-            self.client.background(self._core.put(data))
+            self.client.background(self._core.put(data, maxsize=0))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """The next item, which is in the queue no more.
