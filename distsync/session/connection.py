@@ -67,6 +67,17 @@ logger.addFilter(_tells_no_secret)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without its worker threads."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.spawned: list[threading.Thread] = []
+
+    def spawn(self, func: Any, *args: Any, **kwargs: Any) -> threading.Thread:
+        """As kazoo's, but the thread is known before it begins: a finalizer may run in its first line."""
+        thread = threading.Thread(target=func, args=args, kwargs=kwargs, daemon=True)
+        self.spawned = [one for one in self.spawned if one.is_alive()] + [thread]
+        thread.start()
+        return thread
+
     def start(self) -> None:
         """Nothing to start."""
 
@@ -202,8 +213,8 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         return thread is None or not thread.is_alive()
 
     def is_current_thread(self) -> bool:
-        thread = self._connection._connection_routine
-        return thread is not None and thread.ident == threading.get_ident()
+        me = threading.get_ident()
+        return any(thread.ident == me for thread in self.handler.spawned)
 
     @property
     def refusals(self) -> int:

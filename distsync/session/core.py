@@ -174,6 +174,7 @@ class Core:
         """False in our own threads, and in a finalizer that the garbage collector runs in the midst of a call."""
         me = threading.get_ident()
         ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
+        ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
         return not ours and not any(task.driving and task.thread == me for task in tuple(self._calls))
 
     def _check_may_wait(self) -> None:

@@ -54,6 +54,10 @@ class Embedded:
         address = self._address
         return address is not None and is_alive(replace(address, host=host, port=port), PROOF_SECONDS)
 
+    def is_current_thread(self) -> bool:
+        """Whether this is the thread that looks for the server, which nothing may wait in."""
+        return self._looking is not None and self._looking.ident == threading.get_ident()
+
     def join(self, seconds: float) -> None:
         if self._looking is not None:
             self._looking.join(seconds)
