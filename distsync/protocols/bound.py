@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 class Blocked:
     """An item that was put and may be over the bound, as something to wait in."""
 
-    def __init__(
-        self, core: QueueCore, segment: str, item: str, path: str | None, data: bytes, maxsize: int
-    ) -> None:
+    def __init__(self, core: QueueCore, segment: str, item: str, path: str | None, data: bytes, maxsize: int) -> None:
         self.core = core
         self.segment = segment
         self.item = item
