@@ -121,6 +121,11 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         self.client.on_session(self.client._session_id, round(timeouts[0] * 1.5))
         return timeouts
 
+    def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
+        """kazoo waits for the answer to a handshake until the session is over; a server that was just starting may
+        never give it, and would at the next attempt."""
+        return super()._invoke(max(timeout / 4, min(timeout, ATTEMPT_S)), request, xid)
+
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         self._read_sock.recv(4096)
         frames = bytearray()

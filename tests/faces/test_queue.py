@@ -374,9 +374,10 @@ def test_shutdown_wakes_puts_that_are_blocked(client: Client, peers: list[Peer],
 
 
 def test_immediate_shutdown_throws_away_what_a_dead_put_has_left(
-    client: Client, make_mortal: Callable[..., Peer]
+    make_client: MakeClient, make_mortal: Callable[..., Peer]
 ) -> None:
-    queue, mortal = Queue[int](1, name="q"), make_mortal()
+    client = make_client(session_timeout=2.0)  # it is waited for, half of that at the longest
+    queue, mortal = Queue[int](1, name="q", client=client), make_mortal()
     queue.put(0)
     mortal.start(queue.put, 1)
     eventually(lambda: sizes(queue) == 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -545,3 +546,21 @@ def test_finalizer_that_uses_a_client_while_it_starts_starts_no_second_one(
     assert client.run(ask(Exists("/"))) is not None
     assert client._core is made[-1]
     assert [core.keeper.thread.ident is not None for core in made] == [False, True]
+
+
+def test_handshake_that_is_not_answered_is_tried_again_long_before_the_session_is_over(
+    make_client: Callable[..., Any], in_thread: Callable[..., Any]
+) -> None:
+    """A server that accepts and says nothing, as one may that has just begun to listen."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(PATIENCE)
+        client = make_client(hosts=f"127.0.0.1:{silent.getsockname()[1]}", session_timeout=60 * UNIT)
+        call = in_thread(client.run, ask(Exists("/")))
+        began = time.monotonic()
+        links = [silent.accept()[0] for _ in range(3)]
+        assert time.monotonic() - began < 2 * 60 * UNIT  # each would take a whole session
+        client.close()
+        for link in links:
+            link.close()
+        with pytest.raises(errors.ClientClosedError):
+            call.result()
