@@ -19,6 +19,12 @@ from distsync.session.client import Client
 OURS = os.path.dirname(distsync.__file__)
 
 
+def attributes(obj: Any) -> tuple[Any, ...]:
+    """What makes an object the same as another one."""
+    own = [getattr(obj, name, None) for name in ("maxsize", "parties", "_initial")]
+    return type(obj).__name__, obj.name, obj.path, obj.client.origin, *own
+
+
 def session_id() -> int | None:
     return default.default_client().session_id
 

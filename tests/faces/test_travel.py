@@ -52,14 +52,9 @@ TYPES: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
 each_type = pytest.mark.parametrize("kind", TYPES)
 
 
-def attributes(obj: Any) -> tuple[Any, ...]:
-    own = [getattr(obj, name, None) for name in ("maxsize", "parties", "_initial")]
-    return type(obj).__name__, obj.name, obj.path, obj.client.origin, *own
-
-
 def used_elsewhere(obj: Any, kind: str) -> tuple[Any, ...]:
     TYPES[kind][1](obj)
-    return attributes(obj)
+    return deeds.attributes(obj)
 
 
 # ---- pickle
@@ -72,7 +67,7 @@ def test_pickle_is_a_name(make_client: MakeClient, kind: str) -> None:
     made = TYPES[kind][0](client=client)
     copy = pickle.loads(pickle.dumps(made))
     try:
-        assert attributes(copy) == attributes(made)
+        assert deeds.attributes(copy) == deeds.attributes(made)
     finally:
         copy.client.close()
         distsync.session.default.close_default()
@@ -82,12 +77,8 @@ def test_pickle_is_a_name(make_client: MakeClient, kind: str) -> None:
 def test_object_without_a_name_is_the_same_where_it_arrives(client: Client, peer: Peer, kind: str) -> None:
     made, use = TYPES[kind][0](), TYPES[kind][1]
     use(made)
-    assert peer.do(attributes_there, made) == attributes(made)
+    assert peer.do(deeds.attributes, made) == deeds.attributes(made)
     peer.do(deeds.catch, repr, made)
-
-
-def attributes_there(obj: Any) -> tuple[Any, ...]:
-    return attributes(obj)
 
 
 def test_lock_that_is_held_travels_unlocked(client: Client, peer: Peer) -> None:
