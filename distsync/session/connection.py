@@ -21,7 +21,6 @@ import logging
 import socket
 import ssl
 import struct
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +33,7 @@ from kazoo.retry import KazooRetry
 
 from distsync.errors import PayloadTooLargeError
 from distsync.session.settings import Settings
+from distsync.session.threads import OwnThread
 
 #: The longest that one attempt to reach one host may take (seconds). Less than the 2 s in which a client closes;
 #: more than the second after which a lost SYN is sent again.
@@ -69,11 +69,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def __init__(self) -> None:
         super().__init__()
-        self.spawned: list[threading.Thread] = []
+        self.spawned: list[OwnThread] = []
 
-    def spawn(self, func: Any, *args: Any, **kwargs: Any) -> threading.Thread:
+    def spawn(self, func: Any, *args: Any, **kwargs: Any) -> OwnThread:
         """As kazoo's, but the thread is known before it begins: a finalizer may run in its first line."""
-        thread = threading.Thread(target=func, args=args, kwargs=kwargs, daemon=True)
+        thread = OwnThread(target=func, args=args, kwargs=kwargs, daemon=True)
         self.spawned = [one for one in self.spawned if one.is_alive()] + [thread]
         thread.start()
         return thread
@@ -218,8 +218,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         return thread is None or not thread.is_alive()
 
     def is_current_thread(self) -> bool:
-        me = threading.get_ident()
-        return any(thread.ident == me for thread in self.handler.spawned)
+        return any(thread.is_current() for thread in self.handler.spawned)
 
     @property
     def refusals(self) -> int:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from distsync.session.threads import OwnThread
+
 if TYPE_CHECKING:
     from distsync.server.startup import Address
 
@@ -25,13 +27,13 @@ class Embedded:
     def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
         self._found, self._failed, self._auth = found, failed, tuple(auth)
         self._address: Address | None = None
-        self._looking: threading.Thread | None = None
+        self._looking: OwnThread | None = None
         self._busy = threading.Lock()
 
     def look(self) -> None:
         """It is being looked for."""
         if self._busy.acquire(blocking=False):
-            self._looking = threading.Thread(target=self._look, name="distsync-embedded", daemon=True)
+            self._looking = OwnThread(target=self._look, name="distsync-embedded", daemon=True)
             self._looking.start()
 
     def _look(self) -> None:
@@ -56,7 +58,7 @@ class Embedded:
 
     def is_current_thread(self) -> bool:
         """Whether this is the thread that looks for the server, which nothing may wait in."""
-        return self._looking is not None and self._looking.ident == threading.get_ident()
+        return self._looking is not None and self._looking.is_current()
 
     def join(self, seconds: float) -> None:
         if self._looking is not None:
