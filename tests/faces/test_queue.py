@@ -71,7 +71,7 @@ def test_getters_that_wait_get_in_the_order_of_their_coming(queue: Any, peers: l
     for number, peer in enumerate(peers):
         queue.put(number)
         assert peer.result() == number
-    assert waiting_getters(queue, observer) == 0
+    eventually(lambda: waiting_getters(queue, observer) == 0)
 
 
 def test_threads_of_one_object_get_each_item_once(queue: Any) -> None:
@@ -354,7 +354,7 @@ def test_shutdown_wakes_getters_that_wait(
     queue.shutdown(immediate)
     assert [peer.result() for peer in peers] == ["ShutDown"] * 3
     assert ours.result() == "ShutDown"
-    assert waiting_getters(queue, observer) == 0
+    eventually(lambda: waiting_getters(queue, observer) == 0)
 
 
 @pytest.mark.parametrize("immediate", [False, True])
