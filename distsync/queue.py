@@ -306,4 +306,3 @@ class SimpleQueue(_QueueBase[Item]):
     def empty(self) -> bool:
         """Whether there is no item about now. Cost: 2 requests, 1 round trip."""
         return self.qsize() == 0
-

@@ -104,9 +104,12 @@ class Party:
     seen: set[str] = field(default_factory=set)
 
     def index_in(self, turn: Turn) -> int:
-        """Our index, once we have passed: who left the line before that, or came, we need not have seen."""
+        """Our znode has gone: our index, as we have passed. Who left the line before that, or came, we need not have
+        seen. Raises BrokenBarrierError if somebody else deleted our znode."""
         if self.place.name in turn.passed:
             return turn.passed.index(self.place.name)
+        if self.view is None or turn.generation == self.view.turn.generation:
+            raise BrokenBarrierError
         return self.index
 
     def note(self, view: View, parties: int) -> int:
@@ -256,9 +259,10 @@ class BarrierCore:
         view, place = None, party.place
         while view is None and (await Connected()).session_id == place.session_id:
             view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
-        if view is None and party.view is not None:
-            await self._break(party.view.turn)
-        elif view is not None and view.present:
+        if view is None or not view.present:
+            if party.view is not None and (view is None or place.name not in view.turn.passed):
+                await self._break(party.view.turn)
+        else:
             if place.name in view.names[: self.parties]:
                 await self._break(view.turn)
             await remove(place.path, place.session_id)

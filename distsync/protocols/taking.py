@@ -6,7 +6,7 @@ Rules for this file: pure; it does not know what is taken.
 
 Who comes anew tries at once, before those in the line, as threads of the stdlib do. Of the threads of one process
 that wait, one stands in the line; it gives its turn to the next, who tries at once. After something was taken
-nothing is awaited that can fail: what is taken is returned.
+nothing is awaited, so that no interrupt can come between: what is taken is returned.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
-from distsync.protocols.guard import leave, remove
+from distsync.protocols.guard import remove
 from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand
 from distsync.session.steps import Background, Children, Connected, Signal, Wait, Watch, Woke
 
@@ -91,22 +91,25 @@ async def take(source: Source[Taken], turns: Turns, directory: str, data: bytes,
 async def _take_in_turn(source: Source[Taken], directory: str, data: bytes) -> Taken | None:
     while (taken := await source.attempt()) is None:
         place, (listing,) = await stand(directory, LOCK, data, Children(directory))
+        done = Signal()
         try:
+            await Background(_leave_when(done, place))
             standing = await reach_front(place, listing)
             if standing is Standing.HELD:
                 taken = await _first(source, place)
         except SessionLostError:
             continue
-        except BaseException:
-            await Background(remove(place.path, place.session_id))
-            raise
-        if taken is not None:
-            await Background(remove(place.path, place.session_id))
+        finally:
+            done.fire()
+        if taken is not None or standing is not Standing.GONE:
             return taken
-        if standing is not Standing.GONE:
-            await leave(place.path, place.session_id)
-            return None
     return taken
+
+
+async def _leave_when(done: Signal, place: Place) -> None:
+    """Begun before anything is taken: afterwards nothing may be awaited, not even the posting of this."""
+    await Wait(done)
+    await remove(place.path, place.session_id)
 
 
 async def _first(source: Source[Taken], place: Place) -> Taken | None:

@@ -164,6 +164,17 @@ def test_touch_of_a_members_znode_lets_nobody_pass(barrier: Barrier, observer: O
     assert len({peer.result() for peer in peers}) == 3
 
 
+def test_deleted_znode_of_a_member_breaks_it_and_lets_nobody_pass(
+    barrier: Barrier, observer: Observer, peers: list[Peer]
+) -> None:
+    for peer in peers[:3]:
+        peer.start(deeds.catch, barrier.wait)
+    arrived(barrier, 3)
+    observer.kazoo.delete(next(path for path in observer.tree(barrier.path) if "-lock-" in path))
+    assert [peer.result() for peer in peers[:3]] == ["BrokenBarrierError"] * 3
+    eventually(lambda: barrier.broken)
+
+
 def test_members_that_disagree_about_the_parties_are_told(barrier: Barrier, peer: Peer) -> None:
     peer.start(barrier.wait)
     arrived(barrier, 1)

@@ -13,7 +13,6 @@ from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     ROOT,
-    WITHOUT_INTRUDER,
     Scenario,
     finish,
     receipts,
@@ -86,4 +85,4 @@ def play(world: World) -> None:
     finish(world)
 
 
-BARRIER = Scenario("barrier", play, WITHOUT_INTRUDER)
+BARRIER = Scenario("barrier", play)

@@ -36,10 +36,6 @@ class Scenario:
     kinds: tuple[str, ...] = KINDS
 
 
-#: An intruder who deletes a znode says by that, in some protocols, that its owner may go on.
-WITHOUT_INTRUDER = tuple(kind for kind in KINDS if kind != "intruder")
-
-
 def processes(world: World, least: int, most: int) -> Iterator[SimProcess]:
     """Some processes."""
     for name in "abcdefgh"[: world.rng.randint(least, most)]:

@@ -17,7 +17,7 @@ from distsync.protocols.commit import Receipts
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
 from distsync.protocols.segments import SEGMENT
-from distsync.session.steps import Background, Call, GetData
+from distsync.session.steps import Call, GetData
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
@@ -165,7 +165,7 @@ class Play:
         that Ctrl-C met when he had it already."""
         troubled_ones = {process.name for process in self.world.processes.values() if troubled(self.world, process)}
         events = [record.event for record in self.world.history.records if record.process in troubled_ones]
-        late = [task for task, at in self.world.interrupts if isinstance(at, (Background, Call))]
+        late = [task for task, at in self.world.interrupts if isinstance(at, Call)]
         answered = events.count("got") + events.count("empty")
         return events.count("getting") - answered + len(late) + came_too_late(self.world, "empty")
 
