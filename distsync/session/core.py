@@ -5,7 +5,9 @@ Rules for this file: it puts the parts together, and decides nothing that a part
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import sys
 import threading
 import time
 import uuid
@@ -52,7 +54,7 @@ class Core:
         hosts: str | None,
         on_state: Callable[[State], object],
     ) -> None:
-        self.mutex = threading.Lock()
+        self.mutex = threading.RLock()
         self.forgotten = False
         self.closing = False
         self._starting: int | None = None
@@ -141,31 +143,48 @@ class Core:
     def run(self, work: Work, timeout: float | None) -> Any:
         """Drive ``work`` in this thread. However that ends, the call's remains are handed to the keeper, in one
         operation that no signal can divide."""
+        if not self.may_wait_here():
+            work.close()
+            raise UsageError("a call that waits cannot be made in distsync's own threads or in a finalizer")
         woken: SimpleQueue[Any] = SimpleQueue()
         task = Task(work, self, None, lambda: woken.put(None))
-        ledger, hand_over = task.ledger, self.keeper.hand_over
         try:
+            self._calls.add(task)
             task.grace = deadlines.grace_of(timeout)
             task.deadline = self._begin(task, deadlines.deadline_of(timeout, wait_clock()))
             result = drive(task, woken)
             self._calls.discard(task)
             return result
-        except BaseException as error:
-            try:
-                if task.over is None or ledger.made or ledger.asked or ledger.holds:
-                    hand_over((task, error))
+        finally:
+            try:  # and again, where it was interrupted: see driver.py about Python 3.10
+                self._clear_away(task)
             finally:
-                self._calls.discard(task)
-            raise
+                try:
+                    self._clear_away(task)
+                finally:
+                    self._clear_away(task)
+
+    def _clear_away(self, task: Task) -> None:
+        """In a ``finally``: the call is over; if it failed, its remains are the keeper's. May be done twice."""
+        if task in self._calls:
+            self.unlock()
+            ledger = task.ledger
+            if task.over is None or ledger.made or ledger.asked or ledger.holds:
+                self.keeper.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
+            self._calls.discard(task)
+
+    def unlock(self) -> None:
+        """This thread was interrupted: what it may have left locked is unlocked."""
+        for lock in (self.mutex, self.link.lock):
+            with contextlib.suppress(RuntimeError):
+                lock.release()
 
     def _begin(self, task: Task, deadline: float | None) -> float | None:
         """There was a connection at least once. The deadline from then on: what the connection took beyond it is not
         held against the first request."""
-        self._check_may_wait()
         if not self.link.was_connected:
             self._connect_first(deadline)
             deadline = None if deadline is None else max(deadline, wait_clock())
-        self._calls.add(task)
         if self.closing:
             task.interrupt(ClientClosedError("a call"))
         return deadline
@@ -176,10 +195,6 @@ class Core:
         ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
         ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
         return not ours and not any(task.driving and task.thread == me for task in tuple(self._calls))
-
-    def _check_may_wait(self) -> None:
-        if not self.may_wait_here():
-            raise UsageError("a call that waits cannot be made in distsync's own threads or in a finalizer")
 
     def _connect_first(self, deadline: float | None) -> None:
         """Who calls before there ever was a connection waits for one, and learns here that there is none."""

@@ -7,6 +7,9 @@ there), and looks at the task again when its ``wake`` is called or ``wait_until`
 A signal of the operating system can raise KeyboardInterrupt in any line of this file that runs in the main thread.
 So each fact is written down before the action that makes it true, and whatever was interrupted, the error is thrown
 into the protocol, which is then driven on through its ``finally`` blocks.
+
+Python 3.10 raises a second one even at the first line of a handler, and of the exit of a ``with``, which is then
+skipped (not where a handler begins with ``try``): so whoever was interrupted lets go of the locks that are still his.
 """
 
 from __future__ import annotations
@@ -244,6 +247,7 @@ def _drive_on(task: Task, woken: SimpleQueue[Any]) -> bool:
             _sleep(task, woken)
         return True
     except BaseException as error:
+        task.world.unlock()
         task.interrupt(error)
         return False
 

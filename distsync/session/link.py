@@ -65,7 +65,7 @@ class Link:
         self._lease = lease
         self._holds = holds
         self._on_change = on_change
-        self._lock = threading.Lock()
+        self.lock = threading.RLock()
         self._kazoo: Kazoo | None = None
         self._address: tuple[str, Sequence[tuple[str, str]]] = ("", ())
         self._session_id: int | None = None
@@ -80,7 +80,7 @@ class Link:
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The connection is being made; from now on it is kept up."""
         kazoo = Kazoo(self._on_attempt, self._on_session, hosts=hosts, auth_data=list(auth), **self._options)
-        with self._lock:
+        with self.lock:
             if self.state is State.CLOSED:
                 return
             self._kazoo, self._address = kazoo, (hosts, auth)
@@ -100,7 +100,7 @@ class Link:
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
         """They are sent, in this order, as soon as there is a connection."""
         batch = Batch(requests, wake)
-        with self._lock:
+        with self.lock:
             self._requests.update(type(request).__name__ for request in requests)
             self._round_trips += 1
             for reply in batch.replies:
@@ -110,7 +110,7 @@ class Link:
     def beat(self, wake: Callable[[], object]) -> Batch:
         """A sync that asks for a proof, and is counted apart."""
         batch = Batch((Sync("/"),), wake)
-        with self._lock:
+        with self.lock:
             self.heartbeats += 1
             self._take(batch.replies[0])
         return batch
@@ -136,7 +136,7 @@ class Link:
 
     def withdraw(self, batch: Batch) -> None:
         """What of it was not sent yet will not be."""
-        with self._lock:
+        with self.lock:
             if self._waiting:
                 self._waiting = [reply for reply in self._waiting if reply not in batch.replies]
 
@@ -164,7 +164,7 @@ class Link:
         if not (isinstance(reply.request, Create) and reply.request.container and self._translator.containers):
             return False
         self._translator.containers = False
-        with self._lock:
+        with self.lock:
             self._take(reply)
         return True
 
@@ -183,7 +183,7 @@ class Link:
             self._lease.begin(session_id, timeout_ms / 1000, self._attempt_at)
         self._holds.lapse(lease_clock())  # by the time-out that it was held under
         self._lease.renegotiate(timeout_ms / 1000)
-        with self._lock:
+        with self.lock:
             if self.state is State.CLOSED:
                 return
             self._session_id, self._timeout_ms = session_id, timeout_ms
@@ -205,7 +205,7 @@ class Link:
         self._disconnected(State.LOST if state == KazooState.LOST else State.SUSPENDED)
 
     def _disconnected(self, state: State) -> None:
-        with self._lock:
+        with self.lock:
             if self.state is State.CLOSED:
                 return
             self.state = state
@@ -220,7 +220,7 @@ class Link:
 
     def _end_session(self) -> None:
         """The ephemerals of the session are gone, its watches too, and what was to be sent in it will not be."""
-        with self._lock:
+        with self.lock:
             ended, self._session_id = self._session_id, None
             orphaned = [reply for reply in self._waiting if reply.session_id is not None]
             self._waiting = [reply for reply in self._waiting if reply.session_id is None]
@@ -238,7 +238,7 @@ class Link:
 
     def fail(self, failure: Exception) -> None:
         """There will be no connection: everybody who waits for one learns why."""
-        with self._lock:
+        with self.lock:
             self.failure = failure
             waiting, self._waiting = self._waiting, []
         for reply in waiting:
@@ -272,12 +272,12 @@ class Link:
         self.start(*self._address)
 
     def statistics(self) -> Statistics:
-        with self._lock:
+        with self.lock:
             return Statistics(dict(self._requests), self._round_trips, self.heartbeats, self.watches.events)
 
     def begin_close(self) -> None:
         """Nobody waits for a connection any more; what can still be done over the present one can."""
-        with self._lock:
+        with self.lock:
             self.closing = True
             waiting, self._waiting = self._waiting, []
         for reply in waiting:
@@ -286,7 +286,7 @@ class Link:
 
     def close(self, seconds: float) -> None:
         """The session is closed."""
-        with self._lock:
+        with self.lock:
             self.state = State.CLOSED
             self.info = None
             kazoo, self._kazoo = self._kazoo, None

@@ -23,6 +23,9 @@ class World(Protocol):
     forgotten: bool
 
     @abstractmethod
+    def unlock(self) -> None: ...
+
+    @abstractmethod
     def now(self) -> float: ...
 
     @abstractmethod

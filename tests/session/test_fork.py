@@ -130,7 +130,7 @@ def test_child_of_a_process_whose_locks_are_all_taken_does_not_hang(near: Client
     """As if other threads had been in the midst of everything at the moment of the fork."""
     core: Any = near._core
     assert core is not None
-    locks = [core.mutex, core.link._lock, core.dispatcher._starting, near._starting]
+    locks = [core.mutex, core.link.lock, core.dispatcher._starting, near._starting]
     taken, go_on = threading.Event(), threading.Event()
 
     def take() -> None:

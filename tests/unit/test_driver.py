@@ -58,9 +58,13 @@ class Script:
         self.info: SessionInfo | None = SESSION
         self.changes = Signal()
         self.held: dict[Loss, str] = {}
+        self.unlocked = 0
         self.in_background: list[Work] = []
         self.orphans: list[Orphan] = []
         self.lost: list[Loss] = []
+
+    def unlock(self) -> None:
+        self.unlocked += 1
 
     def now(self) -> float:
         return self.clock
