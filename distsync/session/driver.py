@@ -145,6 +145,8 @@ class Task:
         except StopIteration as stop:
             self.over = Outcome(stop.value)
         except BaseException as error:
+            if not self._has_ended:
+                raise  # it is this line that was interrupted, when the protocol had asked for its next step
             self._raised = error
             self.over = Outcome(error=error)
         else:
@@ -152,8 +154,11 @@ class Task:
 
     def _is_hopeless(self) -> bool:
         """It refuses to end, it ended without our learning how, or it is that of a process that forked us."""
-        closed = inspect.getcoroutinestate(self.work) == inspect.CORO_CLOSED
-        return closed or self.world.forgotten or self._refused > PATIENCE
+        return self._has_ended or self.world.forgotten or self._refused > PATIENCE
+
+    @property
+    def _has_ended(self) -> bool:
+        return inspect.getcoroutinestate(self.work) == inspect.CORO_CLOSED
 
     def _give_up(self, outcome: Outcome) -> None:
         error = ClientClosedError("a call that began before a fork") if self.world.forgotten else outcome.error

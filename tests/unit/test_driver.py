@@ -406,6 +406,39 @@ def test_interrupt_of_the_wait_itself_ends_the_call_after_its_clean_up() -> None
     assert script.sent == [(Delete("/mine"),)]
 
 
+class Struck:
+    """A mutex at whose ``which``-th end a signal strikes."""
+
+    def __init__(self, which: int) -> None:
+        self.left = which
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_interrupt_between_two_steps_lets_the_protocol_clean_up(which: int) -> None:
+    script, seen = Script(), []
+    script.mutex = Struck(which)
+
+    async def work() -> None:
+        try:
+            await Guid()
+            await Guid()
+        finally:
+            seen.append(await Exists("/cleaned"))
+
+    with pytest.raises(KeyboardInterrupt):
+        run(work(), script)
+    assert script.sent == [(Exists("/cleaned"),)]
+    assert seen == [None]
+
+
 def test_step_that_is_none_is_an_error_of_the_protocol() -> None:
     class Odd:
         def __await__(self) -> Any:
