@@ -89,7 +89,7 @@ class Named:
     def _local(self, make: Callable[[str], Core]) -> Core:
         """What the threads of this process know together about this object."""
         client, path = self.client, self.path
-        return client.local(path, partial(self._begin, client, path, make))
+        return client.local(path, partial(self._begin, client, path, make), self._kind)
 
     def _begin(self, client: Client, path: str, make: Callable[[str], Core]) -> Core:
         if self._fresh and self._maker == os.getpid():

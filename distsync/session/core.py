@@ -62,7 +62,7 @@ class Core:
         self.lease = LeaseClock()
         self.holds = Holds(self.lease, self._lapsed)
         self.dispatcher = Dispatcher("distsync-callbacks")
-        self.locals: dict[str, Any] = {}
+        self.locals: dict[str, tuple[str, Any]] = {}
         translator = Translator(settings.acl, settings.auth)
         self.link = Link(kazoo_options(settings), translator, self.lease, self.holds, self._changed)
         self.keeper = Keeper(self)

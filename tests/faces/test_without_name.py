@@ -10,10 +10,12 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from leaks import Observer
 from timing import PATIENCE, eventually
 
-from distsync.queue import Queue
+from distsync.errors import NameInUseError
+from distsync.queue import LifoQueue, Queue
 from distsync.session.client import Client
 from distsync.session.default import close_default
 from distsync.threading import Lock
@@ -82,3 +84,12 @@ def test_object_that_travelled_before_its_first_use_stays(client: Client, observ
     gc.collect()
     eventually(lambda: not observer.tree(dropped))
     assert pickle.loads(sent).get(timeout=PATIENCE) == 1
+
+
+def test_two_kinds_of_object_on_one_path_are_refused(client: Client) -> None:
+    path = client.path("queue", "q")
+    queue, stack = Queue[int](path=path), LifoQueue[int](path=path)
+    queue.put(1)
+    with pytest.raises(NameInUseError, match="already a queue, it cannot be used as a lifo_queue"):
+        stack.put(2)
+    assert queue.get() == 1
