@@ -1,0 +1,175 @@
+"""Condition.
+
+Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distsync.errors import NotHeldError
+from distsync.locks import Lock, RLock
+from distsync.named import Named
+from distsync.protocols.condition import ConditionCore
+from distsync.protocols.guard import remove
+from distsync.session.clock import wait_clock
+from distsync.session.whoami import describe
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+
+
+class Condition(Named):
+    """Threads of any processes wait under a lock until one of them says that something has changed.
+
+    ``lock`` is a Lock or RLock of distsync; by default an RLock that belongs to the condition. With a lock of the
+    stdlib only the threads of one process exclude each other.
+    On loss: of the session while waiting: ``wait`` returns True, since a notify may have been missed; look again.
+    Cost: wait 5 requests, and what the lock costs; notify 3 requests for any number of waiters.
+    Fair: the one that waits longest is notified first.
+    Source: ``threading.Condition``; recipes.txt, Queues, for the line of waiters.
+
+    Znodes: ``<namespace>/condition/<name>/waiters/_c_<guid>-lock-<sequence>``, ephemeral, who waits; ``.../lock``.
+
+    >>> changed = Condition(name="changed")
+    >>> with changed:
+    ...     changed.notify_all()
+    """
+
+    __module__ = "distsync"
+    _kind = "condition"
+
+    def __init__(
+        self, lock: Any = None, *, name: str | None = None, client: Client | None = None, path: str | None = None
+    ) -> None:
+        super().__init__(name, client, path)
+        self._given_lock = lock
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self._given_lock,)
+
+    @property
+    def _lock(self) -> Any:
+        if self._given_lock is None:
+            self._core  # noqa: B018  what is below our znode goes with it
+            self._given_lock = RLock(client=self._given_client, path=f"{self.path}/lock")
+        return self._given_lock
+
+    @property
+    def _core(self) -> ConditionCore:
+        return self._local(partial(ConditionCore, receipts=self._receipts))
+
+    def acquire(self, *args: Any, **kwargs: Any) -> bool:
+        """The lock is held; arguments and result are those of the lock's own ``acquire``."""
+        return bool(self._lock.acquire(*args, **kwargs))
+
+    def release(self) -> None:
+        """The lock goes to the next one, as by its own ``release``."""
+        self._lock.release()
+
+    def __enter__(self) -> Any:
+        return self._lock.__enter__()
+
+    def __exit__(self, *details: Any) -> Any:
+        return self._lock.__exit__(*details)
+
+    def _is_owned(self) -> bool:
+        lock = self._lock
+        if hasattr(lock, "_is_owned"):
+            return bool(lock._is_owned())
+        if isinstance(lock, Lock):
+            return lock._core.grant is not None
+        if lock.acquire(False):
+            lock.release()
+            return False
+        return True
+
+    def _release_save(self) -> Any:
+        lock = self._lock
+        return lock._release_save() if hasattr(lock, "_release_save") else lock.release()
+
+    def _acquire_restore(self, saved: Any) -> None:
+        lock = self._lock
+        if hasattr(lock, "_acquire_restore"):
+            lock._acquire_restore(saved)
+        else:
+            lock.acquire()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Somebody has notified us, and the lock, released meanwhile, is held again.
+
+        Units: seconds; None: without end.
+        Returns: True; False if not in time.
+        Raises: RuntimeError if the lock is not held; LockLostError if it had been lost.
+        On loss: of the session while waiting: True, since a notify may have been missed.
+        On cancel: no znode is left; the lock is held again; a notify that had come goes to another waiter.
+        Cost: 5 requests, 1 watch, and those of the lock.
+        Fair: the one that waits longest is notified first.
+        Source: ``threading.Condition``.
+        """
+        if not self._is_owned():
+            raise NotHeldError("cannot wait on un-acquired lock")
+        core = self._core
+        place = self._run(core.enlist(describe()))
+        try:
+            saved = self._release_save()
+        except BaseException:
+            self.client.background(remove(place.path, place.session_id))
+            raise
+        notified = False
+        try:
+            notified = bool(self._run(core.wait(place), timeout))
+            return notified
+        finally:
+            try:
+                self._acquire_restore(saved)
+            except BaseException:
+                self.client.background(remove(place.path, place.session_id))
+                raise
+            if notified:
+                self._run(core.confirm(place))
+
+    def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
+        """``predicate()`` is true, or the time is over; the lock is held.
+
+        Units: seconds; None: without end.
+        Returns: what ``predicate`` returned last.
+        Raises, On loss, On cancel, Cost, Fair, Source: as wait.
+        """
+        deadline = None if timeout is None else wait_clock() + timeout
+        result = predicate()
+        while not result:
+            remaining = None if deadline is None else deadline - wait_clock()
+            if remaining is not None and remaining <= 0:
+                break
+            self.wait(remaining)
+            result = predicate()
+        return result
+
+    def notify(self, n: int = 1) -> None:
+        """The first ``n`` who wait are woken, fewer if fewer wait.
+
+        Raises: RuntimeError if the lock is not held.
+        Cost: 3 requests; 1 event to each who is woken.
+        Fair: the one that waits longest is notified first.
+        """
+        if not self._is_owned():
+            raise NotHeldError("cannot notify on un-acquired lock")
+        self._run(self._core.notify(n))
+
+    def notify_all(self) -> None:
+        """All who wait are woken.
+
+        Raises: RuntimeError if the lock is not held.
+        Cost: 3 requests for each 1,000 waiters.
+        """
+        if not self._is_owned():
+            raise NotHeldError("cannot notify on un-acquired lock")
+        self._run(self._core.notify(None))
+
+    notifyAll = notify_all
+
+    def __repr__(self) -> str:
+        return f"<distsync.Condition({self._lock!r}) name={self.name!r} at {id(self):#x}>"

@@ -1,0 +1,82 @@
+"""Event.
+
+Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from distsync.held import shown
+from distsync.named import Named
+from distsync.protocols.event import EventCore
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+
+
+class Event(Named):
+    """A flag that one sets and many wait for.
+
+    Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2.
+    Source: recipes.txt, Barriers; ``threading.Event``.
+
+    Znodes: ``<namespace>/event/<name>``, data: ``1`` or ``0``.
+
+    >>> ready = Event(name="ready")
+    >>> ready.set()
+    >>> ready.wait(timeout=10)
+    True
+    """
+
+    __module__ = "distsync"
+    _kind = "event"
+
+    def __init__(self, *, name: str | None = None, client: Client | None = None, path: str | None = None) -> None:
+        super().__init__(name, client, path)
+
+    @property
+    def _core(self) -> EventCore:
+        return self._local(partial(EventCore, receipts=self._receipts))
+
+    def is_set(self) -> bool:
+        """Whether the flag is set.
+
+        Cost: 1 request.
+        """
+        return bool(self._run(self._core.is_set()))
+
+    isSet = is_set
+
+    def set(self) -> None:
+        """The flag is set, and all who wait go on, also if it is cleared right after.
+
+        Raises: OutcomeUnknownError when the session ended in this moment and nobody can know.
+        Cost: 1 request; 1 event to each who waits.
+        """
+        self._run(self._core.set())
+
+    def clear(self) -> None:
+        """The flag is not set.
+
+        Raises: as set.
+        Cost: 2 requests; 1 if it was not set.
+        """
+        self._run(self._core.clear())
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """The flag is set, or was since the call began.
+
+        Units: seconds; None: without end.
+        Returns: True; False if not in time.
+        On loss: of the session: it goes on waiting.
+        On cancel: nothing is left behind.
+        Cost: 1 request, 1 watch; 1 request more for each change.
+        Source: recipes.txt, Barriers.
+        """
+        return bool(self._run(self._core.wait(), timeout))
+
+    def __repr__(self) -> str:
+        state = {True: "set", False: "unset"}.get(shown(self, lambda: self._core.is_set()), "unknown")
+        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"

@@ -1,0 +1,167 @@
+"""Semaphore and BoundedSemaphore.
+
+Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from distsync.errors import DistsyncError, LockLostError, MismatchError
+from distsync.held import Held, shown
+from distsync.named import leave_block, me
+from distsync.protocols.lock import Grant
+from distsync.protocols.semaphore import SemaphoreCore
+from distsync.protocols.signal import SignalCore
+from distsync.session.whoami import describe
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+
+
+class Semaphore(Held):
+    """A number of permits. A permit whose holder's process dies comes back.
+
+    ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies.
+    On loss: ``held`` turns False, ``on_lost`` is called, ``release`` raises LockLostError: the permit came back.
+    Cost: acquire and release, 4 requests, 2 round trips.
+    Fair: first come, first served.
+    Source: recipes.txt, Locks, with a limit; ``threading.Semaphore``.
+
+    Znodes: ``<namespace>/semaphore/<name>``, data: the permits, ``.../_c_<guid>-lock-<sequence>``, ephemeral, a lease.
+
+    >>> slots = Semaphore(3, name="slots")
+    >>> with slots:
+    ...     print(slots.held)
+    True
+    """
+
+    __module__ = "distsync"
+    _kind = "semaphore"
+
+    def __init__(
+        self,
+        value: int = 1,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        on_lost: Callable[[LockLostError], Any] | None = None,
+    ) -> None:
+        if value < 0:
+            raise ValueError("semaphore initial value must be >= 0")
+        self._initial = value
+        super().__init__(name, client, path, on_lost)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self._initial,)
+
+    @property
+    def _bound(self) -> int | None:
+        """More than so many permits are never free."""
+        return None
+
+    @property
+    def _core(self) -> SemaphoreCore | SignalCore:
+        core: SemaphoreCore | SignalCore = self._local(self._make_core)
+        if core.initial != self._initial:
+            raise MismatchError("the initial value", self.path, core.initial, self._initial)
+        return core
+
+    def _make_core(self, path: str) -> SemaphoreCore | SignalCore:
+        if self._initial == 0:
+            return SignalCore(path, self._receipts)
+        return SemaphoreCore(path, self._initial, self._receipts)
+
+    def _grant(self) -> Grant | None:
+        core = self._core
+        return core.grants[-1] if isinstance(core, SemaphoreCore) and core.grants else None
+
+    def _capacity(self) -> int:
+        core = self._core
+        return self._run(core.capacity()) if isinstance(core, SemaphoreCore) else 0
+
+    def _folder(self) -> str:
+        core = self._core
+        return core.takers if isinstance(core, SignalCore) else self.path
+
+    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
+        """A permit is taken.
+
+        Units: seconds; None: without end.
+        Returns: True; False if none was free and ``blocking`` is False, or not in time.
+        Raises: ValueError for a time-out that does not block; MismatchError when others made it with another value.
+        On loss: of the session while waiting: it stands in line anew.
+        On cancel: no znode is left, no permit is taken.
+        Cost: 3 requests, 1 round trip, if one is free.
+        Fair: first come, first served.
+        Source: recipes.txt, Locks.
+        """
+        if not blocking and timeout is not None:
+            raise ValueError("can't specify timeout for non-blocking acquire")
+        seconds = 0.0 if not blocking else None if timeout is None else max(0.0, float(timeout))
+        acquired = self._run(self._core.acquire(describe(), blocking, me()), seconds)
+        if acquired:
+            self._tell_loss()
+        return bool(acquired)
+
+    def release(self, n: int = 1) -> None:
+        """``n`` permits are free again: first those that this thread acquired, then those of this process, then new.
+
+        Raises: ValueError for ``n`` below 1; LockLostError if a permit had been lost while held.
+        Cost: 1 request for a permit held; 3 for new ones.
+        Source: ``threading.Semaphore``.
+        """
+        if n < 1:
+            raise ValueError("n must be one or more")
+        core, begun = self._core, [False]
+        try:
+            mine = isinstance(core, SemaphoreCore) and len(core.grants) >= n
+            self._run(core.release(n, self._bound, begun, me()), self.client.settings.session_timeout if mine else None)
+        except DistsyncError:
+            raise
+        except BaseException:
+            if not begun[0]:
+                self.client.background(core.release(n, self._bound, owner=me()))
+            raise
+
+    def get_value(self) -> int:
+        """How many permits are free now.
+
+        Cost: 2 requests, 1 round trip.
+        """
+        return int(self._run(self._core.value()))
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        leave_block(self.release, error)
+
+    def __repr__(self) -> str:
+        bound = "" if self._bound is None else f"/{self._bound}"
+        value = f"{shown(self, lambda: self._core.value())}{bound}"
+        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: value={value}>"
+
+
+class BoundedSemaphore(Semaphore):
+    """A semaphore that is never released more often than acquired.
+
+    On loss, Cost, Fair, Znodes: as Semaphore.
+    Source: recipes.txt, Locks, with a limit; ``threading.BoundedSemaphore``.
+
+    >>> slots = BoundedSemaphore(2, name="bounded slots")
+    >>> slots.acquire()
+    True
+    >>> slots.release()
+    """
+
+    __module__ = "distsync"
+
+    @property
+    def _bound(self) -> int | None:
+        return self._initial
