@@ -70,6 +70,7 @@ class Named:
         self._name, self._fresh = resolved
         self._maker, self._forks, self._travelled = os.getpid(), fork.forks(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
+        self._entry: Any = None
 
     @property
     def name(self) -> str:
@@ -89,7 +90,7 @@ class Named:
     def _local(self, make: Callable[[str], Core]) -> Core:
         """What the threads of this process know together about this object."""
         client, path = self.client, self.path
-        return client.local(path, partial(self._begin, client, path, make), self._kind)
+        return client.local(path, partial(self._begin, client, path, make), self._kind, self)
 
     def _begin(self, client: Client, path: str, make: Callable[[str], Core]) -> Core:
         if self._fresh and self._maker == os.getpid():

@@ -78,6 +78,11 @@ class LockCore:
         self._settle()
         return self.contending or self.grant is not None
 
+    @property
+    def idle(self) -> bool:
+        """Nothing is held or waited for, and nobody has to be told of a loss."""
+        return not (self.grant or self.contending or self.tickets or self.lost)
+
     async def acquire(self, owner: object, data: bytes, wait: bool = True) -> bool:
         """``owner`` holds the lock. False: not at once if he does not ``wait``, or not before the deadline."""
         while self.busy or self.tickets:

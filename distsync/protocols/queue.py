@@ -74,6 +74,11 @@ class QueueCore:
         self.got = 0
         self.maxsize = 0
 
+    @property
+    def idle(self) -> bool:
+        """No item that was got here waits for its task_done, and nobody waits for one."""
+        return not (self.outstanding or self.turns.taken)
+
     # Putting
 
     async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None) -> None:

@@ -66,6 +66,11 @@ class SemaphoreCore:
         self.receipts = receipts
         self.grants: deque[Grant] = deque()
 
+    @property
+    def idle(self) -> bool:
+        """No permit is held."""
+        return not self.grants
+
     async def parents(self, directory: str) -> None:
         await ensure(directory, permits_data(self.initial, 0))
 

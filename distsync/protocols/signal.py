@@ -30,6 +30,11 @@ class SignalCore:
         self.receipts = receipts
         self.turns = Turns()
 
+    @property
+    def idle(self) -> bool:
+        """Nobody waits."""
+        return not self.turns.taken
+
     async def acquire(self, data: bytes, wait: bool = True, owner: object = None) -> bool:
         """A permit is used up. False: not at once if we do not ``wait``, or not before the deadline."""
         return await take(self, self.turns, self.takers, data, wait) is not None

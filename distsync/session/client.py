@@ -11,7 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from distsync.errors import ClientClosedError, NameInUseError
+from distsync.errors import ClientClosedError
 from distsync.session import fork, paths
 from distsync.session.core import Core
 from distsync.session.settings import read_settings
@@ -137,23 +137,18 @@ class Client:
         """The znode of the object ``name`` of this kind."""
         return paths.object_path(self.namespace, kind, name)
 
-    def local(self, path: str, factory: Callable[[], Result], kind: str = "") -> Result:
+    def local(self, path: str, factory: Callable[[], Result], kind: str = "", user: Any = None) -> Result:
         """The state that the threads of this process share about ``path``. A forked child has its own, so it is to
-        be asked for anew in each call. Raises NameInUseError if it is that of an object of another ``kind``."""
-        shared = self._opened("an object").locals
-        found = shared.get(path)
-        if found is None:
-            found = shared.setdefault(path, (kind, factory()))
-        if found[0] != kind:
-            raise NameInUseError(path, found[0], kind)
-        result: Result = found[1]
+        be asked for anew in each call. Raises NameInUseError if it is that of an object of another ``kind``. It stays
+        as long as a ``user`` of it does, and is not idle; without a user, as long as the client."""
+        result: Result = self._opened("an object").locals.of(path, kind, factory, user)
         return result
 
     def discard(self, path: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """What the threads share about ``path`` is dropped, since nobody uses its object any more, and ``work()`` is
         done in the background. Never waits; safe in finalizers."""
         core = self._core
-        if core is not None and core.locals.pop(path, None) is not None:
+        if core is not None and core.locals.drop(path):
             core.drop_farewell(path)
             core.background(work())
 

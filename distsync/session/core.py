@@ -28,6 +28,7 @@ from distsync.session.keeper import Keeper
 from distsync.session.lease import LeaseClock
 from distsync.session.ledger import Orphan
 from distsync.session.link import Link
+from distsync.session.locals import Locals
 from distsync.session.replies import Batch
 from distsync.session.requests import Translator
 from distsync.session.settings import Settings
@@ -62,7 +63,7 @@ class Core:
         self.lease = LeaseClock()
         self.holds = Holds(self.lease, self._lapsed)
         self.dispatcher = Dispatcher("distsync-callbacks")
-        self.locals: dict[str, tuple[str, Any]] = {}
+        self.locals = Locals()
         translator = Translator(settings.acl, settings.auth)
         self.link = Link(kazoo_options(settings), translator, self.lease, self.holds, self._changed)
         self.keeper = Keeper(self)

@@ -93,3 +93,14 @@ def test_two_kinds_of_object_on_one_path_are_refused(client: Client) -> None:
     with pytest.raises(NameInUseError, match="already a queue, it cannot be used as a lifo_queue"):
         stack.put(2)
     assert queue.get() == 1
+
+
+def test_locks_for_many_keys_leave_nothing_in_the_process(client: Client) -> None:
+    assert Lock(name="held").acquire()
+    for number in range(50):
+        with Lock(name=f"key {number}"):
+            pass
+    assert client._core is not None
+    assert len(client._core.locals) < 20
+    Lock(name="held").release()
+    assert not Lock(name="held").locked()
