@@ -256,12 +256,13 @@ class Link:
         return self.info
 
     def is_stuck(self, now: float) -> bool:
-        """Whether kazoo will never connect again by itself."""
+        """Whether kazoo will never connect again by itself, and the session is over on the servers too: only then
+        does the next one's first answer say what became of this one's last requests."""
         kazoo = self._kazoo
         if kazoo is None or self.info is not None or self.lost_since is None or self.failure is not None:
             return False
-        outlived = now - self.lost_since > self._timeout_ms / 1000
-        return kazoo.is_dead or (outlived and kazoo.refusals >= REFUSALS)
+        timeouts = (now - self.lost_since) * 1000 / max(1, self._timeout_ms)
+        return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.refusals >= REFUSALS
 
     def restart(self) -> None:
         """A new session, with no memory of the earlier one."""

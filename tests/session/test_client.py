@@ -310,6 +310,18 @@ def expire(client: Any) -> None:
     other.close()
 
 
+def test_client_whose_connection_thread_ended_gets_a_session_after_the_old_one_is_over(
+    proxied: Client, namespace: str, observer: Observer
+) -> None:
+    before = proxied.run(ask(Connected())).session_id
+    proxied.run(ask(Create(f"{namespace}/ephemeral", ephemeral=True)))
+    core: Any = proxied._core
+    core.link._kazoo.end(UNIT, politely=False)
+    after = proxied.run(ask(Connected()), timeout=PATIENCE).session_id
+    assert after != before
+    assert f"{namespace}/ephemeral" not in observer.tree(namespace)
+
+
 def test_session_that_ends_loses_what_is_held_and_a_new_one_is_made(proxied: Client, namespace: str) -> None:
     loss, watch = Loss(), Watch()
     proxied.run(stand(namespace, loss))
