@@ -76,8 +76,11 @@ class Semaphore(Held):
         return SemaphoreCore(path, self._initial, self._receipts)
 
     def _grant(self) -> Grant | None:
-        core = self._core
-        return core.grants[-1] if isinstance(core, SemaphoreCore) and core.grants else None
+        """This thread's latest, else the latest of this process."""
+        core, owner = self._core, me()
+        grants = tuple(core.grants) if isinstance(core, SemaphoreCore) else ()
+        mine = [grant for grant in grants if grant.owner is owner] or grants
+        return mine[-1] if mine else None
 
     def _capacity(self) -> int:
         core = self._core

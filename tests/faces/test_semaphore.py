@@ -217,6 +217,16 @@ def test_members_that_disagree_about_the_value_are_told(client: Client, peer: Pe
             assert peer.do(deeds.catch, operation) == "MismatchError"
 
 
+def test_token_is_that_of_the_threads_own_permit(client: Client) -> None:
+    slots = Semaphore(2, name="s")
+    slots.acquire()
+    token = slots.fencing_token
+    other = Running(lambda: slots.acquire() and slots.fencing_token)
+    assert other.result() > token
+    assert slots.fencing_token == token
+    slots.release(2)
+
+
 def test_repr_never_fails_and_starts_nothing(make_client: MakeClient) -> None:
     client = make_client()
     slots = Semaphore(2, name="s", client=client)
