@@ -9,10 +9,11 @@ moves the generation on and deletes the znodes of all members: whose znode is go
 passed. Whoever breaks the barrier only says so, and each one waiting leaves by himself; a reset says up to which
 sequence number those who stand there are of a broken generation, and count no more.
 
-Who has passed before he could look learns his index from the list of the last members.
+Who has passed before he could look learns his index from the lists of the last members. Whose name is in none of
+them was deleted by somebody else, or has slept through so many generations that nobody can know: for him it is broken.
 
 Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s,
-                                               "passed": [names of the last generation that passed]}``
+                                               "passed": [[names of a generation that passed], ...]}``
          ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a party that waits
 """
 
@@ -21,6 +22,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from distsync.errors import (
@@ -52,21 +54,34 @@ from distsync.session.steps import (
     Woke,
 )
 
+#: So many names of those who have passed are remembered, but at least two whole generations.
+REMEMBERED = 32
+
 
 @dataclass(frozen=True)
 class Turn:
-    """What the barrier's znode says. Contenders up to the number ``after`` (None: nobody) do not count."""
+    """What the barrier's znode says. Contenders up to the number ``after`` (None: nobody) do not count; ``passed`` are
+    the last generations that passed, the last one last."""
 
     parties: int
     generation: int = 0
     broken: bool = False
     after: int | None = None
-    passed: tuple[str, ...] = ()
+    passed: tuple[tuple[str, ...], ...] = ()
     version: int = 0
 
     def data(self) -> bytes:
         fields = {name: value for name, value in asdict(self).items() if name != "version"}
         return json.dumps(fields).encode()
+
+    def opened(self, names: list[str]) -> Turn:
+        """The next turn: these have passed."""
+        kept = max(2, REMEMBERED // self.parties)
+        return replace(self, generation=self.generation + 1, passed=(*self.passed, tuple(names))[-kept:])
+
+    def index_of(self, name: str) -> int | None:
+        """The index with which this contender has passed; None: it has not, or long ago."""
+        return next((names.index(name) for names in self.passed if name in names), None)
 
     def counts(self, contender: Contender) -> bool:
         """Whether this contender is of the present generation, or of a later one."""
@@ -79,7 +94,7 @@ def turn_in(path: str, node: Node) -> Turn:
         fields = json.loads(node.data)
         after = None if fields["after"] is None else int(fields["after"])
         parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
-        passed = tuple(str(name) for name in fields["passed"])
+        passed = tuple(tuple(map(str, names)) for names in fields["passed"])
         return Turn(parties, generation, broken, after, passed, node.stat.version)
     except (ValueError, KeyError, TypeError):
         raise CorruptNodeError(path, node.data) from None
@@ -96,34 +111,34 @@ class View:
 
 @dataclass
 class Party:
-    """One call of wait: its place, what it saw last, and all who were seen to wait with it."""
+    """One call of wait: its place, what it saw last, all who were seen to wait with it, and the turn that it found
+    broken."""
 
     place: Place
     view: View | None = None
-    index: int = 0
     seen: set[str] = field(default_factory=set)
+    refused: Turn | None = None
 
     def index_in(self, turn: Turn) -> int:
-        """Our znode has gone: our index, as we have passed. Who left the line before that, or came, we need not have
-        seen. Raises BrokenBarrierError if somebody else deleted our znode."""
-        if self.place.name in turn.passed:
-            return turn.passed.index(self.place.name)
-        if self.view is None or turn.generation == self.view.turn.generation:
+        """Our znode has gone: our index, as we have passed. Raises BrokenBarrierError if somebody else deleted it."""
+        index = turn.index_of(self.place.name)
+        if index is None:
             raise BrokenBarrierError
-        return self.index
+        return index
 
     def note(self, view: View, parties: int) -> int:
         """How many of this generation stand ahead of us. Raises BrokenBarrierError if one of us is missing."""
-        if view.turn.broken or self.place.name not in view.names:
+        group = set(view.names[:parties])
+        if self.view is not None and self.view.turn.generation != view.turn.generation:
+            self.seen.clear()  # they stood there before a reset
+        counts = not view.turn.broken and self.place.name in view.names
+        if not counts or (self.place.name in group and self.seen - group):
+            self.refused = view.turn
             raise BrokenBarrierError
-        ahead = view.names.index(self.place.name)
-        self.view, self.index = view, ahead % parties
-        if ahead < parties:
-            group = set(view.names[:parties])
-            if self.seen - group:
-                raise BrokenBarrierError
+        self.view = view
+        if self.place.name in group:
             self.seen |= group
-        return ahead
+        return view.names.index(self.place.name)
 
 
 class BarrierCore:
@@ -166,7 +181,8 @@ class BarrierCore:
         except NoNodeError:
             return None
         session_id = (await Connected()).session_id
-        return next((Place(directory, name, 0, session_id) for name in turn.passed if guid in name), None)
+        passed = chain.from_iterable(turn.passed)
+        return next((Place(directory, name, 0, session_id) for name in passed if guid in name), None)
 
     async def _pass(self, party: Party, answers: Any, watch: Watch, action: Callable[[], Any] | None) -> int:
         view = self._view(party.place, answers)
@@ -179,7 +195,7 @@ class BarrierCore:
             ahead = party.note(view, self.parties)
             if ahead == self.parties - 1:
                 if await self._open(view, action):
-                    return party.index
+                    return ahead
             elif await self._wait(watch) is Woke.DEADLINE:
                 return await self._time_out(party)
             view = None
@@ -228,16 +244,13 @@ class BarrierCore:
                 await self._break(view.turn)
                 raise
         names = view.names[: self.parties]
-        turn = replace(view.turn, generation=view.turn.generation + 1, passed=tuple(names))
+        turn = view.turn.opened(names)
         members = [Delete(f"{self.path}/{name}") for name in names]
         try:
             await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
             return True
-        except BadVersionError:
+        except (BadVersionError, NoNodeError):  # a missing member is seen to be missing, unless others pass with us
             return False
-        except NoNodeError:
-            await self._break(view.turn)
-            raise BrokenBarrierError from None
 
     async def _time_out(self, party: Party) -> int:
         """Our deadline breaks the barrier for all who wait, unless it opens in this moment."""
@@ -260,11 +273,12 @@ class BarrierCore:
         while view is None and (await Connected()).session_id == place.session_id:
             view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
         if view is None or not view.present:
-            if party.view is not None and (view is None or place.name not in view.turn.passed):
-                await self._break(party.view.turn)
+            counted = party.view is not None and place.name in party.view.names[: self.parties]
+            if counted and (view is None or view.turn.index_of(place.name) is None):
+                await self._break(party.view.turn if party.view else None)
         else:
             if place.name in view.names[: self.parties]:
-                await self._break(view.turn)
+                await self._break(party.refused or view.turn)
             await remove(place.path, place.session_id)
 
     async def _break_soon(self) -> None:
@@ -296,7 +310,7 @@ class BarrierCore:
                 return
             now, standing = self._turn(node), in_order(listing.names)
             after = standing[-1].number if standing else now.after
-            fresh = Turn(self.parties, now.generation + 1, after=after)
+            fresh = Turn(self.parties, now.generation + 1, after=after, passed=now.passed)
             try:
                 await self.receipts.commit(SetData(self.path, fresh.data(), now.version))
                 return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,3 +185,38 @@ def test_members_that_disagree_about_the_parties_are_told(barrier: Barrier, peer
     barrier.abort()
     with pytest.raises(BrokenBarrierError):
         peer.result()
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_deleted_znode_of_a_member_breaks_nothing_for_those_who_pass_without_it(
+    client: Client, observer: Observer, make_mortal: Callable[..., Peer], make_client: MakeClient, rounds: int
+) -> None:
+    """It hears of the deletion only when the others have passed, once or twice: it did not pass with them."""
+    barrier, mortal = Barrier(2, name="b"), make_mortal(4 * PATIENCE)
+    mortal.start(deeds.catch, barrier.wait)
+    arrived(barrier, 1)
+    mortal.signal(signal.SIGSTOP)
+    observer.kazoo.delete(next(path for path in observer.tree(barrier.path) if "-lock-" in path))
+    other = Barrier(2, name="b", client=make_client())
+    for _ in range(rounds):
+        assert sorted(results([Running(barrier.wait), Running(other.wait)])) == [0, 1]
+    mortal.signal(signal.SIGCONT)
+    assert mortal.result() == "BrokenBarrierError"
+    assert not barrier.broken
+
+
+@pytest.mark.parametrize("then_reset", [False, True])
+def test_party_that_slept_while_others_passed_later_learns_that_it_has_passed(
+    client: Client, make_mortal: Callable[..., Peer], make_client: MakeClient, then_reset: bool
+) -> None:
+    barrier, mortal = Barrier(2, name="b"), make_mortal(4 * PATIENCE)
+    mortal.start(barrier.wait)
+    arrived(barrier, 1)
+    mortal.signal(signal.SIGSTOP)
+    assert barrier.wait(PATIENCE) == 1
+    other = Barrier(2, name="b", client=make_client())
+    assert sorted(results([Running(barrier.wait), Running(other.wait)])) == [0, 1]
+    if then_reset:
+        barrier.reset()
+    mortal.signal(signal.SIGCONT)
+    assert mortal.result() == 0

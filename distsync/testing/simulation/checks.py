@@ -20,6 +20,9 @@ class Check:
     def see(self, world: World, record: Record) -> None:
         """A task has recorded something."""
 
+    def changed(self, world: World) -> None:
+        """The server has committed something: its tree is another one."""
+
     def end(self, world: World) -> None:
         """All tasks are done, nothing is under way."""
 

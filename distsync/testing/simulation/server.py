@@ -83,6 +83,7 @@ class SimServer:
         """Every effect goes to its peer, in order."""
         for effect in todo:
             if isinstance(effect, effects.Commit):
+                self._tell_checks()
                 continue
             connection = self.connections.get(effect.peer)
             if connection is None:
@@ -92,6 +93,10 @@ class SimServer:
                 self.connections.pop(effect.peer).server_leaves()
             else:
                 connection.down.put(effect)
+
+    def _tell_checks(self) -> None:
+        for check in self.world.checks:
+            check.changed(self.world)
 
     # --- faults that strike at a request
 

@@ -1,88 +1,100 @@
 """Barrier: nobody passes before all have arrived, all pass or none, and each has another index.
 
-Rules for this file: threads use one core a process, as the faces do.
+Rules for this file: threads use one core a process, as the faces do. What became of a barrier is judged by the
+server's tree: who stood in the line is known by the data of his znode, which names the call.
 """
 
 from __future__ import annotations
 
-from distsync.errors import BrokenBarrierError
+import json
+from collections.abc import Coroutine
+from typing import Any
+
+from distsync.errors import BrokenBarrierError, OutcomeUnknownError
 from distsync.protocols.barrier import BarrierCore
+from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
-from distsync.testing.simulation.checks import Check, NothingLeft
-from distsync.testing.simulation.history import Record
+from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import (
-    ROOT,
-    Scenario,
-    finish,
-    receipts,
-    spawn,
-    work,
-)
+from distsync.testing.simulation.scenarios.barrier_truth import Passing
+from distsync.testing.simulation.scenarios.base import ROOT, Scenario, receipts, spawn, work
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/barrier/b"
 
-#: Who waits longer breaks the barrier: somebody has died before he came.
-PATIENCE_SECONDS = 100.0
+#: Who waits longer breaks the barrier: others have died, or do not come.
+PATIENCE_SECONDS = 30.0
 
 
-class Passing(Check):
-    """Judges each passing."""
+class Party:
+    """The threads of one process at the barrier."""
 
-    def __init__(self, parties: int) -> None:
+    def __init__(self, world: World, process: SimProcess, parties: int, acts: bool) -> None:
+        self.world = world
         self.parties = parties
-        self.arrived: dict[int, set[str]] = {}
-        self.passed: dict[int, dict[str, int]] = {}
-        self.broken: list[Record] = []
+        self.acts = acts
+        self.core = process.local(PATH, lambda: BarrierCore(PATH, parties, receipts(process)))
 
-    def see(self, world: World, record: Record) -> None:
-        if record.event == "arrives":
-            self.arrived.setdefault(record.turn, set()).add(record.task)
-        elif record.event == "passes":
-            self._passes(world, record)
-        elif record.event == "broken":
-            self.broken.append(record)
+    async def meet(self, name: str, turns: int, patient: bool) -> None:
+        """Meets others some times."""
+        world = self.world
+        for turn in range(turns):
+            await Run(work(world) if patient or world.rng.random() < 0.7 else a_long_while(world))
+            call = f"{name}.{turn}"
+            seconds = PATIENCE_SECONDS if patient else world.rng.choice((0.0, 0.02, 1.0, PATIENCE_SECONDS))
+            world.record("arrives", call=call, until_ms=world.now_ms + round(seconds * 1000))
+            try:
+                action = (lambda call=call: self.act(call)) if self.acts else None
+                index = await Run(self.core.wait(json.dumps(call).encode(), action), seconds)
+                world.record("passes", call=call, index=index)
+            except BrokenBarrierError:
+                world.record("broken", call=call)
+            except LookupError:
+                world.record("acted badly", call=call)
 
-    def _passes(self, world: World, record: Record) -> None:
-        arrived, passed = len(self.arrived[record.turn]), self.passed.setdefault(record.turn, {})
-        if arrived < self.parties:
-            world.fail(f"{record.task} passes the {record.turn}. time, and {arrived} of {self.parties} have arrived")
-        if record.index in passed.values() or not 0 <= record.index < self.parties:
-            world.fail(f"{record.task} passes with the index {record.index}, others with {passed}")
-        passed[record.task] = record.index
+    def act(self, call: str) -> Coroutine[Any, Any, None]:
+        """The action: it takes a while, and may fail."""
+        return self._act(call, self.world.rng.random() < 0.1)
 
-    def end(self, world: World) -> None:
-        struck = {each.process for each in world.faults.struck}
-        for record in self.broken:
-            if not struck:
-                world.fail(f"{record.task} found the barrier broken, and nothing went wrong")
-            if record.process not in struck and len(self.passed.get(record.turn, ())) > 0:
-                world.fail(f"{record.task} found the barrier broken the {record.turn}. time, and others passed")
+    async def _act(self, call: str, badly: bool) -> None:
+        self.world.record("acts", call=call, badly=badly)
+        await work(self.world)
+        if badly:
+            raise LookupError(call)
+
+    async def meddle(self, times: int) -> None:
+        """Resets and breaks it."""
+        world = self.world
+        for _ in range(times):
+            await Run(work(world))
+            resets = world.rng.random() < 0.6
+            world.record("resetting" if resets else "aborting")
+            try:
+                await Run(self.core.reset() if resets else self.core.abort())
+            except OutcomeUnknownError:
+                continue
+            world.record("reset" if resets else "aborted")
 
 
-async def party(world: World, process: SimProcess, parties: int, turns: int) -> None:
-    """Meets the others some times; stops when the barrier is broken."""
-    core = process.local(PATH, lambda: BarrierCore(PATH, parties, receipts(process)))
-    for turn in range(1, turns + 1):
-        await Run(work(world))
-        world.record("arrives", turn=turn)
-        try:
-            index = await Run(core.wait(b""), PATIENCE_SECONDS)
-        except BrokenBarrierError:
-            world.record("broken", turn=turn)
-            return
-        world.record("passes", turn=turn, index=index)
+async def a_long_while(world: World) -> None:
+    """Long enough for the others to see who has gone."""
+    await Wait(limit=world.rng.randint(0, 20))
 
 
 def play(world: World) -> None:
-    parties, turns = world.rng.randint(2, 4), world.rng.randint(1, 3)
-    world.checks += [Passing(parties), NothingLeft(f"{PATH}/")]
-    made = [world.process(name) for name in "abcd"[: world.rng.randint(1, parties)]]
-    for number in range(parties):
+    rng = world.rng
+    parties, turns, acts = rng.randint(2, 4), rng.randint(1, 3), rng.random() < 0.4
+    surplus, meddles = rng.choice((0, 0, 0, 1, 2, 3)), rng.choice((0, 0, 0, 1, 2, 3))
+    world.checks += [Passing(PATH, parties, acts), NothingLeft(f"{PATH}/")]
+    made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
+    for number in range(parties + surplus):
         process = made[number % len(made)]
-        spawn(process, party(world, process, parties, turns))
-    finish(world)
+        patient = number < parties and rng.random() < 0.9
+        spawn(process, Party(world, process, parties, acts).meet(f"w{number}", turns, patient))
+    if meddles:
+        spawn(made[-1], Party(world, made[-1], parties, acts).meddle(meddles), name="meddler")
+    world.run()
+    world.close()
 
 
 BARRIER = Scenario("barrier", play)

@@ -1,0 +1,254 @@
+"""What the server's tree says of a barrier: who stands there, whom it let pass, since when it is broken.
+
+Rules for this file: it judges by the znodes and by what the threads recorded; of the barrier's data it reads only
+whether it is broken. The data of a znode in the line is the call (JSON) that stands there.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from distsync.session.steps import Create, Together
+from distsync.testing.simulation.checks import Check
+from distsync.testing.simulation.history import Record
+from distsync.testing.simulation.world import World
+
+#: In this time who sleeps is told of what a change of the barrier's znode says.
+PROMPT_MS = 3_000
+#: In this time who sleeps has seen by himself that somebody has gone: half a session time-out, and some more.
+LOOK_MS = 8_000
+#: In this time who arrives has surely seen who stood there before.
+ARRIVING_MS = 1_000
+
+
+@dataclass
+class Stay:
+    """One znode in the line, as long as it stands."""
+
+    name: str
+    call: str
+    session_id: int
+    since_ms: int
+    counted_on: set[str] = field(default_factory=set)
+    """Whom it saw in its own group when it arrived."""
+    told_ms: int | None = None
+    """Since when the barrier's znode tells it that it is in vain."""
+    alone_ms: int | None = None
+    """Since when somebody whom it counted on is gone."""
+    sent_away: bool = False
+    """It stood there when a reset began that has succeeded."""
+    doubtful: bool = False
+    """It stood there when a reset began that was executed; whether that one has said so is another question."""
+
+
+class Passing(Check):
+    """Judges each change of the barrier, and what each call is told of it."""
+
+    def __init__(self, path: str, parties: int, acts: bool) -> None:
+        self.path = path
+        self.parties = parties
+        self.acts = acts
+        self.line: dict[str, Stay] = {}
+        self.gone: dict[str, Stay] = {}
+        self.version, self.broken, self.breaks, self.full_ms = -1, False, 0, -1
+        self.passed: dict[str, int] = {}
+        self.arrived: dict[str, Record] = {}
+        self.done: dict[str, Record] = {}
+        self.acted: list[str] = []
+        self.begun: dict[str, Any] = {}
+        self.stragglers = False
+        """Somebody arrived while the last reset was under way: he may be of the time before, and break it."""
+        self.owing: tuple[int, str] | None = None
+        """Since when it should be broken, as this call was interrupted."""
+
+    # --- what the threads say
+
+    def see(self, world: World, record: Record) -> None:
+        say = getattr(self, f"_{record.event.replace(' ', '_')}", None)
+        if say is not None:
+            say(world, record)
+
+    def _arrives(self, world: World, record: Record) -> None:
+        self.arrived[record.call] = record
+
+    def _acts(self, world: World, record: Record) -> None:
+        self.acted.append(record.call)
+
+    def _passes(self, world: World, record: Record) -> None:
+        self.done[record.call] = record
+        index = self.passed.get(record.call)
+        if index != record.index:
+            world.fail(f"{record.call} passes with the index {record.index}; the barrier let it pass with {index}")
+
+    def _broken(self, world: World, record: Record) -> None:
+        self.done[record.call] = record
+        if unhurt(world, record) and record.call in self.passed:
+            world.fail(f"{record.call} found the barrier broken, and others passed with it")
+        self._judge_time(world, record)
+
+    def _acted_badly(self, world: World, record: Record) -> None:
+        self.done[record.call] = record
+
+    def _resetting(self, world: World, record: Record) -> None:
+        self.begun[record.task] = list(self.line.values())
+
+    def _reset(self, world: World, record: Record) -> None:
+        for stay in self.begun.pop(record.task):
+            stay.sent_away = True
+            stay.told_ms = stay.told_ms or world.now_ms
+
+    def _aborting(self, world: World, record: Record) -> None:
+        self.begun[record.task] = -1 if self.broken else self.breaks
+
+    def _aborted(self, world: World, record: Record) -> None:
+        if self.breaks == self.begun.pop(record.task):
+            world.fail(f"{record.task} has broken the barrier, and it was not broken since")
+
+    def _judge_time(self, world: World, record: Record) -> None:
+        """Who sleeps is told soon."""
+        stays = [stay for stay in (*self.line.values(), *self.gone.values()) if stay.call == record.call]
+        for stay in stays if unhurt(world, record) else ():
+            for since_ms, most_ms in ((stay.told_ms, PROMPT_MS), (stay.alone_ms, LOOK_MS)):
+                if since_ms is not None and record.at_ms - since_ms > most_ms:
+                    world.fail(f"{record.call} slept for {record.at_ms - since_ms} ms at a barrier that was broken")
+
+    # --- what the server says
+
+    def changed(self, world: World) -> None:
+        node = world.server.engine.tree.node(self.path)
+        if node is None:
+            return
+        names = [name for name in node.children if "-lock-" in name]
+        if node.version == self.version and len(names) == len(self.line) and all(name in self.line for name in names):
+            return
+        left = [stay for name, stay in self.line.items() if name not in node.children]
+        for stay in left:
+            self.gone[stay.name] = self.line.pop(stay.name)
+        moved, self.version = node.version != self.version, node.version
+        was_broken, self.broken = self.broken, bool(json.loads(node.data or b"")["broken"])
+        if moved and not self.broken and not left:
+            self._is_reset()
+        elif moved and not self.broken:
+            self._opens(world, was_broken, left)
+        elif self.broken and not was_broken:
+            self._breaks(world)
+        elif not moved and left:
+            self._leave(world, left)
+        for name in names:
+            if name not in self.line:
+                self._stands(world, name)
+        self._judge_fullness(world)
+
+    def _is_reset(self) -> None:
+        known = [stay for begun in self.begun.values() if isinstance(begun, list) for stay in begun]
+        self.stragglers = any(stay not in known for stay in self.line.values())
+        self.acted.clear()
+        self.owing = None
+        self.full_ms = -1
+        for stay in self.line.values():
+            stay.doubtful = stay.doubtful or stay in known
+            if not stay.sent_away:
+                stay.told_ms = stay.alone_ms = None
+
+    def group(self) -> list[Stay]:
+        """Those who stand there and were not sent away, first one first, as many as it takes."""
+        standing = [stay for stay in self.line.values() if not stay.sent_away]
+        return sorted(standing, key=lambda stay: stay.name[-10:])[: self.parties]
+
+    def _stands(self, world: World, name: str) -> None:
+        znode = world.server.engine.tree.node(f"{self.path}/{name}")
+        assert znode is not None
+        stay = self.line[name] = Stay(name, json.loads(znode.data or b""), znode.owner, world.now_ms)
+        group = self.group()
+        if stay in group and not self.broken:
+            stay.counted_on = {other.name for other in group if other is not stay and not other.doubtful}
+        if self.broken:
+            stay.told_ms = world.now_ms
+
+    def _opens(self, world: World, was_broken: bool, left: list[Stay]) -> None:
+        self.full_ms = -1
+        self._judge_owing(world)
+        members = sorted(left, key=lambda stay: stay.name[-10:])
+        calls = [stay.call for stay in members]
+        if was_broken:
+            world.fail(f"a broken barrier let {calls} pass")
+        if len(set(calls)) != self.parties or len(calls) != self.parties:
+            world.fail(f"{calls} pass, and it takes {self.parties}")
+        for stay in members:
+            record = self.arrived[stay.call]
+            if stay.sent_away:
+                world.fail(f"{stay.call} passes, although it was sent away by a reset")
+            if stay.alone_ms is not None and world.now_ms - stay.alone_ms > LOOK_MS and unhurt(world, record):
+                world.fail(f"{stay.call} passes, although somebody whom it counted on has gone long ago")
+        if self.passed.keys() & set(calls):
+            world.fail(f"some of {calls} pass again")
+        self.passed |= {call: index for index, call in enumerate(calls)}
+        self._judge_action(world, calls)
+
+    def _judge_action(self, world: World, calls: list[str]) -> None:
+        acted = [call for call in self.acted if call in calls]
+        excused = world.faults.struck or self.stragglers
+        if self.acts and (calls[-1] not in acted or (len(acted) > 1 and not excused)):
+            world.fail(f"{calls} pass after the actions of {acted}")
+
+    def _breaks(self, world: World) -> None:
+        self.breaks += 1
+        self.owing = None
+        for stay in self.line.values():
+            stay.told_ms = stay.told_ms or world.now_ms
+        if not world.faults.struck and not self._has_cause(world):
+            world.fail("the barrier is broken, and nobody had a cause to break it")
+
+    def _has_cause(self, world: World) -> bool:
+        """Without a fault: somebody aborts, or a call that counts has no more time or acts badly."""
+        sent_away = {stay.call for stay in (*self.line.values(), *self.gone.values()) if stay.sent_away}
+        inside = [call for call in self.arrived if call not in self.done and call not in sent_away]
+        failed = {record.call for record in world.history.events("acts") if record.badly}
+        late = [call for call in inside if self.arrived[call].until_ms <= world.now_ms]
+        aborting = any(isinstance(begun, int) for begun in self.begun.values())
+        return bool(late or failed.intersection(inside) or aborting or self.stragglers)
+
+    def _leave(self, world: World, left: list[Stay]) -> None:
+        """Somebody has gone who did not pass: those who counted on him may not pass any more."""
+        for gone in left:
+            for stay in self.line.values():
+                if gone.name in stay.counted_on and world.now_ms - stay.since_ms > ARRIVING_MS and not gone.sent_away:
+                    stay.alone_ms = stay.alone_ms or world.now_ms
+            first = sorted([*self.group(), gone], key=lambda stay: stay.name[-10:])[: self.parties]
+            if gone in first and not gone.sent_away and not self.broken and should_break(world, gone, self.arrived):
+                self.owing = self.owing or (world.now_ms, gone.call)
+
+    def _judge_owing(self, world: World) -> None:
+        owing, self.owing = self.owing, None
+        if owing is not None and world.now_ms - owing[0] > PROMPT_MS:
+            world.fail(f"{owing[1]} was interrupted and went, and did not break the barrier")
+
+    def end(self, world: World) -> None:
+        self._judge_owing(world)
+
+    def _judge_fullness(self, world: World) -> None:
+        """Where all are, somebody opens or breaks it soon."""
+        group = self.group()
+        full = len(group) == self.parties and not self.broken
+        if self.full_ms >= 0 and world.now_ms - self.full_ms > LOOK_MS and not world.faults.struck:
+            world.fail(f"{world.now_ms - self.full_ms} ms long all were there, and nobody passed")
+        if not full:
+            self.full_ms = -1
+        elif self.full_ms < 0:
+            self.full_ms = world.now_ms
+
+
+def unhurt(world: World, record: Record) -> bool:
+    """Whether no fault has struck this process."""
+    return all(each.process != record.process for each in world.faults.struck)
+
+
+def should_break(world: World, gone: Stay, arrived: dict[str, Record]) -> bool:
+    """Whether this one was interrupted when it knew already that it stood there, and nothing else has happened."""
+    record = arrived[gone.call]
+    struck = {each.kind for each in world.faults.struck}
+    at = [at for task, at in world.interrupts if task.name == record.task]
+    creating = any(isinstance(step, Together) and isinstance(step.requests[0], Create) for step in at)
+    return struck == {"interrupt"} and bool(at) and not creating and record.until_ms > world.now_ms
