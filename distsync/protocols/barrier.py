@@ -126,17 +126,19 @@ class Party:
             raise BrokenBarrierError
         return index
 
-    def note(self, view: View, parties: int) -> int:
-        """How many of this generation stand ahead of us. Raises BrokenBarrierError if one of us is missing."""
-        group = set(view.names[:parties])
-        if self.view is not None and self.view.turn.generation != view.turn.generation:
-            self.seen.clear()  # they stood there before a reset
-        counts = not view.turn.broken and self.place.name in view.names
-        if not counts or (self.place.name in group and self.seen - group):
+    def note(self, view: View, parties: int) -> int | None:
+        """How many of this generation stand ahead of us; None if one of us is missing. Raises BrokenBarrierError if
+        the barrier is broken."""
+        if view.turn.broken or self.place.name not in view.names:
             self.refused = view.turn
             raise BrokenBarrierError
+        if self.view is not None and self.view.turn.generation != view.turn.generation:
+            self.seen.clear()  # they stood there before a reset
+        group = set(view.names[:parties])
         self.view = view
         if self.place.name in group:
+            if self.seen - group:
+                return None
             self.seen |= group
         return view.names.index(self.place.name)
 
@@ -193,11 +195,13 @@ class BarrierCore:
             if not view.present:
                 return party.index_in(view.turn)
             ahead = party.note(view, self.parties)
+            if ahead is None:
+                return await self._give_up(party)
             if ahead == self.parties - 1:
                 if await self._open(view, action):
                     return ahead
             elif await self._wait(watch) is Woke.DEADLINE:
-                return await self._time_out(party)
+                return await self._give_up(party)
             view = None
 
     async def _wait(self, watch: Watch) -> Woke:
@@ -249,11 +253,11 @@ class BarrierCore:
         try:
             await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
             return True
-        except (BadVersionError, NoNodeError):  # a missing member is seen to be missing, unless others pass with us
+        except (BadVersionError, NoNodeError):
             return False
 
-    async def _time_out(self, party: Party) -> int:
-        """Our deadline breaks the barrier for all who wait, unless it opens in this moment."""
+    async def _give_up(self, party: Party) -> int:
+        """Our deadline, or one who is missing, breaks the barrier for all, unless it opens in this moment."""
         while True:
             view = await self._look(party.place, Watch())
             if not view.present:
