@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import MismatchError
 from distsync.held import shown
-from distsync.named import Named
+from distsync.named import Named, checked_seconds
 from distsync.protocols.barrier import BarrierCore
 from distsync.session.whoami import describe
 
@@ -76,7 +76,7 @@ class Barrier(Named):
         Source: recipes.txt, Double Barriers, Enter.
         """
         seconds = self._timeout if timeout is None else timeout
-        return int(self._run(self._core.wait(describe(), self._action), seconds))
+        return int(self._run(self._core.wait(describe(), self._action), checked_seconds(seconds)))
 
     def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError.

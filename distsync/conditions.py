@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import NotHeldError
 from distsync.locks import Lock, RLock
-from distsync.named import Named
+from distsync.named import Named, checked_seconds
 from distsync.protocols.condition import ConditionCore
 from distsync.protocols.guard import remove
+from distsync.protocols.line import Place
 from distsync.session.clock import wait_clock
 from distsync.session.whoami import describe
 
@@ -109,27 +110,26 @@ class Condition(Named):
         Fair: the one that waits longest is notified first.
         Source: ``threading.Condition``.
         """
+        seconds = checked_seconds(timeout)
         if not self._is_owned():
             raise NotHeldError("cannot wait on un-acquired lock")
         core = self._core
-        place = self._run(core.enlist(describe()))
+        places: list[Place] = []
         try:
+            self._run(core.enlist(describe(), places))
             saved = self._release_save()
-        except BaseException:
-            self.client.background(remove(place.path, place.session_id))
-            raise
-        notified = False
-        try:
-            notified = bool(self._run(core.wait(place), timeout))
-            return notified
-        finally:
+            notified = False
             try:
+                notified = bool(self._run(core.wait(places[0]), seconds))
+            finally:
                 self._acquire_restore(saved)
-            except BaseException:
-                self.client.background(remove(place.path, place.session_id))
-                raise
             if notified:
-                self._run(core.confirm(place))
+                self._run(core.confirm(places[0]))
+            return notified
+        except BaseException:
+            for place in places:
+                self.client.background(remove(place.path, place.session_id))
+            raise
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
         """``predicate()`` is true, or the time is over; the lock is held.
@@ -139,6 +139,7 @@ class Condition(Named):
         Raises, On loss, On cancel, Cost, Fair, Source: as wait.
         """
         deadline = None if timeout is None else wait_clock() + timeout
+        checked_seconds(timeout)
         result = predicate()
         while not result:
             remaining = None if deadline is None else deadline - wait_clock()

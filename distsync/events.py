@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from distsync.held import shown
-from distsync.named import Named
+from distsync.named import Named, checked_seconds
 from distsync.protocols.event import EventCore
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Event(Named):
         Cost: 1 request, 1 watch; 1 request more for each change.
         Source: recipes.txt, Barriers.
         """
-        return bool(self._run(self._core.wait(), timeout))
+        return bool(self._run(self._core.wait(), checked_seconds(timeout)))
 
     def __repr__(self) -> str:
         state = {True: "set", False: "unset"}.get(shown(self, lambda: self._core.is_set()), "unknown")

@@ -24,6 +24,8 @@ def checked_acquire(blocking: bool, timeout: Any) -> float | None:
     """The time-out of ``acquire`` in seconds, None for none; as the C code of ``threading`` checks it."""
     if not blocking and timeout != -1:
         raise ValueError("can't specify a timeout for a non-blocking call")
+    if timeout is None:
+        raise TypeError("'NoneType' object cannot be interpreted as a number of seconds")
     return checked_timeout(timeout) if blocking else 0.0
 
 
@@ -106,7 +108,7 @@ class Held(Named):
 
     def _held_grant(self) -> Grant:
         grant = self._grant()
-        if grant is None:
+        if grant is None or grant.loss.fired:
             raise NotHeldError(f"{self.path} is not held by this process")
         return grant
 

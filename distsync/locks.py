@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 from distsync.held import Held, checked_acquire
 from distsync.named import leave_block, me
-from distsync.protocols.lock import Grant, LockCore
+from distsync.protocols.lock import Grant, Holding, LockCore
 from distsync.session.whoami import describe
 
 if TYPE_CHECKING:
@@ -48,23 +48,50 @@ class LockBase(Held):
         return acquired
 
     def _release(self) -> None:
-        core = self._core
-        grant, owner = core.grant, core.owner
-        try:
-            self._run(core.release(me()), self.client.settings.session_timeout)
-        except DistsyncError:
-            raise
-        except BaseException:
-            self.client.background(core.drop(grant, owner))
-            raise
+        self._run(self._core.release(me()), self.client.settings.session_timeout)
+
+    def release(self) -> None:
+        """See Lock and RLock."""
+        raise NotImplementedError
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leave_block(self._release_once, error)
+        before: list[Holding] = []
+        try:
+            before.append(self._core.holding)
+            leave_block(self.release, error)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
 
-    def _release_once(self) -> None:
-        self._release()
+    # An interrupt may come in any line of acquire and release, those after the protocol included. Each notes first
+    # what this thread holds, so that afterwards it holds what the interrupted call should have left.
+
+    def _let_go(self, before: list[Holding]) -> None:
+        """A release was interrupted: it has happened. May be done twice."""
+        core = self._core
+        was = before[0] if before else core.holding
+        owner = was.owner
+        if core.grant is was.grant is not None and core.owner is owner:
+            core.depth = was.depth - 1
+            if was.depth <= 1:
+                core.owner = owner = object()  # nobody's, so that this thread does not find itself the owner
+        self.client.background(core.drop(was.grant if was.depth <= 1 else None, owner))
+
+    def _undo(self, before: list[Holding]) -> None:
+        """An acquire was interrupted: it has not happened. May be done twice."""
+        if not before:
+            return
+        core, owner, was, grant = self._core, me(), before[0], None
+        if core.owner is owner and core.grant is not None:
+            if core.grant is was.grant and was.owner is owner:
+                core.depth = was.depth
+            else:
+                grant, core.owner = core.grant, (owner := object())
+        self.client.background(core.drop(grant, owner))
 
     def _shown(self) -> tuple[str, int]:
         """What a repr says of this process. No request; a client that was not used yet stays so."""
@@ -106,7 +133,18 @@ class Lock(LockBase):
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
-        return self._acquire(checked_acquire(blocking, timeout), blocking)
+        seconds = checked_acquire(blocking, timeout)
+        before: list[Holding] = []
+        try:
+            before.append(self._core.holding)
+            return self._acquire(seconds, blocking)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._undo(before)
+            raise
+
+    __enter__ = acquire
 
     def release(self) -> None:
         """The lock goes to the next one. Any thread of the process may call this.
@@ -118,7 +156,15 @@ class Lock(LockBase):
         Cost: 1 request; none if another thread of this process is next.
         Source: recipes.txt, Locks, the unlock protocol.
         """
-        self._release()
+        before: list[Holding] = []
+        try:
+            before.append(self._core.holding)
+            self._release()
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
 
     def locked(self) -> bool:
         """Whether anybody holds it.
@@ -126,9 +172,6 @@ class Lock(LockBase):
         Cost: none if this process does, else 1 request.
         """
         return self.held or bool(self._run(self._core.locked()))
-
-    def __enter__(self) -> bool:
-        return self.acquire()
 
     def __repr__(self) -> str:
         state, _ = self._shown()
@@ -166,11 +209,21 @@ class RLock(LockBase):
         Source: recipes.txt, Locks, steps 1 to 5.
         """
         seconds = checked_acquire(blocking, timeout)
-        core = self._core
-        if self._is_owned():
-            core.depth += 1
-            return True
-        return self._acquire(seconds, blocking)
+        before: list[Holding] = []
+        try:
+            core = self._core
+            before.append(core.holding)
+            if self._is_owned():
+                core.depth += 1
+                return True
+            return self._acquire(seconds, blocking)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._undo(before)
+            raise
+
+    __enter__ = acquire
 
     def release(self) -> None:
         """Held once less; after the last release the lock goes to the next one.
@@ -179,20 +232,37 @@ class RLock(LockBase):
         Cost: none, but for the last: 1 request.
         Source: recipes.txt, Locks, the unlock protocol.
         """
-        core = self._core
-        if self._is_owned() and core.depth > 1:
-            core.depth -= 1
-            return
-        self._release_all()
+        before: list[Holding] = []
+        try:
+            core = self._core
+            before.append(core.holding)
+            if self._is_owned() and core.depth > 1:
+                core.depth -= 1
+            else:
+                self._release_all()
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
 
-    def _release_once(self) -> None:
-        self.release()
+    def _let_go(self, before: list[Holding]) -> None:
+        if (before[0] if before else self._core.holding).owner is me():
+            super()._let_go(before)
 
     def _release_all(self) -> None:
-        core = self._core
-        if not self._is_owned() and not core.has_lost(me()):
-            raise NotHeldError("cannot release un-acquired lock")
-        self._release()
+        before: list[Holding] = []
+        try:
+            core = self._core
+            before.append(core.holding._replace(depth=1))
+            if not self._is_owned() and not core.has_lost(me()):
+                raise NotHeldError("cannot release un-acquired lock")
+            self._release()
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
 
     def _is_owned(self) -> bool:
         core = self._core
@@ -209,9 +279,6 @@ class RLock(LockBase):
     def _acquire_restore(self, depth: int) -> None:
         self._acquire(None, True)
         self._core.depth = depth
-
-    def __enter__(self) -> bool:
-        return self.acquire()
 
     def __repr__(self) -> str:
         state, depth = self._shown()

@@ -141,10 +141,20 @@ def checked_timeout(timeout: Any, what: str = "timeout value") -> float | None:
     seconds = float(timeout) if isinstance(timeout, (int, float)) or hasattr(timeout, "__float__") else None
     if seconds is None:
         raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
-    if seconds < 0:
+    if not seconds >= 0:  # NaN too
         raise ValueError(f"{what} must be a non-negative number")
     if seconds > TIMEOUT_MAX:
         raise OverflowError(f"{what} is too large")
+    return seconds
+
+
+def checked_seconds(timeout: Any) -> float | None:
+    """Seconds to wait at most; None: without end; nothing is waited for if negative. As ``threading.Condition``."""
+    if timeout is None:
+        return None
+    seconds = float(timeout) if timeout > 0 else 0.0
+    if seconds > TIMEOUT_MAX:
+        raise OverflowError("timeout value is too large")
     return seconds
 
 

@@ -114,6 +114,8 @@ class Queue(_QueueBase[Item]):
         Cost: 1 request; with a bound 3, in 1 round trip.
         Source: recipes.txt, Queues.
         """
+        if self.maxsize <= 0 and timeout is not None and timeout < 0:
+            timeout = None  # the stdlib looks at it only where there is a bound
         self._call.block, self._call.timeout = bool(block), _checked(block, timeout)
         self._put(item)
 

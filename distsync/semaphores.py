@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import DistsyncError, LockLostError, MismatchError
 from distsync.held import Held, shown
-from distsync.named import leave_block, me
+from distsync.named import checked_seconds, leave_block, me
 from distsync.protocols.lock import Grant
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.signal import SignalCore
@@ -104,11 +104,36 @@ class Semaphore(Held):
         """
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
-        seconds = 0.0 if not blocking else None if timeout is None else max(0.0, float(timeout))
-        acquired = self._run(self._core.acquire(describe(), blocking, me()), seconds)
-        if acquired:
-            self._tell_loss()
-        return bool(acquired)
+        seconds = checked_seconds(timeout) if blocking else 0.0
+        before: list[tuple[Grant, ...]] = []
+        acquired = False
+        try:
+            core = self._core
+            before.append(tuple(core.grants) if isinstance(core, SemaphoreCore) else ())
+            acquired = bool(self._run(core.acquire(describe(), blocking, me()), seconds))
+            if acquired:
+                self._tell_loss()
+            return acquired
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._undo(before, acquired)
+            raise
+
+    __enter__ = acquire
+
+    def _undo(self, before: list[tuple[Grant, ...]], acquired: bool) -> None:
+        """An acquire was interrupted, perhaps after its protocol: it has not happened."""
+        if not before:
+            return
+        core, owner = self._core, me()
+        if isinstance(core, SignalCore):
+            if acquired:
+                self.client.background(core.release())
+            return
+        for grant in tuple(core.grants):
+            if grant.owner is owner and grant not in before[0]:
+                self.client.background(core.drop(grant))
 
     def release(self, n: int = 1) -> None:
         """``n`` permits are free again: first those that this thread acquired, then those of this process, then new.
@@ -119,16 +144,25 @@ class Semaphore(Held):
         """
         if n < 1:
             raise ValueError("n must be one or more")
-        core, begun = self._core, [False]
+        self._release(n, [False])
+
+    def _release(self, n: int, begun: list[bool]) -> None:
+        """``begun`` says when the protocol has begun, which then goes to its end whatever interrupts it."""
         try:
+            core = self._core
             mine = isinstance(core, SemaphoreCore) and len(core.grants) >= n
             self._run(core.release(n, self._bound, begun, me()), self.client.settings.session_timeout if mine else None)
         except DistsyncError:
             raise
         except BaseException:
-            if not begun[0]:
-                self.client.background(core.release(n, self._bound, owner=me()))
+            self._release_anyway(n, begun)
             raise
+
+    def _release_anyway(self, n: int, begun: list[bool]) -> None:
+        """A release was interrupted: if its protocol did not begin, it does so now."""
+        if not begun[0]:
+            begun[0] = True
+            self.client.background(self._core.release(n, self._bound, owner=me()))
 
     def get_value(self) -> int:
         """How many permits are free now.
@@ -137,13 +171,17 @@ class Semaphore(Held):
         """
         return int(self._run(self._core.value()))
 
-    def __enter__(self) -> bool:
-        return self.acquire()
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leave_block(self.release, error)
+        begun = [False]
+        try:
+            leave_block(lambda: self._release(1, begun), error)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._release_anyway(1, begun)
+            raise
 
     def __repr__(self) -> str:
         bound = "" if self._bound is None else f"/{self._bound}"

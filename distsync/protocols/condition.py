@@ -85,9 +85,9 @@ class ConditionCore:
         await ensure(self.path, b"[]")
         await ensure(directory, container=True)
 
-    async def enlist(self, data: bytes) -> Place:
-        """We stand in the line of waiters: a notify from now on is for us too."""
-        return (await stand(self.waiters, LOCK, data, parents=self._parents)).place
+    async def enlist(self, data: bytes, places: list[Place]) -> None:
+        """We stand in the line of waiters, at the last of ``places``: a notify from now on is for us too."""
+        places.append((await stand(self.waiters, LOCK, data, parents=self._parents)).place)
 
     async def wait(self, place: Place) -> bool:
         """True once we were notified, False at the deadline. True also when our session ended meanwhile: a notify

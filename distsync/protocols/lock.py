@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError
 from distsync.protocols import line
@@ -36,6 +37,14 @@ class Grant:
         return self.place.token
 
 
+class Holding(NamedTuple):
+    """The state of a lock between two lines of its owner."""
+
+    grant: Grant | None
+    owner: object
+    depth: int
+
+
 @dataclass(eq=False)
 class Ticket:
     """A thread that waits inside the process. It is woken with the lock, or with the turn to stand in the line."""
@@ -50,9 +59,9 @@ class Ticket:
         return self.turn or self.grant is not None
 
 
-async def hold(place: line.Place) -> Grant:
+async def hold(place: line.Place, owner: object = None) -> Grant:
     """The lease clock moves for this place from now on."""
-    grant = Grant(place)
+    grant = Grant(place, owner=owner)
     await Hold(place.path, place.session_id, grant.loss)
     return grant
 
@@ -85,7 +94,7 @@ class LockCore:
 
     async def acquire(self, owner: object, data: bytes, wait: bool = True) -> bool:
         """``owner`` holds the lock. False: not at once if he does not ``wait``, or not before the deadline."""
-        while self.busy or self.tickets:
+        while self.busy or self._next_ticket():
             if not wait:
                 return False
             ticket = await self._queue(owner)
@@ -93,7 +102,7 @@ class LockCore:
                 return False
             if ticket.grant is None:
                 break
-            if self._still_held(ticket.grant):
+            if self._still_held(ticket):
                 self._take(ticket.grant, owner)
                 return True
         self.contending = True
@@ -148,6 +157,8 @@ class LockCore:
             while not ticket.served:
                 ticket.signal = Signal()
                 self._settle()
+                if self.grant is None:
+                    self._pass_turn()
                 if ticket.served or await Wait(ticket.signal) is Woke.DEADLINE:
                     break
         except BaseException:
@@ -161,17 +172,18 @@ class LockCore:
     async def _pass_on(self, ticket: Ticket) -> None:
         """Who was served and cannot use it gives it to the next one."""
         if ticket.grant is not None:
-            if self._still_held(ticket.grant) and not self._hand_over():
+            if self._still_held(ticket) and not self._hand_over():
                 await self._let_go_soon(ticket.grant)
         elif ticket.turn:
             self.contending = False
             self._pass_turn()
 
-    def _still_held(self, grant: Grant) -> bool:
-        """Whether a grant that was handed over is still held; if it is not, nobody needs to be told."""
+    def _still_held(self, ticket: Ticket) -> bool:
+        """Whether what was handed to ``ticket`` is still his: somebody may have released it again before he woke. If
+        it was lost, nobody needs to be told."""
         self._settle()
-        self.lost = [entry for entry in self.lost if entry[1] is not grant]
-        return self.grant is grant
+        self.lost = [entry for entry in self.lost if entry[1] is not ticket.grant or entry[0] is not ticket.owner]
+        return self.grant is ticket.grant and self.owner is ticket.owner
 
     def _take(self, grant: Grant, owner: object) -> None:
         self.grant, self.owner, self.depth = grant, owner, 1
@@ -191,17 +203,22 @@ class LockCore:
 
     def _pass_turn(self) -> None:
         """The next one inside the process stands in the line, if nobody of it does."""
-        if self.tickets and not self.contending:
-            ticket = self.tickets.popleft()
+        ticket = None if self.contending else self._next_ticket()
+        if ticket is not None:
             ticket.turn = self.contending = True
             ticket.signal.fire()
 
+    def _next_ticket(self) -> Ticket | None:
+        """The first who was not served. It stays in the queue until it wakes: whoever is interrupted between choosing
+        it and telling it has taken nobody out of the queue."""
+        return next((ticket for ticket in self.tickets if not ticket.served), None)
+
     def _hand_over(self) -> bool:
         """The next one inside the process holds the lock; False if there is none, or others have waited enough."""
-        if not self.tickets or self.turns >= LOCAL_TURNS:
+        ticket = self._next_ticket()
+        if ticket is None or self.turns >= LOCAL_TURNS:
             return False
         self.turns += 1
-        ticket = self.tickets.popleft()
         ticket.grant = self.grant
         self.owner = ticket.owner
         ticket.signal.fire()
@@ -227,9 +244,20 @@ class LockCore:
             raise LockLostError(self.path, grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
 
     async def drop(self, grant: Grant | None, owner: object) -> None:
-        """A release of ``owner``'s was interrupted, perhaps before it began: what it was to release is let go."""
+        """A call of ``owner``'s was interrupted anywhere: what it was to let go is let go, to the end."""
+        self.lost = [entry for entry in self.lost if entry[1] is not grant]
         if grant is not None and self.grant is grant and self.owner is owner:
             await self._let_go(grant)
+        elif grant is not None and self.grant is not grant:
+            await self._erase(grant)
+        if self.grant is None:
+            self._pass_turn()
+        self._hint()  # who was served, and was not told
+
+    @property
+    def holding(self) -> Holding:
+        """What is held now, by whom, how deep."""
+        return Holding(self.grant, self.owner, self.depth)
 
     async def _let_go(self, grant: Grant) -> bool:
         """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""

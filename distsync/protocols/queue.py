@@ -76,8 +76,8 @@ class QueueCore:
 
     @property
     def idle(self) -> bool:
-        """No item that was got here waits for its task_done, and nobody waits for one."""
-        return not (self.outstanding or self.turns.taken)
+        """Nobody waits for an item. (How many got here are not done yet only saves requests.)"""
+        return not self.turns.taken
 
     # Putting
 

@@ -22,6 +22,7 @@ from distsync.errors import (
     LockLostError,
     MismatchError,
     NoNodeError,
+    OutcomeUnknownError,
     OverReleaseError,
     SessionLostError,
 )
@@ -31,8 +32,10 @@ from distsync.protocols.guard import INTERRUPTED, ensure, leave, read, read_all,
 from distsync.protocols.lock import Grant, hold
 from distsync.session.steps import (
     Background,
+    Check,
     Children,
     Connected,
+    Delete,
     GetData,
     Listing,
     Node,
@@ -65,6 +68,7 @@ class SemaphoreCore:
         self.initial = initial
         self.receipts = receipts
         self.grants: deque[Grant] = deque()
+        self.extra, self.version = 0, -1
 
     @property
     def idle(self) -> bool:
@@ -87,8 +91,7 @@ class SemaphoreCore:
             try:
                 admitted = await self._enter(crowd, answers, wait)
                 if admitted:
-                    grant = await hold(place)
-                    grant.owner = owner
+                    grant = await hold(place, owner)
                     self.grants.append(grant)
                     return grant
             except SessionLostError:
@@ -116,10 +119,11 @@ class SemaphoreCore:
 
     def limit(self, node: Node) -> int:
         """How many permits there are in all."""
-        initial, extra = permits_in(self.path, node.data)
+        initial, self.extra = permits_in(self.path, node.data)
         if initial != self.initial:
             raise MismatchError("the initial value", self.path, initial, self.initial)
-        return initial + extra
+        self.version = node.stat.version
+        return initial + self.extra
 
     async def capacity(self) -> int:
         """How many permits there are, free or not."""
@@ -134,43 +138,89 @@ class SemaphoreCore:
         """``count`` permits are free again: leases of ``owner`` first, so that who lost one is told, then others of
         this process, then permits added for good.
 
-        Raises OverReleaseError, and changes nothing, if then more than ``bound`` would be free. Once ``begun`` says
+        Raises OverReleaseError if then more than ``bound`` would be free: no more are. Once ``begun`` says
         so, whatever interrupts it, the leases go.
         """
         mine: list[Grant] = []
         try:
             if begun is not None:
                 begun[0] = True
-            while self.grants and len(mine) < count:
-                mine.append(next((grant for grant in self.grants if grant.owner is owner), self.grants[0]))
-                self.grants.remove(mine[-1])
+            mine += self._leases_of(owner, count)
+            for grant in mine:
+                self.grants.remove(grant)
             if count > len(mine):
-                await self._add(count - len(mine), bound)
-            lost = [grant for grant in mine if not await self._give_back(grant)]
+                try:
+                    await self._add(count - len(mine), bound)
+                except OverReleaseError:
+                    self.grants.extendleft(reversed(mine))
+                    raise
+            lost, over = [], None
+            for grant in mine:
+                try:
+                    if not await self._give_back(grant, bound):
+                        lost.append(grant)
+                except OverReleaseError as error:
+                    over = error
+            if over is not None:
+                raise over
         except OverReleaseError:
-            self.grants.extendleft(reversed(mine))
             raise
         except BaseException:
-            for grant in mine:
-                await Background(self._drop(grant))
+            for grant in mine or self._leases_of(owner, count):
+                await Background(self.drop(grant))
             raise
         if lost:
             raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
 
-    async def _drop(self, grant: Grant) -> None:
-        """Its release was interrupted somewhere."""
+    def _leases_of(self, owner: object, count: int) -> list[Grant]:
+        """At most ``count``, first those of ``owner``."""
+        grants = tuple(self.grants)
+        return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]
+
+    async def drop(self, grant: Grant) -> None:
+        """Its acquire or its release was interrupted somewhere."""
         if grant in self.grants:
             self.grants.remove(grant)
-        await self._give_back(grant)
+        await self._give_back(grant, None)
 
-    async def _give_back(self, grant: Grant) -> bool:
+    async def _give_back(self, grant: Grant, bound: int | None) -> bool:
+        path, session_id = grant.place.path, grant.place.session_id
         try:
             await Unhold(grant.loss)
-            there = await leave(grant.place.path, grant.place.session_id)
+            there = await (leave(path, session_id) if bound is None else self._leave_bounded(path, bound))
             return there and not grant.loss.fired
+        except OverReleaseError:
+            raise
+        except (DeadlineError, OutcomeUnknownError):
+            await Background(remove(path, session_id))
+            return not grant.loss.fired
         except BaseException:
             await Background(remove(grant.place.path, grant.place.session_id))
             raise
+
+    async def _leave_bounded(self, path: str, bound: int) -> bool:
+        """As leave; where somebody added a permit meanwhile, that one goes too if more than ``bound`` would be free."""
+        while True:
+            over = False
+            change: Check | SetData = Check(self.path, self.version)
+            if self.extra or self.version < 0:
+                listing, node = await read_all(Children(self.path), GetData(self.path))
+                if isinstance(node, NoNodeError):
+                    return False
+                free, leases = self.limit(node), len(line.in_order(listing.names))
+                over = free - leases + 1 > bound and self.extra > 0
+                data = permits_data(self.initial, self.extra - over)
+                change = SetData(self.path, data, self.version) if self.extra else Check(self.path, self.version)
+            try:
+                await self.receipts.commit(change, Delete(path))
+            except BadVersionError:
+                self.version = -1
+                continue
+            except NoNodeError:
+                return False
+            if over:
+                raise OverReleaseError("Semaphore released too many times")
+            return True
 
     async def _add(self, count: int, bound: int | None) -> None:
         while True:

@@ -50,22 +50,18 @@ class Turns:
         try:
             await Wait(turn)
         except BaseException:
-            self._give_up(turn)
+            if turn.fired:
+                self.pass_on()
             raise
-        if not turn.fired:
+        finally:
             self.waiting.remove(turn)
         return turn.fired
 
-    def _give_up(self, turn: Signal) -> None:
-        if turn.fired:
-            self.pass_on()
-        else:
-            self.waiting.remove(turn)
-
     def pass_on(self) -> None:
         """It is the next one's turn."""
-        if self.waiting:
-            self.waiting.popleft().fire()
+        turn = next((turn for turn in self.waiting if not turn.fired), None)
+        if turn is not None:
+            turn.fire()  # it leaves the queue when it wakes, so that an interrupt in this line loses nobody
         else:
             self.taken = False
 

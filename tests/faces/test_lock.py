@@ -457,3 +457,35 @@ def test_folder_deleted_under_holder_and_waiter_is_made_anew(lock: Lock, theirs:
     with pytest.raises(LockLostError):
         lock.release()
     theirs.release()
+
+
+def test_release_before_the_next_one_has_woken_gives_it_to_the_one_behind(client: Client) -> None:
+    """Whoever may release does: two releases in a row let two threads in, one after the other, and no two at once."""
+    lock, inside, most = Lock(name="x"), [], [0]
+
+    def use() -> None:
+        lock.acquire()
+        inside.append(1)
+        most[0] = max(most[0], len(inside))
+        eventually(lambda: go_on)
+        inside.pop()
+        try:
+            lock.release()
+        except NotHeldError:  # the second release below was of this holding
+            pass
+
+    go_on: list[int] = []
+    lock.acquire()
+    waiting = [Running(use) for _ in range(3)]
+    eventually(lambda: len(lock._core.tickets) == 3)
+    client._core.mutex.acquire()  # type: ignore[union-attr]  nobody wakes between the two
+    try:
+        lock.release()
+        lock.release()
+    finally:
+        client._core.mutex.release()  # type: ignore[union-attr]
+    eventually(lambda: len(inside) == 1)
+    go_on.append(1)
+    for one in waiting:
+        one.result()
+    assert most == [1]

@@ -206,6 +206,30 @@ def test_bound_holds_over_all_processes(client: Client, peers: list[Peer]) -> No
     assert [peer.do(slots.get_value) for peer in peers] == [2, 2, 2]
 
 
+def test_bound_holds_whoever_releases_first(client: Client, peer: Peer) -> None:
+    slots = BoundedSemaphore(1, name="s")
+    slots.acquire()
+    peer.do(slots.release)
+    with pytest.raises(ValueError, match="released too many times"):
+        slots.release()
+    assert (slots.get_value(), slots.held) == (1, False)
+    for _ in range(2):
+        slots.acquire()
+        assert not peer.do(slots.acquire, False)
+        slots.release()
+    assert slots.get_value() == 1
+
+
+def test_bounded_release_costs_one_request(client: Client) -> None:
+    slots = BoundedSemaphore(2, name="s")
+    for _ in range(2):
+        slots.acquire()
+        before = sum(client.statistics().requests.values())
+        slots.release()
+        cost = sum(client.statistics().requests.values()) - before
+    assert cost == 1
+
+
 def test_members_that_disagree_about_the_value_are_told(client: Client, peer: Peer) -> None:
     assert peer.do(Semaphore(2, name="s").acquire)
     with pytest.raises(MismatchError):

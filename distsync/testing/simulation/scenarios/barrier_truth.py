@@ -195,7 +195,7 @@ class Passing(Check):
 
     def _breaks(self, world: World) -> None:
         self.breaks += 1
-        self.owing = None
+        self._judge_owing(world)
         for stay in self.line.values():
             stay.told_ms = stay.told_ms or world.now_ms
         if not world.faults.struck and not self._has_cause(world):
@@ -223,7 +223,7 @@ class Passing(Check):
     def _judge_owing(self, world: World) -> None:
         owing, self.owing = self.owing, None
         if owing is not None and world.now_ms - owing[0] > PROMPT_MS:
-            world.fail(f"{owing[1]} was interrupted and went, and did not break the barrier")
+            world.fail(f"{owing[1]} was interrupted and went, and did not break the barrier at once")
 
     def end(self, world: World) -> None:
         self._judge_owing(world)

@@ -78,24 +78,22 @@ class Thread:
 
     async def wait(self, timeout: float | None) -> bool:
         """As Condition.wait of the face."""
-        place: Place = await Run(self.core.enlist(b""))
+        places: list[Place] = []
         try:
+            await Run(self.core.enlist(b"", places))
             await self.release()
-        except BaseException:
-            await Run(_in_background(place))
-            raise
-        notified = False
-        try:
-            notified = bool(await Run(self.core.wait(place), timeout))
-            return notified
-        finally:
+            notified = False
             try:
+                notified = bool(await Run(self.core.wait(places[0]), timeout))
+            finally:
                 await self.acquire()
-            except BaseException:
-                await Run(_in_background(place))
-                raise
             if notified:
-                await Run(self.core.confirm(place))
+                await Run(self.core.confirm(places[0]))
+            return notified
+        except BaseException:
+            for place in places:
+                await Run(_in_background(place))
+            raise
 
     async def consumer(self) -> None:
         await self.acquire()
