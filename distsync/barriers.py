@@ -72,7 +72,8 @@ class Barrier(Named):
         Raises: BrokenBarrierError if the barrier is or becomes broken, or is reset; a time-out breaks it for all.
         On loss: BrokenBarrierError, for all.
         On cancel: the barrier is broken, no znode is left.
-        Cost: 3 requests, 1 round trip, 1 watch; the last one to arrive sends 1 more.
+        Cost: to stand there 3 requests, 1 round trip, 1 watch; to look again 2 at the end and at half of each
+            session time-out; the last one to arrive sends 1 instead.
         Source: recipes.txt, Double Barriers, Enter.
         """
         seconds = self._timeout if timeout is None else timeout

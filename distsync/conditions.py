@@ -28,7 +28,7 @@ class Condition(Named):
     ``lock`` is a Lock or RLock of distsync; by default an RLock that belongs to the condition. With a lock of the
     stdlib only the threads of one process exclude each other.
     On loss: of the session while waiting: ``wait`` returns True, since a notify may have been missed; look again.
-    Cost: wait 5 requests, and what the lock costs; notify 3 requests for any number of waiters.
+    Cost: wait 6 requests, and what the lock costs; notify 3 requests for any number of waiters.
     Fair: the one that waits longest is notified first.
     Source: ``threading.Condition``; recipes.txt, Queues, for the line of waiters.
 
@@ -106,7 +106,7 @@ class Condition(Named):
         Raises: RuntimeError if the lock is not held; LockLostError if it had been lost.
         On loss: of the session while waiting: True, since a notify may have been missed.
         On cancel: no znode is left; the lock is held again; a notify that had come goes to another waiter.
-        Cost: 5 requests, 1 watch, and those of the lock.
+        Cost: 6 requests, 1 watch, and those of the lock; 2 more at half of each session time-out.
         Fair: the one that waits longest is notified first.
         Source: ``threading.Condition``.
         """

@@ -222,7 +222,7 @@ class Passing(Check):
 
     def _judge_owing(self, world: World) -> None:
         owing, self.owing = self.owing, None
-        if owing is not None and world.now_ms - owing[0] > PROMPT_MS:
+        if owing is not None and world.now_ms - owing[0] > PROMPT_MS and only_interrupts(world):
             world.fail(f"{owing[1]} was interrupted and went, and did not break the barrier at once")
 
     def end(self, world: World) -> None:
@@ -245,10 +245,14 @@ def unhurt(world: World, record: Record) -> bool:
     return all(each.process != record.process for each in world.faults.struck)
 
 
+def only_interrupts(world: World) -> bool:
+    """Whether nothing worse than Ctrl-C has struck."""
+    return all(each.kind == "interrupt" for each in world.faults.struck)
+
+
 def should_break(world: World, gone: Stay, arrived: dict[str, Record]) -> bool:
     """Whether this one was interrupted when it knew already that it stood there, and nothing else has happened."""
     record = arrived[gone.call]
-    struck = {each.kind for each in world.faults.struck}
     at = [at for task, at in world.interrupts if task.name == record.task]
     creating = any(isinstance(step, Together) and isinstance(step.requests[0], Create) for step in at)
-    return struck == {"interrupt"} and bool(at) and not creating and record.until_ms > world.now_ms
+    return only_interrupts(world) and bool(at) and not creating and record.until_ms > world.now_ms
