@@ -14,6 +14,7 @@ import asyncio
 import logging
 import signal
 import socket
+import threading
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -70,8 +71,9 @@ class Rim:
     async def _serve(self, listening: socket.socket, ready: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stopped.set)
+        if threading.current_thread() is threading.main_thread():  # others cannot have signals
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, self._stopped.set)
         server = await self._loop.create_server(lambda: Connection(self), sock=listening)
         self._beat()
         ready()
@@ -82,6 +84,14 @@ class Rim:
             for connection in tuple(self._connections):
                 farewell(connection)
             await asyncio.sleep(0)
+
+    def stop(self) -> None:
+        """It ends in good order. From any thread, once it serves."""
+        self.interrupt(self._stopped.set)
+
+    def interrupt(self, function: Callable[[], object]) -> None:
+        """``function()`` is called between two turns of the loop, which waits for it. From any thread."""
+        self._loop.call_soon_threadsafe(function)
 
     def _beat(self) -> None:
         """Time passes: sessions expire, strangers are shown out, an idle server stops."""

@@ -63,13 +63,30 @@ def serve(
     With a ``secret``, who does not show it as digest identity ``distsync:<secret>`` is refused everything.
     Raises: ServeError (nothing was started), JournalError (it is corrupt, or the disk is full: nothing that was
     acknowledged is lost)."""
+    given = opened(host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote)
+    with given as (rim, listening):
+        address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
+        with _announced(address, Path(data_dir).absolute(), address_file, ready) as announce:
+            rim.run(listening, announce)
+
+
+@contextmanager
+def opened(
+    host: str,
+    port: int | None,
+    data_dir: str | os.PathLike[str],
+    *,
+    secret: str | None = None,
+    idle_exit: float | None = None,
+    allow_remote: bool = False,
+) -> Iterator[tuple[Rim, socket.socket]]:
+    """A server that can be run, its socket bound, its folder locked, its journal read; all are given up at the end.
+
+    Raises: ServeError, JournalError."""
     with closing(_listen(host, port, Path(data_dir), allow_remote)) as listening:
         folder = _folder(Path(data_dir))
         with _locked(folder), closing(Journal(folder)) as journal:
-            rim = Rim(_engine(journal, secret), journal, secret=secret, idle_exit=idle_exit)
-            address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
-            with _announced(address, folder, address_file, ready) as announce:
-                rim.run(listening, announce)
+            yield Rim(_engine(journal, secret), journal, secret=secret, idle_exit=idle_exit), listening
 
 
 def _folder(data_dir: Path) -> Path:
