@@ -99,6 +99,12 @@ def _is_network(text: str) -> bool:
     return True
 
 
+def shown(identity: Identity) -> Identity:
+    """The identity without what proves it."""
+    scheme, id = identity
+    return Identity(scheme, id.partition(":")[0]) if scheme == "digest" else identity
+
+
 def masked(acl: tuple[Acl, ...]) -> tuple[Acl, ...]:
     """The ACL as it is shown to who may read it but not administer it: digests are hidden."""
     return tuple(

@@ -26,10 +26,12 @@ creates = [st.builds(kind, texts, data, acls, ints) for kind in (r.CreateRequest
 operations = st.one_of(
     *creates,
     st.builds(r.CreateContainerRequest, texts, data, acls, ints),
+    st.builds(r.CreateTtlRequest, texts, data, acls, ints, longs),
     st.builds(r.DeleteRequest, texts, ints),
     st.builds(r.SetDataRequest, texts, data, ints),
     st.builds(r.CheckVersionRequest, texts, ints),
 )
+reads = st.builds(r.GetDataRequest, texts, st.booleans()) | st.builds(r.GetChildrenRequest, texts, st.booleans())
 requests = st.one_of(
     operations,
     st.builds(r.ExistsRequest, texts, st.booleans()),
@@ -41,6 +43,17 @@ requests = st.one_of(
     st.builds(r.SyncRequest, texts),
     st.builds(r.MultiRequest, st.lists(operations, max_size=4).map(tuple)),
     st.builds(r.SetWatchesRequest, longs, names, names, names),
+    st.builds(r.MultiReadRequest, st.lists(reads, max_size=4).map(tuple)),
+    st.builds(r.SetWatches2Request, longs, names, names, names, names, names),
+    st.builds(r.AddWatchRequest, texts, ints),
+    st.builds(r.CheckWatchesRequest, texts, ints),
+    st.builds(r.RemoveWatchesRequest, texts, ints),
+    st.builds(r.GetEphemeralsRequest, texts),
+    st.builds(r.GetAllChildrenNumberRequest, texts),
+    st.just(r.WhoAmIRequest()),
+    st.just(r.DeleteContainerRequest()),
+    st.builds(r.ReconfigRequest, texts, texts, texts, longs),
+    st.builds(r.SaslRequest, data),
     st.builds(r.AuthRequest, ints, texts, data),
     st.just(r.PingRequest()),
     st.just(r.CloseSessionRequest()),
@@ -52,6 +65,8 @@ results = st.one_of(
     st.builds(r.StatReply, stats),
     st.just(r.DeleteReply()),
     st.just(r.CheckReply()),
+    st.builds(r.GetChildrenReply, names),
+    st.builds(r.GetDataReply, data, stats),
     st.builds(r.ErrorReply, ints),
 )
 bodies = st.one_of(
@@ -63,6 +78,11 @@ bodies = st.one_of(
     st.builds(r.GetChildrenReply, names),
     st.builds(r.GetChildren2Reply, names, stats),
     st.builds(r.SyncReply, texts),
+    st.builds(r.GetEphemeralsReply, names),
+    st.builds(r.GetAllChildrenNumberReply, ints),
+    st.builds(r.WhoAmIReply, st.lists(st.builds(r.ClientInfo, texts, texts), max_size=3).map(tuple)),
+    st.builds(r.SaslReply, data),
+    st.builds(r.ErrorReply, ints),
     st.builds(r.MultiReply, st.lists(results, max_size=4).map(tuple)),
 )
 read_only = st.none() | st.booleans()
