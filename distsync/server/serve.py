@@ -20,6 +20,7 @@ from pathlib import Path
 from distsync.errors import DistsyncError
 from distsync.server.acl import digest_of
 from distsync.server.address import ADDRESS, USER, Address, is_private, read_address, write_address
+from distsync.server.changes import pack_transaction
 from distsync.server.config import EngineConfig
 from distsync.server.detach import detached
 from distsync.server.engine import Engine
@@ -33,6 +34,8 @@ from distsync.server.rim import Rim
 
 LOCK_SECONDS = 3.0
 """A server that is just stopping gives its folder up within that."""
+
+log = logging.getLogger("distsync.server")
 
 EPOCH = 1_704_067_200
 """2024-01-01: a new tree's zxids start at the seconds since then, above those of a tree that was thrown away."""
@@ -82,7 +85,7 @@ def opened(
     remote = allow_remote or (tls is not None and bool(secret or tls.ca))
     with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
         folder = _folder(Path(data_dir))
-        with _locked(folder), closing(Journal(folder)) as journal:
+        with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
             engine = _engine(journal, secret, options)
             yield Rim(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context), listening
 
@@ -152,9 +155,20 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
             journal.compact(engine.snapshot())
         for _, payload in contents.records:
             engine.replay(payload)
+        if contents.lost:
+            _begin_epoch(engine, journal, contents.lost)
     except DistsyncError as error:
         raise JournalCorruptError(journal.path, error) from error
     return engine
+
+
+def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
+    """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
+    log.error("the machine died: the last %d or more writes are lost; --sync full would have kept them", lost)
+    zxid = ((engine.zxid >> 32) + 1) << 32
+    payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
+    engine.replay(payload)
+    journal.append([(zxid, payload)])
 
 
 def read_secret(path: Path) -> str:
