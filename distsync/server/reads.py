@@ -1,7 +1,7 @@
 """What a read is answered with, and which watch it arms.
 
 Rules for this file: it changes nothing but the watches. A read that is refused arms none, but for exists, which
-waits for a node to come.
+waits for a node to come. "" reads as the root, but a watch on it never fires, as in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Reads:
         if "\0" in path:
             raise Refusal(ErrorCode.BAD_ARGUMENTS)
         if watch:
-            self._watches.data.arm(path or "/", link.peer)
+            self._watches.data.arm(path, link.peer)
         return r.StatReply(self._require(path).stat)
 
     def _get_data(self, link: Link, request: r.GetDataRequest) -> r.GetDataReply:
         path, watch = request
         node = self._readable(link, path)
         if watch:
-            self._watches.data.arm(path or "/", link.peer)
+            self._watches.data.arm(path, link.peer)
         return r.GetDataReply(node.data, node.stat)
 
     def _get_children(self, link: Link, request: r.GetChildrenRequest) -> r.GetChildrenReply:
@@ -106,7 +106,7 @@ class Reads:
     def _list(self, link: Link, path: str, watch: bool) -> tuple[tuple[str, ...], Node]:
         node = self._readable(link, path)
         if watch:
-            self._watches.children.arm(path or "/", link.peer)
+            self._watches.children.arm(path, link.peer)
         return self._in_no_order(node.children), node
 
     def _in_no_order(self, children: dict[str, None]) -> tuple[str, ...]:
