@@ -90,11 +90,6 @@ class Engine:
         link = self._core.links.get(peer)
         return (0, False) if link is None else (link.session.id, link.admitted)
 
-    def admission(self, peer: int) -> tuple[int, bool]:
-        """The session that ``peer`` is attached to, 0 if to none, and whether it may ask for more than to be let in."""
-        link = self._core.links.get(peer)
-        return (0, False) if link is None else (link.session.id, link.admitted)
-
     def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
         """The connection of ``peer`` is gone; its session lives on until its time-out."""
         self._core.unlink(peer)
@@ -169,18 +164,6 @@ class Engine:
         """The state is the one that snapshot() wrote; only on a fresh engine, before replay(). Raises
         UnreadableStateError."""
         self._core.state.restore(pieces)
-
-    def expiries(self) -> dict[int, list[int]]:
-        """The sessions by when, as far as is known, they expire."""
-        clock, found = self._core.clock, dict[int, list[int]]()
-        for session in self.sessions.values():
-            found.setdefault(clock.wall(session.due), []).append(session.id)
-        return found
-
-    def data_watches(self) -> list[tuple[str, int]]:
-        """Path and session of each watch of getData and exists."""
-        links = self._core.links
-        return [(path, links[peer].session.id) for path, peers in self.watches.data.by_path.items() for peer in peers]
 
     def expiries(self) -> dict[int, list[int]]:
         """The sessions by when, as far as is known, they expire."""
