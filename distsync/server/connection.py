@@ -73,6 +73,7 @@ class Connection(asyncio.Protocol):
         self._since_ms = time.time_ns() // 1_000_000
         self._last_frame = self._last_payload = bytes(12)  # their heads
         self._splitter = FrameSplitter(rim.engine.config.jute_maxbuffer)
+        self._encrypted = rim.encrypted
         self._frames: deque[bytes] = deque()
         self._output: list[bytes] = []
         self._output_bytes = 0
@@ -163,10 +164,13 @@ class Connection(asyncio.Protocol):
         self._output_bytes += len(payload) + 4
 
     def flush(self) -> None:
-        """All that was to be sent is with the operating system, or waits for the client to take it."""
+        """All that was to be sent is with the operating system, or waits for the client to take it.
+
+        Encrypted, each frame is a record of its own: kazoo waits on the bare socket for what TLS has read already."""
         if self._lost:
             return
-        self.transport.write(b"".join(self._output))
+        for piece in self._output if self._encrypted else (b"".join(self._output),):
+            self.transport.write(piece)
         self._output.clear()
         self._output_bytes = 0
         if self._closing:

@@ -58,6 +58,7 @@ class Rim:
         self._journal = journal
         self._idle_exit = idle_exit
         self._tls = tls
+        self.encrypted = tls is not None
         self._limits = options.limits
         self._most_connections = options.limits.connections or affordable_connections()
         self._strangers = Strangers(options.limits.strange_sessions, options.limits.handshake_seconds)
