@@ -10,7 +10,7 @@ from typing import Any
 
 from distsync.wire import records as r
 from distsync.wire.codes import OpCode
-from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, STAT, STRING, STRINGS, Field, vector
+from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, PATH, PATHS, STAT, STRING, Field, vector
 from distsync.wire.frames import WireError
 
 Layout = tuple[Field[Any], ...]
@@ -91,31 +91,32 @@ def _read_client_info(frame: bytes, at: int) -> tuple[r.ClientInfo, int]:
     return r.ClientInfo(scheme, user), at
 
 
-_CREATE: Layout = (STRING, BUFFER, ACLS, INT)
+_CREATE: Layout = (PATH, BUFFER, ACLS, INT)
 
 LAYOUTS: dict[type, Layout] = {
+    # Where a path is no PATH, ZooKeeper takes null for what is no path, or for none.
     r.CreateRequest: _CREATE,
     r.Create2Request: _CREATE,
     r.CreateContainerRequest: _CREATE,
     r.CreateTtlRequest: (*_CREATE, LONG),
-    r.DeleteRequest: (STRING, INT),
+    r.DeleteRequest: (PATH, INT),
     r.DeleteContainerRequest: (),
-    r.ExistsRequest: (STRING, BOOL),
-    r.GetDataRequest: (STRING, BOOL),
+    r.ExistsRequest: (PATH, BOOL),
+    r.GetDataRequest: (PATH, BOOL),
     r.SetDataRequest: (STRING, BUFFER, INT),
-    r.GetAclRequest: (STRING,),
+    r.GetAclRequest: (PATH,),
     r.SetAclRequest: (STRING, ACLS, INT),
-    r.GetChildrenRequest: (STRING, BOOL),
-    r.GetChildren2Request: (STRING, BOOL),
+    r.GetChildrenRequest: (PATH, BOOL),
+    r.GetChildren2Request: (PATH, BOOL),
     r.SyncRequest: (STRING,),
     r.CheckVersionRequest: (STRING, INT),
-    r.SetWatchesRequest: (LONG, STRINGS, STRINGS, STRINGS),
-    r.SetWatches2Request: (LONG, STRINGS, STRINGS, STRINGS, STRINGS, STRINGS),
+    r.SetWatchesRequest: (LONG, PATHS, PATHS, PATHS),
+    r.SetWatches2Request: (LONG, PATHS, PATHS, PATHS, PATHS, PATHS),
     r.AddWatchRequest: (STRING, INT),
-    r.CheckWatchesRequest: (STRING, INT),
+    r.CheckWatchesRequest: (PATH, INT),
     r.RemoveWatchesRequest: (STRING, INT),
     r.GetEphemeralsRequest: (STRING,),
-    r.GetAllChildrenNumberRequest: (STRING,),
+    r.GetAllChildrenNumberRequest: (PATH,),
     r.WhoAmIRequest: (),
     r.ReconfigRequest: (STRING, STRING, STRING, LONG),
     r.SaslRequest: (BUFFER,),
@@ -127,10 +128,10 @@ LAYOUTS: dict[type, Layout] = {
     r.StatReply: (STAT,),
     r.GetDataReply: (BUFFER, STAT),
     r.GetAclReply: (ACLS, STAT),
-    r.GetChildrenReply: (STRINGS,),
-    r.GetChildren2Reply: (STRINGS, STAT),
+    r.GetChildrenReply: (PATHS,),
+    r.GetChildren2Reply: (PATHS, STAT),
     r.SyncReply: (STRING,),
-    r.GetEphemeralsReply: (STRINGS,),
+    r.GetEphemeralsReply: (PATHS,),
     r.GetAllChildrenNumberReply: (INT,),
     r.WhoAmIReply: (vector(Field(_write_client_info, _read_client_info)),),
     r.SaslReply: (BUFFER,),
