@@ -14,7 +14,7 @@ CREATED, DELETED, DATA, CHILDREN = EventType
 
 
 class TestWatches:
-    def test_watches_fire_once_before_thereply(self, me: Speaker, root: str) -> None:
+    def test_watches_fire_once_before_the_reply(self, me: Speaker, root: str) -> None:
         me.err(r.ExistsRequest(f"{root}/a", True))
         me.body(r.GetChildrenRequest(root, True))
         assert me.told(r.CreateRequest(f"{root}/a")) == [(CREATED, "/a"), (CHILDREN, "")]
