@@ -12,7 +12,7 @@ from typing import Any
 
 from distsync.server.acl import SUPER, Identity, digest_of
 from distsync.server.changes import NodeChange
-from distsync.server.core import Core
+from distsync.server.core import Audience, Core
 from distsync.server.effects import Effect, Reply
 from distsync.server.link import Link
 from distsync.server.reads import Reads
@@ -88,13 +88,15 @@ class Requests:
         """All operations, each seeing what those before it did, under one zxid; or none."""
         core, zxid = self._core, self._core.next_zxid()
         changes: list[NodeChange] = []
+        audiences: list[Audience] = []
         results: list[r.Result] = []
         try:
-            self._apply_all(link, request.operations, now_ms, changes, results)
+            self._apply_all(link, request.operations, now_ms, changes, audiences, results)
         except Refusal as refusal:
             reply = self._failed(link, xid, len(request.operations) - len(results), len(results), refusal.code)
             return [core.state.commit(zxid, now_ms, ()), reply]
-        notices = [notice for change in changes for notice in core.fire(change, zxid)]
+        told = zip(changes, audiences, strict=True)
+        notices = [notice for change, audience in told for notice in core.fire(change, audience, zxid)]
         body = r.MultiReply(tuple(results))
         return [core.state.commit(zxid, now_ms, changes), *notices, self._reply(link, xid, 0, body)]
 
@@ -104,15 +106,17 @@ class Requests:
         operations: tuple[r.Operation, ...],
         now_ms: int,
         changes: list[NodeChange],
+        audiences: list[Audience],
         results: list[r.Result],
     ) -> None:
-        """Fills ``changes`` and ``results``; when refused, the tree is as it was."""
+        """Fills ``changes``, ``audiences`` and ``results``; when refused, the tree is as it was."""
         state, reversals = self._core.state, []
         try:
             for operation in map(in_multi, operations):
                 change = self._writes.plans[type(operation)](link, operation)
                 if change is not None:
                     reversals.append(state.tree.reversal(change))
+                    audiences.append(self._core.audience(change))
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(self._writes.result(operation, change))

@@ -63,8 +63,11 @@ class Watching:
         return r.ErrorReply(0)
 
     def _check(self, link: Link, request: r.CheckWatchesRequest) -> None:
-        """As ZooKeeper 3.8 does it: anybody's watch counts."""
-        if not any(request.path in table.by_path for table in self._chosen(request.type)):
+        """As ZooKeeper 3.8 does it: anybody's watch counts, and a path without its "/" cannot be looked up."""
+        tables = self._chosen(request.type)
+        if request.path and not request.path.startswith("/"):
+            raise Refusal(ErrorCode.MARSHALLING_ERROR)
+        if not any(request.path in table.by_path for table in tables):
             raise Refusal(ErrorCode.NO_WATCHER)
 
     def _remove(self, link: Link, request: r.RemoveWatchesRequest) -> None:
