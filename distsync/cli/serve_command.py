@@ -61,6 +61,15 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     type=click.IntRange(1024, (1 << 31) - 1),
     help="Bytes of the longest request.",
 )
+@click.option("--super-digest", help="USER:BASE64(SHA1(USER:PASSWORD)) of the identity that no ACL binds.")
+@click.option("--enforce-quota", is_flag=True, help="Refuse writes beyond the hard limits of quotas.")
+@click.option(
+    "--reaping-interval",
+    default=USUAL.reaping_seconds,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds between two looks for empty containers and nodes that have outlived their time.",
+)
 def serve_command(
     host: str,
     port: int,
@@ -74,6 +83,9 @@ def serve_command(
     tls_ca: Path | None,
     words: str,
     jute_maxbuffer: int,
+    super_digest: str | None,
+    enforce_quota: bool,
+    reaping_interval: float,
 ) -> None:
     """Run a server that speaks the ZooKeeper protocol, until SIGTERM or Ctrl-C."""
     options = Options(
@@ -81,6 +93,9 @@ def serve_command(
         tls=_tls(tls_cert, tls_key, tls_ca),
         words=_words(words),
         jute_maxbuffer=jute_maxbuffer,
+        super_digest=super_digest,
+        enforce_quota=enforce_quota,
+        reaping_seconds=reaping_interval,
     )
     sys.exit(
         serve.run(

@@ -56,6 +56,15 @@ class Options:
     jute_maxbuffer: int = 0xFFFFF
     """Bytes of the longest frame that is read from a client (ZooKeeper: the same)."""
 
+    super_digest: str | None = None
+    """``user:base64(sha1(user:password))`` of the identity that no ACL binds."""
+
+    enforce_quota: bool = False
+    """True: hard limits of quotas refuse writes; False: they are advice, as in ZooKeeper."""
+
+    reaping_seconds: float = 60.0
+    """How often empty containers and nodes that have outlived their time are looked for (ZooKeeper: the same)."""
+
     limits: Limits = field(default_factory=Limits)
 
 

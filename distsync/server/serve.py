@@ -146,6 +146,9 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
         required_digest=required,
         initial_zxid=first_zxid,
         jute_maxbuffer=options.jute_maxbuffer,
+        super_digest=options.super_digest,
+        enforce_quota=options.enforce_quota,
+        container_interval_ms=max(1, round(options.reaping_seconds * 1000)),
     )
     engine = Engine(config)
     try:
