@@ -101,7 +101,9 @@ class Connection(asyncio.Protocol):
             self._frames.extend(self._splitter.feed(piece))
         except WireError as error:
             self.break_off(error)
+        self.rim.begin()
         self.work()
+        self.rim.end()
         if not self.greeted and self._splitter.pending > GREETING_BYTES:
             self.break_off("no handshake")
 

@@ -47,6 +47,9 @@ SCHEMA = f"""
 """
 
 
+INSERT = "INSERT INTO record VALUES (?, ?, ?, ?)"
+
+
 class JournalError(WorldError):
     """The journal cannot be used; the server stops. Fields: the file, what is wrong with it."""
 
@@ -166,7 +169,10 @@ class Journal:
             for number, (zxid, payload) in enumerate(records, self._number + 1)
         ]
         with _writing(self.path):
-            self._transact(("INSERT INTO record VALUES (?, ?, ?, ?)", rows))
+            if len(rows) == 1:  # a transaction of its own
+                self._database.execute(INSERT, rows[0])
+            else:
+                self._transact((INSERT, rows))
             self._mark.write(rows[-1][0] if rows else self._number, synced=self.sync_full)
         self._number += len(rows)
         self.record_bytes += sum(len(row[3]) for row in rows)

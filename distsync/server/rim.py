@@ -37,6 +37,8 @@ from distsync.wire.records import ConnectRequest
 
 log = logging.getLogger("distsync.server")
 
+FEW_CONNECTIONS = 8
+
 HEARTBEAT_SECONDS = 0.2
 """Shorter than the engine's tick, so that an idle loop does not look like a pause."""
 
@@ -67,7 +69,8 @@ class Rim:
         self._last_peer = 0
         self._commits: list[tuple[int, bytes]] = []
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
-        self._flushing = False
+        self._flushing = self._at_once = False
+        self._few = 0 if options.sync_full else FEW_CONNECTIONS
         self._failure: Exception | None = None
         self._last_busy = self._turn_began = time.monotonic()
         self.report = Report(engine, journal.path.parent, options.words, secret)
@@ -222,7 +225,8 @@ class Rim:
         if not self._flushing:
             self._flushing = True
             self._turn_began = time.monotonic()
-            self._loop.call_soon(self._flush)
+            if not self._at_once:
+                self._loop.call_soon(self._flush)
         if isinstance(effect, Commit):
             self._commits.append((effect.zxid, effect.payload))
             return
@@ -239,6 +243,17 @@ class Rim:
         except Exception as error:  # what cannot be said to this client is known all the same
             connection.break_off(error)
 
+    def begin(self) -> None:
+        """A piece of input is worked for, which end() follows. Where few clients are, no turn of the loop is waited
+        for: there is little to gather, and an idle turn costs as much as a request."""
+        self._at_once = len(self._connections) <= self._few
+
+    def end(self) -> None:
+        if self._at_once:
+            self._at_once = False
+            if self._flushing:
+                self._flush()
+
     def _flush(self) -> None:
         """The commits are on disk, then the answers leave."""
         self._flushing = False
@@ -250,7 +265,7 @@ class Rim:
             if commits:
                 self._journal.append(commits)
             for connection in dirty:
-                connection.flush()
+                _flush_one(connection)
             if self._journal.wants_compaction:
                 self._journal.compact(self.engine.snapshot())
             self.report.turn(time.monotonic() - self._turn_began)
@@ -281,9 +296,16 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _flush_one(connection: Connection) -> None:
+    try:
+        connection.flush()
+    except Exception as error:
+        connection.break_off(error)
+
+
 def _encode(effect: Accepted | Reply | Notify) -> bytes:
-    if isinstance(effect, Accepted):
-        return encode_connect_response(effect.response)
     if isinstance(effect, Reply):
         return encode_reply(effect.xid, effect.zxid, effect.err, effect.body)
+    if isinstance(effect, Accepted):
+        return encode_connect_response(effect.response)
     return encode_event(effect.zxid, effect.event)

@@ -66,13 +66,15 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedProce
 @pytest.fixture(scope="module")
 def witness(embedded: EmbeddedProcess) -> Iterator[Callable[[], None]]:
     """Another client; when called, its operations go on."""
-    with linked(embedded.port) as link:
+    with linked(embedded.port, greeted=False) as link:
+        link.greet(r.ConnectRequest(timeout_ms=60_000))
 
         def goes_on() -> None:
             assert link.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
             assert link.ask(2, r.CreateRequest("/witness", b"", flags=3), r.CreateReply)[2] == 0
 
         yield goes_on
+        link.ask(3, r.CloseSessionRequest())
 
 
 def resident_bytes(pid: int | None) -> int:
