@@ -1,7 +1,8 @@
 """Random scripts for a ZooKeeper server: what several clients ask, one after the other, and how they come and go.
 
 Rules for this file: it says what is asked, not what is right. Few paths, so that clients meet. A path that begins with
-"/" or is empty is below the script's own znode; after "@" it is taken as it stands. Nothing is asked that ZooKeeper 3.8
+"/" or is empty is below the script's own znode; after "@" it is taken as it stands, after "%" it is below the quota of
+the script's own znode. Nothing is asked that ZooKeeper 3.8
 leaves without an answer, or is broken by: a check that is not in a multi, a time to live with the flags of another
 create. A wrong password is shown only after a hang-up: ZooKeeper ends the connection of whoever has the session.
 """
@@ -20,10 +21,10 @@ CLIENTS = 3
 
 
 class Ask(NamedTuple):
-    """Client ``who`` sends a request, and waits for its reply."""
+    """Client ``who`` sends requests, all at once, and waits for their replies."""
 
     who: int
-    request: Any
+    requests: tuple[Any, ...]
 
 
 class Close(NamedTuple):
@@ -48,6 +49,9 @@ GOOD = ["/a", "/a/b", "/a/b/c", "/c", "/c/d", "/s-", "/a/s-", "/s-0000000003", "
 ODD = ["", "/", "/a/", "/a//b", "/.", "/a/..", "/\0", "/a\x01", "/ü", "/\ufff0", "/nobody/here"]
 ODD += ["@a", "@/zookeeper", "@/zookeeper/quota", "@/zookeeper/config"]
 
+QUOTA = ["%", "%/zookeeper_limits", "%/zookeeper_stats"]
+LIMITS, NO_COUNTS = b"count=5,bytes=20", b"count=0,bytes=0"
+
 OPEN = r.OPEN_ACL
 ANN, BOB = b"ann:secret", b"bob:secret"
 ACLS = [
@@ -64,6 +68,7 @@ ACLS = [
     (r.Acl(31, "world", "nobody"),),
     (),
 ]
+AT_ONCE = [1] * 8 + [2, 5]
 FLAGS = [0, 0, 0, 0, 1, 1, 1, 2, 3, 3, 4, 5, 7, -1]
 VERSIONS = [-1, -1, -1, -1, 0, 0, 1, 2, -2, 2**31 - 1]
 DATA = [b"", b"x", b"some more", None]
@@ -92,9 +97,17 @@ class Author:
             self._odd_request: 3,
         }
 
+        self._alone = (self._auth, self._odd_request, self._set_acl)
+        """What becomes of requests behind them is left to chance: they may end the connection; and ZooKeeper checks a
+        request against the old ACL while a setACL before it is on its way."""
+
     def script(self, fewest: int = 10, most: int = 50) -> list[Step]:
-        beginning = [Ask(0, r.CreateRequest(path)) for path in ("/a", "/a/b", "/c") if self._dice.random() < 0.7]
-        return [*beginning, *(self._step() for _ in range(self._dice.randint(fewest, most)))]
+        beginning = [r.CreateRequest(path) for path in ("/a", "/a/b", "/c") if self._dice.random() < 0.7]
+        if self._dice.random() < 0.15:
+            given = (b"", LIMITS, NO_COUNTS)
+            beginning += [r.CreateRequest(path, data) for path, data in zip(QUOTA, given, strict=True)]
+        steps = [Ask(0, (request,)) for request in beginning]
+        return [*steps, *(self._step() for _ in range(self._dice.randint(fewest, most)))]
 
     def _step(self) -> Step:
         who, chance = self._dice.randrange(CLIENTS), self._dice.random()
@@ -104,14 +117,20 @@ class Author:
             right = self._dice.random() < 0.8
             zxid = self._dice.choice([None, None, 0, 10**6])
             return Reconnect(who, self._flip() or not right, right, zxid if right else None)
-        (make,) = self._dice.choices([*self._requests], [*self._requests.values()])
-        return Ask(who, make())
+        first, *others = self._dice.choices([*self._requests], [*self._requests.values()], k=self._dice.choice(AT_ONCE))
+        if others and first in self._alone:
+            first = self._plain
+        makers = [first, *(make for make in others if make not in self._alone)]
+        return Ask(who, tuple(make() for make in makers))
 
     def _flip(self) -> bool:
         return self._dice.random() < 0.5
 
     def _path(self) -> str:
         return self._dice.choice(GOOD if self._dice.random() < 0.9 else ODD)
+
+    def _path_to_read(self) -> str:
+        return self._path() if self._dice.random() < 0.9 else self._dice.choice(QUOTA)
 
     def _some_paths(self) -> tuple[str, ...]:
         return tuple(self._dice.choices(GOOD, k=self._dice.randrange(4)))
@@ -155,7 +174,7 @@ class Author:
 
     def _get(self) -> Any:
         kind = self._dice.choice([r.GetDataRequest, r.GetChildrenRequest])
-        return kind(self._path(), self._flip())
+        return kind(self._path_to_read(), self._flip())
 
     def _read(self) -> Any:
         if self._dice.random() < 0.1:
@@ -164,7 +183,7 @@ class Author:
             kinds = [r.GetAclRequest, r.GetEphemeralsRequest, r.GetAllChildrenNumberRequest, r.SyncRequest]
             return self._dice.choice(kinds)(self._path())
         kind = self._dice.choice([r.ExistsRequest, r.GetDataRequest, r.GetChildrenRequest, r.GetChildren2Request])
-        return kind(self._path(), self._flip())
+        return kind(self._path_to_read(), self._flip())
 
     def _watching(self) -> Any:
         kind = self._dice.choice([r.CheckWatchesRequest, r.RemoveWatchesRequest])

@@ -14,7 +14,7 @@ from typing import Any
 
 from links import Link
 from plays import CLIENTS, Ask, Close, Reconnect, Step
-from timing import UNIT
+from timing import PATIENCE
 
 from distsync.wire import records as r
 from distsync.wire.codec import decode_event, decode_reply, encode_request
@@ -42,10 +42,12 @@ BODIES: dict[type, type] = {
 ENDS_CONNECTIONS = (r.AuthRequest, r.UnknownRequest, r.MalformedRequest, r.ReconfigRequest)
 """After these a ping shows whether the connection is still there."""
 
+XIDS: dict[type, int] = {r.PingRequest: r.PING_XID, r.AuthRequest: r.AUTH_XID}
+EVENT = r.EVENT_XID.to_bytes(4, "big", signed=True)
 TIMEOUT_MS = 30_000
 END = "the connection is closed"
 SILENCE = "no answer"
-SILENT_SECONDS = 40 * UNIT
+SILENT_SECONDS = PATIENCE
 PATHS = ("path", "prefix_path")
 
 
@@ -82,29 +84,36 @@ class Client:
             self.link.close()
             self.link = None
 
-    def ask(self, request: Any) -> Iterator[Any]:
-        """Every frame up to the reply, decoded: events, then the reply; or END."""
-        self.xid += 1
-        fixed = {r.PingRequest: r.PING_XID, r.AuthRequest: r.AUTH_XID}
-        xid = fixed.get(type(request), self.xid)
+    def ask(self, *requests: Any) -> Iterator[Any]:
+        """Every frame up to the last reply, decoded: events and replies; at the end END where the server hangs up."""
         assert self.link is not None
         end = END
         try:
-            self.link.send(encode_request(xid, request))
-            while True:
-                frame = self.link.frame()
-                if not frame:
-                    break
-                if frame[:4] != b"\xff\xff\xff\xff":
-                    yield decode_reply(frame, BODIES.get(type(request)))
-                    return
-                yield decode_event(frame)
-        except ConnectionError:
+            self.link.send(*map(self._encoded, requests))
+            for request in requests:
+                yield from self._answer(self.link, BODIES.get(type(request)))
+            return
+        except (ConnectionError, EOFError):
             pass
         except TimeoutError:
             end = SILENCE
         self.hang_up()
         yield end
+
+    def _encoded(self, request: Any) -> bytes:
+        self.xid += 1
+        return encode_request(XIDS.get(type(request), self.xid), request)
+
+    @staticmethod
+    def _answer(link: Link, body: type | None) -> Iterator[Any]:
+        while True:
+            frame = link.frame()
+            if not frame:
+                raise EOFError
+            if frame[:4] != EVENT:
+                yield decode_reply(frame, body)
+                return
+            yield decode_event(frame)
 
 
 class Play:
@@ -192,8 +201,8 @@ class Play:
         yield from self._flushed(sort=True)
 
     def _asked(self, step: Ask, client: Client) -> Iterator[tuple[int, Any]]:
-        yield from ((step.who, heard) for heard in client.ask(self._located(step.request)))
-        if isinstance(step.request, ENDS_CONNECTIONS) and client.link is not None:
+        yield from ((step.who, heard) for heard in client.ask(*map(self._located, step.requests)))
+        if isinstance(step.requests[-1], ENDS_CONNECTIONS) and client.link is not None:
             yield from ((step.who, heard) for heard in client.ask(r.PingRequest()))
 
     def _flushed(self, sort: bool) -> Iterator[tuple[int, Any]]:
@@ -227,6 +236,8 @@ class Play:
         return request._replace(**changed) if changed else request
 
     def _path(self, path: str) -> str:
+        if path.startswith("%"):
+            return f"/zookeeper/quota{self.root}{path[1:]}"
         return path[1:] if path.startswith("@") else self.root + path
 
     # ---- what is made alike

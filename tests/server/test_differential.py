@@ -17,7 +17,7 @@ from twins import difference, shortened
 
 from distsync.testing import EmbeddedServer
 
-SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "150").partition(":")[::2])
+SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "100").partition(":")[::2])
 LASTING = 10**9
 """Milliseconds. Nothing is to be reaped while a script runs: when that happens is left to chance."""
 
@@ -61,6 +61,6 @@ def test_scripts_have_the_same_answers_and_events_on_both(ports: tuple[int, int]
     for seed in range(FIRST, FIRST + SCRIPTS):
         differs = partial(difference, ports, ("embedded", "ZooKeeper"))
         script = Author(seed).script()
-        if differs(script):
-            shortest = shortened(script, differs)
-            pytest.fail(f"seed {seed}: {differs(shortest) or differs(script)}", pytrace=False)
+        found = differs(script)
+        if found:
+            pytest.fail(f"seed {seed}: {differs(shortened(script, differs)) or found}", pytrace=False)
