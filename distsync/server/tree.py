@@ -127,16 +127,17 @@ class Tree:
         parent.pzxid = zxid
         if path.startswith(QUOTA):
             self._count_held(path)
-        self._move_held(path, 1, len(data or b""))
+        if self.limited:
+            self._move_held(path, 1, len(data or b""))
 
     def delete(self, change: DeleteNode, zxid: int, time_ms: int) -> None:
         self._delete(change.path, zxid)
 
     def set_data(self, change: SetNodeData, zxid: int, time_ms: int) -> None:
         node = self.nodes[change.path]
-        more = len(change.data or b"") - len(node.data or b"")
-        self._put(node, change.data)
-        self._move_held(change.path, 0, more)
+        more = self._put(node, change.data)
+        if self.limited:
+            self._move_held(change.path, 0, more)
         node.version = next_version(node.version)
         node.mzxid = zxid
         node.mtime = time_ms
@@ -240,9 +241,10 @@ class Tree:
         return parent
 
     def _delete(self, path: str, zxid: int) -> None:
-        size = len(self.nodes[path].data or b"")
+        node = self.nodes[path]
         self._remove(path).pzxid = zxid
-        self._move_held(path, -1, -size)
+        if self.limited:
+            self._move_held(path, -1, -len(node.data or b""))
 
     def _count_held(self, path: str) -> None:
         """A new stats node tells at once what its subtree holds."""
@@ -255,7 +257,7 @@ class Tree:
 
     def _move_held(self, path: str, count: int, size: int) -> None:
         """A subtree with a quota holds more, or less."""
-        stats = self.quota_of(path)[1] if self.limited else None
+        stats = self.quota_of(path)[1]
         if stats is not None:
             self._put(stats, moved(stats.data, count, size))
 
@@ -283,6 +285,9 @@ class Tree:
         self._put(node, data)
         node.acl, node.version, node.aversion, node.mzxid, node.mtime = acl, version, aversion, mzxid, mtime
 
-    def _put(self, node: Node, data: bytes | None) -> None:
-        self.data_bytes += len(data or b"") - len(node.data or b"")
+    def _put(self, node: Node, data: bytes | None) -> int:
+        """How many bytes more that are."""
+        more = len(data or b"") - len(node.data or b"")
+        self.data_bytes += more
         node.data = data
+        return more
