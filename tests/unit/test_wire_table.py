@@ -13,9 +13,9 @@ from distsync.wire.records import Body, Request, Result
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "server.md").read_text()
-ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in PAGE.splitlines() if line.startswith("| ")][
-    1:
-]
+SECTION = PAGE.partition("## The protocol\n")[2].partition("\n## ")[0]
+LINES = [line for line in SECTION.splitlines() if line.startswith("| ")][1:]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in LINES]
 TESTS = {
     name
     for path in (ROOT / "tests" / "server").glob("test_protocol*.py")
