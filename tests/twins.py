@@ -9,7 +9,9 @@ that is closed. The zxid of an event is left out: ZooKeeper sends it from 3.9 on
 from __future__ import annotations
 
 import itertools
+import socket
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from links import Link
@@ -84,6 +86,15 @@ class Client:
             self.link.close()
             self.link = None
 
+    def leave(self) -> None:
+        """The connection is over, and the server has noticed: its watches are gone."""
+        if self.link is not None:
+            with suppress(OSError):
+                self.link.socket.shutdown(socket.SHUT_WR)
+                while self.link.frame():
+                    pass
+        self.hang_up()
+
     def ask(self, *requests: Any) -> Iterator[Any]:
         """Every frame up to the last reply, decoded: events and replies; at the end END where the server hangs up."""
         assert self.link is not None
@@ -149,8 +160,7 @@ class Play:
             yield from self._reconnected(step, client)
             return
         if client.link is None:
-            zxid = 0
-            yield step.who, self._connected(client, client.hello(zxid))
+            yield step.who, self._connected(client, client.hello())
             if client.link is None:
                 return
         if isinstance(step, Close):
@@ -169,7 +179,7 @@ class Play:
             return
         old = client.link
         if step.hangs_up:
-            client.hang_up()
+            client.leave()
         else:
             yield from self._flushed(sort=False)
             old = client.link
