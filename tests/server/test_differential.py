@@ -17,7 +17,7 @@ from twins import difference, shortened
 
 from distsync.testing import EmbeddedServer
 
-SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "100").partition(":")[::2])
+SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "60").partition(":")[::2])
 LASTING = 10**9
 """Milliseconds. Nothing is to be reaped while a script runs: when that happens is left to chance."""
 
