@@ -81,7 +81,7 @@ class Wire:
         """So many answers have come, or more; how many have."""
         taken, pending = 0, self._pending
         while taken < answers:
-            pending += self.socket.recv(1 << 18)
+            pending += self.socket.recv(1 << 16)
             at = 0
             while len(pending) - at >= 4:
                 end = at + 4 + int.from_bytes(pending[at : at + 4], "big")

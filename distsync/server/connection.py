@@ -57,7 +57,7 @@ _OP_NAMES = {
 }
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """One client's TCP connection. It keeps order: requests are worked for one after the other."""
 
     def __init__(self, rim: Rim) -> None:
@@ -94,7 +94,12 @@ class Connection(asyncio.Protocol):
         self._frames.clear()
         self.rim.remove(self)
 
-    def data_received(self, piece: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """All share it: what is read is copied at once. A view, for TLS slices it and means the place."""
+        return self.rim.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        piece = bytes(self.rim.buffer[:count])
         if self._head is not None:
             piece = self._look_for_word(self._head + piece)
         try:

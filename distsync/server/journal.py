@@ -15,8 +15,7 @@ a journal that ends before its mark has lost something that was acknowledged, an
 
 Safe is what the journal was opened for. ``sync_full``: the disk has it; one fsync for all records of an append.
 Otherwise the operating system has it, which no death of this process undoes, but the death of the machine does: then
-the mark names the boot in which it was written, and a later boot may find the journal shorter than its mark. It is
-what was agreed to: ``Contents.lost`` tells how many records are gone, all of them the last ones.
+the mark names the boot in which it was written, and a later boot may find the journal shorter: see ``Contents.lost``.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ NAME = "journal.sqlite"
 FORMAT = 1
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 APPLICATION_ID = 0x64737963  # "dsyc": SQLite keeps it in the file's header, where `file` shows it
+LOG_PAGES = 4000  # of 4096 bytes: then the log is folded into the file, which waits for the disk; SQLite: 1000
 COMPACT_BYTES = 4 << 20  # records smaller than this are not worth a snapshot; ZooKeeper: 100,000 records or 4 GB
 
 SCHEMA = f"""
@@ -169,10 +169,7 @@ class Journal:
             for number, (zxid, payload) in enumerate(records, self._number + 1)
         ]
         with _writing(self.path):
-            if len(rows) == 1:  # a transaction of its own
-                self._database.execute(INSERT, rows[0])
-            else:
-                self._transact((INSERT, rows))
+            self._insert(rows)
             self._mark.write(rows[-1][0] if rows else self._number, synced=self.sync_full)
         self._number += len(rows)
         self.record_bytes += sum(len(row[3]) for row in rows)
@@ -199,6 +196,12 @@ class Journal:
         for part, payload in enumerate(snapshot):
             yield part, self._number, _crc(part, self._number, payload), payload
 
+    def _insert(self, rows: Sequence[tuple[object, ...]]) -> None:
+        if len(rows) == 1:  # it is a transaction by itself
+            self._database.execute(INSERT, rows[0])
+        else:
+            self._transact((INSERT, rows))
+
     def _transact(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
@@ -216,8 +219,7 @@ class Journal:
         self._mark.close()
 
 
-SYNCED = b"synced"
-"""In the place of a boot: the disk has it."""
+SYNCED = b"synced"  # in the place of a boot: the disk has it
 
 
 class Marked(NamedTuple):
@@ -299,10 +301,7 @@ def _create(path: Path) -> None:
 
 def _boot() -> bytes:
     """Another one after each start of the machine; the same for ever where the system does not tell."""
-    try:
-        return BOOT.read_bytes().strip()[:36] or b"unknown"
-    except OSError:
-        return b"unknown"
+    return BOOT.read_bytes().strip()[:36] if BOOT.exists() else b"unknown"
 
 
 def _open(path: Path, sync_full: bool) -> sqlite3.Connection:
@@ -313,6 +312,7 @@ def _open(path: Path, sync_full: bool) -> sqlite3.Connection:
     try:
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA journal_mode = WAL")
+        database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         database.execute(f"PRAGMA synchronous = {'FULL' if sync_full else 'NORMAL'}")
     except sqlite3.Error:
         database.close()

@@ -38,6 +38,8 @@ from distsync.wire.records import ConnectRequest
 log = logging.getLogger("distsync.server")
 
 FEW_CONNECTIONS = 8
+BUFFER_BYTES = 1 << 16
+"""Read at once; made once, for to make it costs more than to read into it."""
 
 HEARTBEAT_SECONDS = 0.2
 """Shorter than the engine's tick, so that an idle loop does not look like a pause."""
@@ -67,6 +69,7 @@ class Rim:
         self._connections: set[Connection] = set()
         self._peers: dict[int, Connection] = {}  # those that the engine knows
         self._last_peer = 0
+        self.buffer = memoryview(bytearray(BUFFER_BYTES))
         self._commits: list[tuple[int, bytes]] = []
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
         self._flushing = self._at_once = False

@@ -6,6 +6,7 @@ Rules for this file: it opens what a server needs in the order in which it can b
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -190,6 +191,7 @@ def read_secret(path: Path) -> str:
 def _prepare_process() -> None:
     """It logs, may have as many connections as the system allows it, and makes no file that others can read."""
     log_to_standard_error()
+    gc.set_threshold(20_000, 20, 100)  # nearly all that is made stays: znodes
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
