@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test lint types simulate zookeeper clean
+.PHONY: demo test bench-server lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -17,6 +17,13 @@ test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real Zoo
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
 	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
+
+differential: $(STAMP) zookeeper  ## N random scripts on both servers: make differential N=10000
+	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_DIFFERENTIAL=$(N) $(VENV)/bin/pytest tests/server/test_differential.py $(PYTEST_ARGS)
+
+bench-server: $(STAMP) zookeeper  ## the embedded server next to ZooKeeper 3.8: ratios, in memory and on disk
+	$(VENV)/bin/python bench/server.py
+	$(VENV)/bin/python bench/server.py --sync full
 
 lint: $(VENV)/.lint  ## ruff
 	$(VENV)/bin/ruff check .

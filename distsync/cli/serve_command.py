@@ -11,6 +11,10 @@ from pathlib import Path
 import click
 
 from distsync.server import serve
+from distsync.server.options import USUAL, WORDS, Options, Tls
+from distsync.server.words import ALL
+
+FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command("serve", short_help="Run a server that speaks the ZooKeeper protocol.")
@@ -30,7 +34,41 @@ from distsync.server import serve
     "--idle-exit", type=click.FloatRange(0, min_open=True), help="Stop after so many seconds without sessions."
 )
 @click.option(
-    "--allow-remote", is_flag=True, help="Allow a --host that other machines can reach. Nothing is encrypted."
+    "--allow-remote",
+    is_flag=True,
+    help="Allow a --host that other machines can reach without TLS, or without a secret.",
+)
+@click.option(
+    "--sync",
+    type=click.Choice(["process", "full"]),
+    default="process",
+    show_default=True,
+    help="What an acknowledged write outlives: the death of the process, or a power cut too.",
+)
+@click.option("--tls-cert", type=FILE, help="Certificate (PEM) to speak TLS with; needs --tls-key.")
+@click.option("--tls-key", type=FILE, help="Its key (PEM).")
+@click.option("--tls-ca", type=FILE, help="Clients must show a certificate that this authority (PEM) has signed.")
+@click.option(
+    "--words",
+    default=",".join(sorted(WORDS)),
+    show_default=True,
+    help="Four-letter words to answer, with commas between; * for all.",
+)
+@click.option(
+    "--jute-maxbuffer",
+    default=USUAL.jute_maxbuffer,
+    show_default=True,
+    type=click.IntRange(1024, (1 << 31) - 1),
+    help="Bytes of the longest request.",
+)
+@click.option("--super-digest", help="USER:BASE64(SHA1(USER:PASSWORD)) of the identity that no ACL binds.")
+@click.option("--enforce-quota", is_flag=True, help="Refuse writes beyond the hard limits of quotas.")
+@click.option(
+    "--reaping-interval",
+    default=USUAL.reaping_seconds,
+    show_default=True,
+    type=click.FloatRange(0, min_open=True),
+    help="Seconds between two looks for empty containers and nodes that have outlived their time.",
 )
 def serve_command(
     host: str,
@@ -39,8 +77,26 @@ def serve_command(
     secret_file: Path | None,
     idle_exit: float | None,
     allow_remote: bool,
+    sync: str,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_ca: Path | None,
+    words: str,
+    jute_maxbuffer: int,
+    super_digest: str | None,
+    enforce_quota: bool,
+    reaping_interval: float,
 ) -> None:
     """Run a server that speaks the ZooKeeper protocol, until SIGTERM or Ctrl-C."""
+    options = Options(
+        sync_full=sync == "full",
+        tls=_tls(tls_cert, tls_key, tls_ca),
+        words=_words(words),
+        jute_maxbuffer=jute_maxbuffer,
+        super_digest=super_digest,
+        enforce_quota=enforce_quota,
+        reaping_seconds=reaping_interval,
+    )
     sys.exit(
         serve.run(
             host=host,
@@ -49,5 +105,22 @@ def serve_command(
             secret_file=secret_file,
             idle_exit=idle_exit,
             allow_remote=allow_remote,
+            options=options,
         )
     )
+
+
+def _tls(certificate: Path | None, key: Path | None, ca: Path | None) -> Tls | None:
+    if certificate and key:
+        return Tls(certificate, key, ca)
+    if certificate or key or ca:
+        raise click.UsageError("TLS needs both --tls-cert and --tls-key")
+    return None
+
+
+def _words(given: str) -> frozenset[str]:
+    words = frozenset(filter(None, (word.strip() for word in given.split(","))))
+    unknown = words - ALL - {"*"}
+    if unknown:
+        raise click.UsageError(f"--words: there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(ALL))}")
+    return words

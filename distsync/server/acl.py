@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import ipaddress
+import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from distsync.server.refusal import Refusal
@@ -56,8 +58,9 @@ def _matches(entry: Acl, identities: tuple[Identity, ...]) -> bool:
     return (entry.scheme, entry.id) in identities
 
 
-def _within(address: str, network: str) -> bool:
-    return ipaddress.ip_address(address) in ipaddress.ip_network(network, strict=False)
+def _within(address: str, text: str) -> bool:
+    network = _network(text)
+    return network is not None and ipaddress.ip_address(address) in network
 
 
 def settle(acl: tuple[Acl, ...], identities: Iterable[Identity]) -> tuple[Acl, ...]:
@@ -87,16 +90,38 @@ def _is_valid(entry: Acl) -> bool:
     if entry.scheme == "digest":
         return entry.id.rstrip(":").count(":") == 1
     if entry.scheme == "ip":
-        return _is_network(entry.id)
+        return _network(entry.id) is not None
     return entry.scheme == "world" and entry.id == "anyone"
 
 
-def _is_network(text: str) -> bool:
+@lru_cache(256)
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Four numbers, as Java reads numbers, and how many bits of them count; or an IPv6 network."""
+    address, slash, bits = text.partition("/")
+    octets = address.split(".")
+    if not all(map(_is_number, [*octets, bits] if slash else octets)):
+        return _ipv6(text)
     try:
-        ipaddress.ip_network(text, strict=False)
+        packed = bytes(map(int, octets))
+        return ipaddress.IPv4Network((packed, int(bits) if slash else 32), strict=False)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def _ipv6(text: str) -> ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.IPv6Network(text, strict=False)
+    except ValueError:
+        return None
+
+
+_is_number = re.compile(r"[+-]?[0-9]{1,9}").fullmatch
+
+
+def shown(identity: Identity) -> Identity:
+    """The identity without what proves it."""
+    scheme, id = identity
+    return Identity(scheme, id.partition(":")[0]) if scheme == "digest" else identity
 
 
 def masked(acl: tuple[Acl, ...]) -> tuple[Acl, ...]:

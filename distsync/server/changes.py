@@ -22,11 +22,19 @@ class UnreadableStateError(DistsyncError, ValueError):
     template = "the stored state cannot be read: {0}"
 
 
+TTL_OWNER = -(1 << 56)
+"""An owner that stands for a time to live is the time in ms on top of this number, as ZooKeeper has it: below zero,
+as no session is."""
+
+MAX_TTL_MS = (1 << 40) - 1
+
+
 class CreateNode(NamedTuple):
     path: str
     data: bytes | None
     acl: tuple[Acl, ...]
     owner: int
+    """A session, 0 for none, or a time to live."""
     container: bool
 
 

@@ -34,10 +34,13 @@ class EngineConfig:
     """When set, every request but auth, ping and close is refused (NO_AUTH) until this digest identity is shown."""
 
     container_interval_ms: int = 60_000
-    """How often empty containers are looked for (ZooKeeper: the same)."""
+    """How often empty containers and nodes that have outlived their time are looked for (ZooKeeper: the same)."""
 
     container_unused_ms: int = 300_000
-    """A container that never had a child goes when it is this old."""
+    """A container that never had a child goes when it was not changed for this long (ZooKeeper: never)."""
+
+    enforce_quota: bool = False
+    """Hard limits of quotas refuse writes (QUOTA_EXCEEDED); without it, as in ZooKeeper, they are counted only."""
 
     forgive_pauses: bool = True
     """When the engine was not called for more than a tick, that time counts for no session: a server that was

@@ -3,7 +3,9 @@
 Rules for this file: it and rim.py alone know asyncio. It knows no request: only frames and the words before them.
 
 Output is bounded: a connection whose answers pile up is not worked for and not read from until it has taken them;
-notifications, which come unasked, may pile up further, and then cost the connection.
+notifications, which come unasked, may pile up further, and then cost the connection. Time is bounded too: a handshake
+and the taking of the last answers have a deadline; between the two the session's own time-out rules, and half a
+request does not move that.
 """
 
 from __future__ import annotations
@@ -11,10 +13,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import struct
 import time
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
+from distsync.server.report import WORD_BYTES
+from distsync.server.words import Link
+from distsync.wire.codes import OpCode
 from distsync.wire.frames import FrameSplitter, WireError, framed
 
 if TYPE_CHECKING:
@@ -22,7 +29,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("distsync.server")
 
-WORD_BYTES = 4
+GREETING_BYTES = 4096
+"""Far longer than any handshake: who sends more without one is no client."""
 
 ANSWERS_BYTES = 1 << 20
 """Not yet taken by the client: more of it, and the client's further requests wait."""
@@ -31,30 +39,54 @@ OUTPUT_BYTES = 64 << 20
 """Not yet taken by the client: more of it, and the connection is closed; the client connects again and reads anew."""
 
 
-class Connection(asyncio.Protocol):
+_XID_AND_OP = struct.Struct(">ii")
+_ZXID = struct.Struct(">q")
+_OP_NAMES = {
+    OpCode.CREATE: "CREA",
+    OpCode.DELETE: "DELE",
+    OpCode.EXISTS: "EXIS",
+    OpCode.GET_DATA: "GETD",
+    OpCode.SET_DATA: "SETD",
+    OpCode.GET_ACL: "GETA",
+    OpCode.SET_ACL: "SETA",
+    OpCode.GET_CHILDREN: "GETC",
+    OpCode.GET_CHILDREN2: "GETC",
+    OpCode.SYNC: "SYNC",
+    OpCode.PING: "PING",
+    OpCode.MULTI: "MULT",
+}
+
+
+class Connection(asyncio.BufferedProtocol):
     """One client's TCP connection. It keeps order: requests are worked for one after the other."""
 
     def __init__(self, rim: Rim) -> None:
         self.rim = rim
         self.peer = 0
-        self.since = time.monotonic()
+        self.session_id = 0
         self.greeted = False
+        self.admitted = False
+        self.deadline: float | None = None  # of the handshake, then of the farewell
         self.received = self.sent = 0
         self.address: tuple[str, int] = ("", 0)
         self._head: bytes | None = b""  # None once it is known that no four-letter word is coming
+        self._since_ms = time.time_ns() // 1_000_000
+        self._last_frame = self._last_payload = bytes(12)  # their heads
         self._splitter = FrameSplitter(rim.engine.config.jute_maxbuffer)
+        self._encrypted = rim.encrypted
         self._frames: deque[bytes] = deque()
         self._output: list[bytes] = []
         self._output_bytes = 0
-        self._stalled = self._reading_paused = self._closing = self._lost = False
+        self._stalled = self._reading_paused = self._closing = self._broken = self._lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
-        self.address = transport.get_extra_info("peername")[:2]
-        link = transport.get_extra_info("socket")
-        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self.address = (transport.get_extra_info("peername") or self.address)[:2]  # none: it is gone already
         self.transport.set_write_buffer_limits(high=ANSWERS_BYTES)
+        link = transport.get_extra_info("socket")
+        with suppress(OSError):
+            link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.rim.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -62,29 +94,57 @@ class Connection(asyncio.Protocol):
         self._frames.clear()
         self.rim.remove(self)
 
-    def data_received(self, piece: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """All share it: what is read is copied at once. A view, for TLS slices it and means the place."""
+        return self.rim.buffer
+
+    def buffer_updated(self, count: int) -> None:
+        piece = bytes(self.rim.buffer[:count])
         if self._head is not None:
             piece = self._look_for_word(self._head + piece)
         try:
             self._frames.extend(self._splitter.feed(piece))
         except WireError as error:
             self.break_off(error)
+        self.rim.begin()
         self.work()
+        self.rim.end()
+        if not self.greeted and self._splitter.pending > GREETING_BYTES:
+            self.break_off("no handshake")
 
     def _look_for_word(self, head: bytes) -> bytes:
         """A four-letter word is answered; all that was received is given back once it is known to be none."""
-        answer = self.rim.answer(head) if len(head) >= WORD_BYTES else b""
+        answer = self.rim.report.answer(head) if len(head) >= WORD_BYTES else b""
         self._head = None if answer is None else head
         if answer:
             self.transport.write(answer)
             self.close()
         return head if answer is None else b""
 
+    def figures(self) -> Link:
+        """What four-letter words tell of it."""
+        session = self.rim.engine.sessions.get(self.session_id)
+        (xid, op), (zxid,) = _XID_AND_OP.unpack_from(self._last_frame), _ZXID.unpack_from(self._last_payload, 4)
+        return Link(
+            *self.address,
+            self.received,
+            self.sent,
+            self.queued,
+            session_id=self.session_id,
+            since_ms=self._since_ms,
+            timeout_ms=session.timeout_ms if session else 0,
+            last_op=_OP_NAMES.get(op, "NA") if self.admitted else "NA",
+            last_xid=xid,
+            last_zxid=zxid,
+        )
+
     def work(self) -> None:
         """As many requests as the output has room for."""
         while self._frames and not self._closing and not self._choked:
             self.received += 1
-            self.rim.handle(self, self._frames.popleft())
+            frame = self._frames.popleft()
+            self._last_frame = frame[:8] if len(frame) >= 8 else bytes(8)
+            self.rim.handle(self, frame)
         if self._frames and not self._reading_paused:
             self._reading_paused = True
             self.transport.pause_reading()
@@ -97,17 +157,27 @@ class Connection(asyncio.Protocol):
     def queued(self) -> int:
         return len(self._frames)
 
+    @property
+    def held(self) -> int:
+        """Bytes of memory that wait for this client: to send the rest, or to take what is sent to it."""
+        unsent = self.transport.get_write_buffer_size() + self._output_bytes
+        return unsent + self._splitter.pending + sum(map(len, self._frames))
+
     def send(self, payload: bytes) -> None:
         """After the next flush."""
         self.sent += 1
+        self._last_payload = payload[:12]
         self._output.append(framed(payload))
         self._output_bytes += len(payload) + 4
 
     def flush(self) -> None:
-        """All that was to be sent is with the operating system, or waits for the client to take it."""
+        """All that was to be sent is with the operating system, or waits for the client to take it.
+
+        Encrypted, each frame is a record of its own: kazoo waits on the bare socket for what TLS has read already."""
         if self._lost:
             return
-        self.transport.write(b"".join(self._output))
+        for piece in self._output if self._encrypted else (b"".join(self._output),):
+            self.transport.write(piece)
         self._output.clear()
         self._output_bytes = 0
         if self._closing:
@@ -133,14 +203,18 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         """Nothing more is read; the connection ends when all was sent."""
         self._closing = True
+        self.deadline = self.rim.farewell_deadline()
         self._frames.clear()
         if not self._output:
             self.transport.close()
 
     def break_off(self, reason: object) -> None:
-        """The connection is over, whatever waited to be sent."""
-        log.info("connection of %s:%s closed: %s", *self.address, reason)
-        self.abort()
+        """The connection is over, whatever waited to be sent. Said once; what nobody foresaw is said with its place."""
+        if not self._broken:
+            self._broken = True
+            trace = reason if isinstance(reason, Exception) and not isinstance(reason, WireError) else None
+            log.info("connection of %s:%s closed: %s", *self.address, reason, exc_info=trace)
+            self.abort()
 
     def abort(self) -> None:
         self._closing = True

@@ -7,15 +7,30 @@ change applied, the commit, then what it fires.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
+from distsync.server.acl import READ, allows
 from distsync.server.changes import Change, CloseSession, CreateNode, DeleteNode, SetNodeData
 from distsync.server.clock import WakingClock
 from distsync.server.config import EngineConfig
 from distsync.server.effects import Drop, Effect, Notify
 from distsync.server.link import Link
+from distsync.server.paths import parent_of
 from distsync.server.sessions import Session
 from distsync.server.state import State
 from distsync.server.watches import Watches
+from distsync.wire.records import OPEN_ACL, Acl
+
+
+class Audience(NamedTuple):
+    """The ACLs of a znode and of its parent when it was changed: who may read it is told, if he watches."""
+
+    of_node: tuple[Acl, ...]
+    of_parent: tuple[Acl, ...]
+
+
+EVERYBODY = Audience(OPEN_ACL, OPEN_ACL)
+NOBODY = Audience((), ())
 
 
 class Core:
@@ -54,20 +69,38 @@ class Core:
         state, zxid = self.state, self.next_zxid()
         if change is None:
             return [state.commit(zxid, now_ms, ())]
+        audience = self.audience(change)
         state.apply(change, zxid, now_ms)
-        return [state.commit(zxid, now_ms, (change,)), *self.fire(change, zxid)]
+        return [state.commit(zxid, now_ms, (change,)), *self.fire(change, audience, zxid)]
 
-    def fire(self, change: Change, zxid: int) -> list[Notify]:
+    def audience(self, change: Change) -> Audience:
+        """Who may hear of a change that is about to be applied."""
+        if not isinstance(change, (CreateNode, DeleteNode, SetNodeData)):
+            return NOBODY
+        nodes, path = self.tree.nodes, change.path
+        return Audience(change.acl if isinstance(change, CreateNode) else nodes[path].acl, nodes[parent_of(path)].acl)
+
+    def fire(self, change: Change, audience: Audience, zxid: int) -> list[Notify]:
         """The events of a change to one znode. What a closing session fires, end_session() tells."""
         fire = self._fires.get(type(change))
-        return fire(change.path, zxid) if fire else []  # type: ignore[union-attr]
+        return self._heard(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
+
+    def _heard(self, notices: list[Notify], path: str, audience: Audience) -> list[Notify]:
+        """A watch that fired is gone, also where its owner may not read the node and is told nothing."""
+        if audience == EVERYBODY:
+            return notices
+        acls = {path: audience.of_node}
+        return [one for one in notices if self._may_hear(one, acls.get(one.event.path, audience.of_parent))]
+
+    def _may_hear(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
+        return acl is OPEN_ACL or allows(acl, READ, self.links[notify.peer].identities)
 
     def end_session(self, session: Session, now_ms: int) -> list[Effect]:
         """The session is over; its ephemeral nodes went under one zxid. The connection is still there."""
-        owned = self.tree.owned(session.id)
+        owned = [(path, self.audience(DeleteNode(path))) for path in self.tree.owned(session.id)]
         effects = self.transact(CloseSession(session.id), now_ms)
-        for path in owned:
-            effects += self.watches.deleted(path, self.state.zxid)
+        for path, audience in owned:
+            effects += self.fire(DeleteNode(path), audience, self.state.zxid)
         return effects
 
     def unlink(self, peer: int) -> None:

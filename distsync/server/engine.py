@@ -17,7 +17,7 @@ from distsync.server.effects import Drop, Effect
 from distsync.server.handshake import Handshake
 from distsync.server.requests import Requests
 from distsync.server.sessions import Sessions
-from distsync.server.tree import Tree
+from distsync.server.tree import Node, Tree
 from distsync.server.watches import Watches
 from distsync.wire.records import ConnectRequest, Request
 
@@ -85,6 +85,11 @@ class Engine:
         core.sessions.touch(link.session, awake_ms)
         return self._requests.handle(link, xid, request, now_ms)
 
+    def admission(self, peer: int) -> tuple[int, bool]:
+        """The session that ``peer`` is attached to, 0 if to none, and whether it may ask for more than to be let in."""
+        link = self._core.links.get(peer)
+        return (0, False) if link is None else (link.session.id, link.admitted)
+
     def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
         """The connection of ``peer`` is gone; its session lives on until its time-out."""
         self._core.unlink(peer)
@@ -101,7 +106,7 @@ class Engine:
         return effects if owner is None else effects + self._core.drop(owner)
 
     def advance(self, now_ms: int) -> list[Effect]:
-        """Sessions that are due have expired, and containers that are due are gone."""
+        """Sessions that are due have expired; containers and nodes with a time to live that are due are gone."""
         core = self._core
         awake_ms = core.tell(now_ms)
         effects: list[Effect] = []
@@ -125,20 +130,26 @@ class Engine:
     def _next_due(self) -> int | None:
         """In waking time."""
         core = self._core
-        dues = [core.containers_due] if self.tree.containers else []
+        dues = [core.containers_due] if self.tree.containers or self.tree.ttls else []
         session = self.sessions.next_due()
         if session is not None:
             dues.append(max(session, core.clock.hold_until))
         return min(dues, default=None)
 
     def _reap(self, now_ms: int) -> list[Effect]:
-        done = [path for path in self.tree.containers if self._is_done(path, now_ms)]
+        tree = self.tree
+        done = [path for path in (*tree.containers, *tree.ttls) if self._is_done(tree.nodes[path], now_ms)]
         return [effect for path in done for effect in self._core.transact(DeleteNode(path), now_ms)]
 
-    def _is_done(self, path: str, now_ms: int) -> bool:
-        """It had children and has none, or it is old and never had one."""
-        node = self.tree.nodes[path]
-        return not node.children and (node.creates != 0 or now_ms - node.ctime >= self.config.container_unused_ms)
+    def _is_done(self, node: Node, now_ms: int) -> bool:
+        """A container had children and has none, or never had one for long; a time to live has passed without a
+        change."""
+        idle_ms = now_ms - node.mtime
+        if node.children:
+            return False
+        if node.container:
+            return node.creates != 0 or idle_ms >= self.config.container_unused_ms
+        return idle_ms > node.ttl_ms
 
     def replay(self, payload: bytes) -> None:
         """The state is as it was after the Commit of this payload; payloads that it contains already do nothing.
@@ -153,6 +164,18 @@ class Engine:
         """The state is the one that snapshot() wrote; only on a fresh engine, before replay(). Raises
         UnreadableStateError."""
         self._core.state.restore(pieces)
+
+    def expiries(self) -> dict[int, list[int]]:
+        """The sessions by when, as far as is known, they expire."""
+        clock, found = self._core.clock, dict[int, list[int]]()
+        for session in self.sessions.values():
+            found.setdefault(clock.wall(session.due), []).append(session.id)
+        return found
+
+    def data_watches(self) -> list[tuple[str, int]]:
+        """Path and session of each watch of getData and exists."""
+        links = self._core.links
+        return [(path, links[peer].session.id) for path, peers in self.watches.data.by_path.items() for peer in peers]
 
     def statistics(self, now_ms: int) -> Statistics:
         """Cost: a walk over sessions and watchers, not over znodes."""

@@ -29,6 +29,15 @@ def state_folder() -> Path:
     return _private(STATE, os.environ.get(STATE) or platformdirs.user_state_dir("distsync", appauthor=False))
 
 
+def make_folder(folder: Path) -> None:
+    """The folder exists; it and those above it that were missing are private, whatever the umask.
+
+    Raises OSError."""
+    for each in reversed((folder, *folder.parents)):
+        if not each.is_dir():
+            each.mkdir(mode=0o700, exist_ok=True)
+
+
 def _usual_runtime_folder() -> str:
     with warnings.catch_warnings():  # platformdirs warns where there is no runtime folder and it takes another one
         warnings.simplefilter("ignore")
@@ -38,7 +47,7 @@ def _usual_runtime_folder() -> str:
 def _private(setting: str, name: str) -> Path:
     folder = Path(name).absolute()
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         found = folder.stat()
     except OSError as error:
         raise ConfigurationError(setting, str(folder), f"it cannot be made a folder of this user ({error})") from error

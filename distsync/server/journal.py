@@ -7,11 +7,15 @@ What the folder holds::
     journal.sqlite        a snapshot (maybe), the records after it, numbered without gaps, each with a CRC, and
                           a random secret that lives as long as they do
     journal.sqlite-wal    SQLite's write-ahead log
-    journal.mark          the number of the last record written
+    journal.mark          the number of the last record written, and whether the disk has it, or who has it
 
 The mark is what tells a torn tail from a loss. SQLite forgives a write-ahead log that is cut, damaged or missing:
-it silently goes back to an older state. The mark is written after the record is safely on disk and before anybody
-is told, so a journal that ends before its mark has lost something that was acknowledged, and is refused.
+it silently goes back to an older state. The mark is written after the record is safe and before anybody is told, so
+a journal that ends before its mark has lost something that was acknowledged, and is refused.
+
+Safe is what the journal was opened for. ``sync_full``: the disk has it; one fsync for all records of an append.
+Otherwise the operating system has it, which no death of this process undoes, but the death of the machine does: then
+the mark names the boot in which it was written, and a later boot may find the journal shorter: see ``Contents.lost``.
 """
 
 from __future__ import annotations
@@ -29,7 +33,9 @@ from distsync.errors import WorldError
 
 NAME = "journal.sqlite"
 FORMAT = 1
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 APPLICATION_ID = 0x64737963  # "dsyc": SQLite keeps it in the file's header, where `file` shows it
+LOG_PAGES = 4000  # of 4096 bytes: then the log is folded into the file, which waits for the disk; SQLite: 1000
 COMPACT_BYTES = 4 << 20  # records smaller than this are not worth a snapshot; ZooKeeper: 100,000 records or 4 GB
 
 SCHEMA = f"""
@@ -39,6 +45,9 @@ SCHEMA = f"""
     CREATE TABLE record (number INTEGER PRIMARY KEY, zxid INTEGER, crc INTEGER, payload BLOB NOT NULL);
     CREATE TABLE snapshot (part INTEGER PRIMARY KEY, number INTEGER, crc INTEGER, payload BLOB NOT NULL);
 """
+
+
+INSERT = "INSERT INTO record VALUES (?, ?, ?, ?)"
 
 
 class JournalError(WorldError):
@@ -72,31 +81,35 @@ class Contents(NamedTuple):
     secret: bytes
     snapshot: list[bytes]
     records: list[tuple[int, bytes]]
+    lost: int = 0
+    """At least so many records at the end went with the machine, which had not been asked to keep them."""
 
 
 class Journal:
     """Records that survive the death of the process and of the machine."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, sync_full: bool = False) -> None:
         self.path = folder / NAME
+        self.sync_full = sync_full
         self.snapshot_bytes = 0
         self.record_bytes = 0
         self._mark = Mark(folder / "journal.mark")
         self._number = 0
+        self._loaded = False
         if not self.path.exists():
             self._begin()
         with _reading(self.path):
-            self._database = _open(self.path)
+            self._database = _open(self.path, sync_full)
 
     def _begin(self) -> None:
         """A new journal, unless there are signs of an old one."""
         log = self.path.with_name(NAME + "-wal")
         for sign in (self._mark.path, log):
-            if sign.exists() and (sign == log or self._mark.read() > 0):
+            if sign.exists() and (sign == log or self._mark.read().number > 0):
                 raise JournalCorruptError(self.path, f"it is missing, though {sign.name} is there")
         with _writing(self.path):
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._mark.write(0)
+            self._mark.write(0, synced=True)
             self._mark.sync()
             _create(self.path)
 
@@ -109,11 +122,14 @@ class Journal:
             (secret,) = self._database.execute("SELECT value FROM secret").fetchone()
             contents = Contents(secret, list(self._load_snapshot()), list(self._load_records()))
         marked = self._mark.read()
-        if self._number < marked:
-            raise JournalCorruptError(self.path, f"it ends with record {self._number}, but {marked} were acknowledged")
+        lost = max(0, marked.number - self._number)
+        if lost and not marked.may_be_lost:
+            told = f"it ends with record {self._number}, but {marked.number} were acknowledged"
+            raise JournalCorruptError(self.path, told)
         with _writing(self._mark.path):
-            self._mark.write(self._number)
-        return contents
+            self._mark.write(self._number, synced=self.sync_full)
+        self._loaded = True
+        return contents._replace(lost=lost)
 
     def _check_database(self) -> None:
         (application,) = self._database.execute("PRAGMA application_id").fetchone()
@@ -153,8 +169,8 @@ class Journal:
             for number, (zxid, payload) in enumerate(records, self._number + 1)
         ]
         with _writing(self.path):
-            self._transact(("INSERT INTO record VALUES (?, ?, ?, ?)", rows))
-            self._mark.write(rows[-1][0] if rows else self._number)
+            self._insert(rows)
+            self._mark.write(rows[-1][0] if rows else self._number, synced=self.sync_full)
         self._number += len(rows)
         self.record_bytes += sum(len(row[3]) for row in rows)
 
@@ -180,6 +196,12 @@ class Journal:
         for part, payload in enumerate(snapshot):
             yield part, self._number, _crc(part, self._number, payload), payload
 
+    def _insert(self, rows: Sequence[tuple[object, ...]]) -> None:
+        if len(rows) == 1:  # it is a transaction by itself
+            self._database.execute(INSERT, rows[0])
+        else:
+            self._transact((INSERT, rows))
+
     def _transact(self, *statements: tuple[str, Iterable[tuple[object, ...]]]) -> None:
         with self._database:
             self._database.execute("BEGIN IMMEDIATE")
@@ -188,32 +210,47 @@ class Journal:
 
     def close(self) -> None:
         """The write-ahead log is folded into the main file; calling again is allowed."""
-        with suppress(sqlite3.Error):  # a full disk: the log stays beside the file and is read at the next start
+        with suppress(sqlite3.Error, OSError):  # a full disk: the log stays beside the file, for the next start
             self._database.close()
+            if self._loaded and not self.path.with_name(NAME + "-wal").exists():  # all is in the file, and synced
+                self._mark.write(self._number, synced=True)
+                self._mark.sync()
+        self._loaded = False
         self._mark.close()
 
 
-class Mark:
-    """The number of the last record, in a file of its own: 20 digits, overwritten in place.
+SYNCED = b"synced"  # in the place of a boot: the disk has it
 
-    It is synced once, so that it never is empty beside a journal that is there. Afterwards it is not: when the machine
-    dies it may be too low, which only makes the check weaker."""
+
+class Marked(NamedTuple):
+    """What the mark says. ``may_be_lost``: the machine has died since, and the disk had not been waited for."""
+
+    number: int
+    may_be_lost: bool
+
+
+class Mark:
+    """The number of the last record, in a file of its own: 20 digits and SYNCED or a boot, overwritten in place.
+
+    It is synced at the beginning and the end, so that it never is empty beside a journal that is there. In between it
+    is not: when the machine dies it may be too low, which only makes the check weaker."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: int | None = None
+        self._boot = _boot()
 
-    def read(self) -> int:
+    def read(self) -> Marked:
         try:
-            return int(self.path.read_bytes())
+            number, *where = self.path.read_bytes().split()
+            return Marked(int(number), where not in ([], [SYNCED], [self._boot]))
         except (OSError, ValueError) as error:
             raise JournalCorruptError(self.path, error) from error
 
-    def write(self, number: int) -> None:
+    def write(self, number: int, *, synced: bool) -> None:
         if self._file is None:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
-        os.lseek(self._file, 0, os.SEEK_SET)
-        os.write(self._file, b"%020d\n" % number)
+        os.pwrite(self._file, b"%020d %-36s\n" % (number, SYNCED if synced else self._boot), 0)
 
     def sync(self) -> None:
         if self._file is not None:
@@ -262,7 +299,12 @@ def _create(path: Path) -> None:
     os.close(folder)
 
 
-def _open(path: Path) -> sqlite3.Connection:
+def _boot() -> bytes:
+    """Another one after each start of the machine; the same for ever where the system does not tell."""
+    return BOOT.read_bytes().strip()[:36] if BOOT.exists() else b"unknown"
+
+
+def _open(path: Path, sync_full: bool) -> sqlite3.Connection:
     """Exclusive locking keeps SQLite's index of the log in memory, and every other process out."""
     if path.stat().st_size == 0:  # SQLite takes an empty file for a new database
         raise JournalCorruptError(path, "it is empty")
@@ -270,7 +312,8 @@ def _open(path: Path) -> sqlite3.Connection:
     try:
         database.execute("PRAGMA locking_mode = EXCLUSIVE")
         database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
+        database.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
+        database.execute(f"PRAGMA synchronous = {'FULL' if sync_full else 'NORMAL'}")
     except sqlite3.Error:
         database.close()
         raise

@@ -1,7 +1,7 @@
 """What a read is answered with, and which watch it arms.
 
 Rules for this file: it changes nothing but the watches. A read that is refused arms none, but for exists, which
-waits for a node to come.
+waits for a node to come. "" reads as the root, but a watch on it never fires, as in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distsync.server.acl import ADMIN, READ, allows, masked, permit
-from distsync.server.effects import Notify
+from distsync.server.acl import ADMIN, READ, allows, masked, permit, shown
 from distsync.server.link import Link
 from distsync.server.refusal import Refusal
 from distsync.server.tree import Node, Tree
-from distsync.server.watches import Watches, WatchTable, notice
+from distsync.server.watches import Watches
 from distsync.wire import records as r
-from distsync.wire.codes import ErrorCode, EventType
+from distsync.wire.codes import ErrorCode
+
+_BLANKS = "".join(map(chr, range(33)))
+"""What Java trims."""
 
 
 class Reads:
@@ -33,30 +35,25 @@ class Reads:
             r.GetChildren2Request: self._get_children2,
             r.GetAclRequest: self._get_acl,
             r.SyncRequest: self._sync,
+            r.MultiReadRequest: self._multi_read,
+            r.GetEphemeralsRequest: self._get_ephemerals,
+            r.GetAllChildrenNumberRequest: self._get_all_children_number,
+            r.WhoAmIRequest: self._who_am_i,
         }
-
-    def rearm(self, link: Link, request: r.SetWatchesRequest, zxid: int) -> list[Notify]:
-        """The watches of a client that has reconnected: what changed after the zxid it saw is told at once."""
-        peer, relative = link.peer, request.relative_zxid
-        missed = [(path, self._missed_data(path, relative)) for path in request.data]
-        missed += [(path, EventType.NODE_CREATED if self._tree.node(path) else None) for path in request.exist]
-        events = self._tell_or_arm(peer, zxid, missed, self._watches.data)
-        missed = [(path, self._missed_children(path, relative)) for path in request.child]
-        return events + self._tell_or_arm(peer, zxid, missed, self._watches.children)
 
     def _exists(self, link: Link, request: r.ExistsRequest) -> r.StatReply:
         path, watch = request
         if "\0" in path:
             raise Refusal(ErrorCode.BAD_ARGUMENTS)
         if watch:
-            self._watches.data.arm(path or "/", link.peer)
+            self._watches.data.arm(path, link.peer)
         return r.StatReply(self._require(path).stat)
 
     def _get_data(self, link: Link, request: r.GetDataRequest) -> r.GetDataReply:
         path, watch = request
         node = self._readable(link, path)
         if watch:
-            self._watches.data.arm(path or "/", link.peer)
+            self._watches.data.arm(path, link.peer)
         return r.GetDataReply(node.data, node.stat)
 
     def _get_children(self, link: Link, request: r.GetChildrenRequest) -> r.GetChildrenReply:
@@ -76,10 +73,40 @@ class Reads:
         """There is one server: it is always up to date."""
         return r.SyncReply(request.path)
 
+    def _multi_read(self, link: Link, request: r.MultiReadRequest) -> r.MultiReply:
+        """Each read for itself; no watch is armed."""
+        return r.MultiReply(tuple(self._read_one(link, one) for one in request.operations))
+
+    def _read_one(self, link: Link, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
+        try:
+            result: r.Result = self.answers[type(request)](link, request._replace(watch=False))  # type: ignore[assignment]
+        except Refusal as refusal:
+            return r.ErrorReply(refusal.code)
+        return result
+
+    def _get_ephemerals(self, link: Link, request: r.GetEphemeralsRequest) -> r.GetEphemeralsReply:
+        prefix = request.prefix_path
+        mine = self._tree.owned(link.session.id)
+        if prefix.strip(_BLANKS) in ("", "/"):
+            return r.GetEphemeralsReply(mine)
+        return r.GetEphemeralsReply(tuple(path for path in mine if path.startswith(prefix)))
+
+    def _get_all_children_number(
+        self, link: Link, request: r.GetAllChildrenNumberRequest
+    ) -> r.GetAllChildrenNumberReply:
+        """For "" ZooKeeper counts the root too."""
+        path = request.path
+        self._readable(link, path)
+        total = len(self._tree.nodes) - 1 if path in ("", "/") else sum(1 for _ in self._tree.descendants(path))
+        return r.GetAllChildrenNumberReply(total + (path == ""))
+
+    def _who_am_i(self, link: Link, request: r.WhoAmIRequest) -> r.WhoAmIReply:
+        return r.WhoAmIReply(tuple(r.ClientInfo(*shown(identity)) for identity in link.identities))
+
     def _list(self, link: Link, path: str, watch: bool) -> tuple[tuple[str, ...], Node]:
         node = self._readable(link, path)
         if watch:
-            self._watches.children.arm(path or "/", link.peer)
+            self._watches.children.arm(path, link.peer)
         return self._in_no_order(node.children), node
 
     def _in_no_order(self, children: dict[str, None]) -> tuple[str, ...]:
@@ -102,26 +129,3 @@ class Reads:
         if node is None:
             raise Refusal(ErrorCode.NO_NODE)
         return node
-
-    def _missed_data(self, path: str, zxid: int) -> EventType | None:
-        node = self._tree.node(path)
-        if node is None:
-            return EventType.NODE_DELETED
-        return EventType.NODE_DATA_CHANGED if node.mzxid > zxid else None
-
-    def _missed_children(self, path: str, zxid: int) -> EventType | None:
-        node = self._tree.node(path)
-        if node is None:
-            return EventType.NODE_DELETED
-        return EventType.NODE_CHILDREN_CHANGED if node.pzxid > zxid else None
-
-    def _tell_or_arm(
-        self, peer: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchTable
-    ) -> list[Notify]:
-        events = []
-        for path, event in missed:
-            if event is None:
-                watches.arm(path, peer)
-            else:
-                events.append(notice(peer, zxid, event, path))
-        return events

@@ -12,17 +12,22 @@ from typing import Any
 
 from distsync.server.acl import SUPER, Identity, digest_of
 from distsync.server.changes import NodeChange
-from distsync.server.core import Core
+from distsync.server.core import Audience, Core
 from distsync.server.effects import Effect, Reply
 from distsync.server.link import Link
 from distsync.server.reads import Reads
 from distsync.server.refusal import Refusal
+from distsync.server.watching import Watching
 from distsync.server.writes import Writes, in_multi
 from distsync.wire import records as r
-from distsync.wire.codes import ErrorCode
+from distsync.wire.codes import PING_XID, ErrorCode, OpCode
+from distsync.wire.layouts import IN_MULTI
 
 Handler = Callable[[Link, int, Any, int], list[Effect]]
 """(link, xid, request, now_ms)"""
+
+WRITES = IN_MULTI | {OpCode.SET_ACL, OpCode.MULTI}
+"""What uses up a zxid, refused or not."""
 
 _OUTSIDE_THE_GATE = (r.AuthRequest, r.PingRequest, r.CloseSessionRequest)
 
@@ -33,13 +38,18 @@ class Requests:
     def __init__(self, core: Core) -> None:
         self._core = core
         self._reads = Reads(core.tree, core.watches, core.config.seed)
-        self._writes = Writes(core.tree)
+        self._watching = Watching(core.tree, core.watches)
+        self._writes = Writes(core.tree, core.config.enforce_quota)
         self._handlers: dict[type[r.Request], Handler] = {
             **{kind: partial(self._read, answer) for kind, answer in self._reads.answers.items()},
+            **{kind: partial(self._read, answer) for kind, answer in self._watching.answers.items()},
             **{kind: partial(self._write, plan) for kind, plan in self._writes.plans.items()},
-            r.CheckVersionRequest: self._unknown,
             r.MultiRequest: self._multi,
             r.SetWatchesRequest: self._set_watches,
+            r.SetWatches2Request: self._set_watches,
+            r.DeleteContainerRequest: partial(self._refuse, ErrorCode.BAD_ARGUMENTS),
+            r.ReconfigRequest: partial(self._refuse, ErrorCode.RECONFIG_DISABLED),
+            r.SaslRequest: self._sasl,
             r.AuthRequest: self._auth,
             r.PingRequest: self._ping,
             r.CloseSessionRequest: self._close_session,
@@ -56,7 +66,7 @@ class Requests:
         return Reply(link.peer, xid, self._core.state.zxid, err, body)
 
     def _read(
-        self, answer: Callable[[Link, Any], r.Body], link: Link, xid: int, request: Any, now_ms: int
+        self, answer: Callable[[Link, Any], r.Body | None], link: Link, xid: int, request: Any, now_ms: int
     ) -> list[Effect]:
         try:
             return [self._reply(link, xid, 0, answer(link, request))]
@@ -78,13 +88,15 @@ class Requests:
         """All operations, each seeing what those before it did, under one zxid; or none."""
         core, zxid = self._core, self._core.next_zxid()
         changes: list[NodeChange] = []
+        audiences: list[Audience] = []
         results: list[r.Result] = []
         try:
-            self._apply_all(link, request.operations, now_ms, changes, results)
+            self._apply_all(link, request.operations, now_ms, changes, audiences, results)
         except Refusal as refusal:
-            body = _failed(len(request.operations), len(results), refusal.code)
-            return [core.state.commit(zxid, now_ms, ()), self._reply(link, xid, 0, body)]
-        notices = [notice for change in changes for notice in core.fire(change, zxid)]
+            reply = self._failed(link, xid, len(request.operations) - len(results), len(results), refusal.code)
+            return [core.state.commit(zxid, now_ms, ()), reply]
+        told = zip(changes, audiences, strict=True)
+        notices = [notice for change, audience in told for notice in core.fire(change, audience, zxid)]
         body = r.MultiReply(tuple(results))
         return [core.state.commit(zxid, now_ms, changes), *notices, self._reply(link, xid, 0, body)]
 
@@ -94,15 +106,17 @@ class Requests:
         operations: tuple[r.Operation, ...],
         now_ms: int,
         changes: list[NodeChange],
+        audiences: list[Audience],
         results: list[r.Result],
     ) -> None:
-        """Fills ``changes`` and ``results``; when refused, the tree is as it was."""
+        """Fills ``changes``, ``audiences`` and ``results``; when refused, the tree is as it was."""
         state, reversals = self._core.state, []
         try:
             for operation in map(in_multi, operations):
                 change = self._writes.plans[type(operation)](link, operation)
                 if change is not None:
                     reversals.append(state.tree.reversal(change))
+                    audiences.append(self._core.audience(change))
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(self._writes.result(operation, change))
@@ -111,8 +125,17 @@ class Requests:
                 take_back()
             raise
 
-    def _set_watches(self, link: Link, xid: int, request: r.SetWatchesRequest, now_ms: int) -> list[Effect]:
-        return [*self._reads.rearm(link, request, self._core.state.zxid), self._reply(link, xid)]
+    def _failed(self, link: Link, xid: int, left: int, done: int, code: int) -> Reply:
+        """0 for what came before the culprit, its own code, RUNTIME_INCONSISTENCY for what came after."""
+        if code == ErrorCode.MARSHALLING_ERROR:
+            return self._reply(link, xid, code)
+        codes = [0] * done + [code] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * (left - 1)
+        return self._reply(link, xid, 0, r.MultiReply(tuple(map(r.ErrorReply, codes))))
+
+    def _set_watches(
+        self, link: Link, xid: int, request: r.SetWatchesRequest | r.SetWatches2Request, now_ms: int
+    ) -> list[Effect]:
+        return [*self._watching.rearm(link, request, self._core.state.zxid), self._reply(link, xid)]
 
     def _auth(self, link: Link, xid: int, request: r.AuthRequest, now_ms: int) -> list[Effect]:
         """Identities add up; a scheme that proves nothing here ends the connection. The zxid in the reply is 0."""
@@ -130,23 +153,30 @@ class Requests:
         link.identities += [identity for identity in shown if identity not in link.identities]
         link.admitted = link.admitted or digest == config.required_digest
 
+    def _sasl(self, link: Link, xid: int, request: r.SaslRequest, now_ms: int) -> list[Effect]:
+        """As a ZooKeeper without SASL: no token, which proves nothing."""
+        if request.token is None:
+            return self._core.drop(link.peer)
+        return [Reply(link.peer, xid, 0, 0, r.SaslReply(None))]
+
     def _ping(self, link: Link, xid: int, request: r.PingRequest, now_ms: int) -> list[Effect]:
-        return [self._reply(link, xid)]
+        return [self._reply(link, PING_XID)]
 
     def _close_session(self, link: Link, xid: int, request: r.CloseSessionRequest, now_ms: int) -> list[Effect]:
         """The reply comes when the ephemeral nodes are gone; then the connection is closed."""
         effects = self._core.end_session(link.session, now_ms)
         return [*effects, self._reply(link, xid), *self._core.drop(link.peer)]
 
+    def _refuse(self, code: int, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
+        """What means nothing here uses up a zxid all the same, as every write does."""
+        return [*self._core.transact(None, now_ms), self._reply(link, xid, code)]
+
     def _unknown(self, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
-        return [self._reply(link, xid, ErrorCode.UNIMPLEMENTED), *self._core.drop(link.peer)]
+        return [Reply(link.peer, xid, -1, ErrorCode.UNIMPLEMENTED, None), *self._core.drop(link.peer)]
 
     def _malformed(self, link: Link, xid: int, request: r.MalformedRequest, now_ms: int) -> list[Effect]:
+        if request.op in (OpCode.AUTH, OpCode.SASL):
+            return self._core.drop(link.peer)
+        if request.op in WRITES:
+            return self._refuse(ErrorCode.MARSHALLING_ERROR, link, xid, request, now_ms)
         return [self._reply(link, xid, ErrorCode.MARSHALLING_ERROR)]
-
-
-def _failed(operations: int, culprit: int, code: int) -> r.MultiReply:
-    """0 for what came before the culprit, its own code, RUNTIME_INCONSISTENCY for what came after."""
-    after = operations - culprit - 1
-    codes = [0] * culprit + [code] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * after
-    return r.MultiReply(tuple(map(r.ErrorReply, codes)))

@@ -6,6 +6,10 @@ One turn of the loop reads what all connections have sent and steps the engine t
 the turn become durable in one transaction, and only then do the turn's answers leave, those of reads too: a read may
 show what is not yet on disk. When the disk refuses, no answer leaves and the server stops: what the engine then knows
 beyond the journal was told to nobody, and the next start reads the journal.
+
+What goes wrong while one connection is worked for ends that connection, as long as nothing has changed: a frame is
+decoded wholly before the engine sees it, and each change begins with a new zxid. An error after that leaves perhaps
+half a change, which only the journal can mend: the server stops, loudly.
 """
 
 from __future__ import annotations
@@ -14,24 +18,28 @@ import asyncio
 import logging
 import signal
 import socket
+import ssl
+import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
-from distsync.server.address import NONCE_BYTES, PROVE, prove
 from distsync.server.connection import Connection
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
 from distsync.server.engine import Engine
 from distsync.server.journal import Journal
-from distsync.server.words import Figures, Link, answer_to
+from distsync.server.loop import affordable_connections, backlog, run
+from distsync.server.options import USUAL, Options
+from distsync.server.report import Report
+from distsync.server.strangers import Strangers
 from distsync.wire.codec import decode_connect, decode_request, encode_connect_response, encode_event, encode_reply
-from distsync.wire.frames import WireError
 from distsync.wire.records import ConnectRequest
 
 log = logging.getLogger("distsync.server")
 
-HANDSHAKE_SECONDS = 10.0
-"""A connection that has said nothing sensible by then is closed."""
+FEW_CONNECTIONS = 8
+BUFFER_BYTES = 1 << 16
+"""Read at once; made once, for to make it costs more than to read into it."""
 
 HEARTBEAT_SECONDS = 0.2
 """Shorter than the engine's tick, so that an idle loop does not look like a pause."""
@@ -41,38 +49,60 @@ class Rim:
     """One running server."""
 
     def __init__(
-        self, engine: Engine, journal: Journal, *, secret: str | None = None, idle_exit: float | None = None
+        self,
+        engine: Engine,
+        journal: Journal,
+        *,
+        secret: str | None = None,
+        idle_exit: float | None = None,
+        options: Options = USUAL,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.engine = engine
         self._journal = journal
-        self._secret = secret
         self._idle_exit = idle_exit
+        self._tls = tls
+        self.encrypted = tls is not None
+        self._limits = options.limits
+        self._most_connections = options.limits.connections or affordable_connections()
+        self._strangers = Strangers(options.limits.strange_sessions, options.limits.handshake_seconds)
         self._connections: set[Connection] = set()
         self._peers: dict[int, Connection] = {}  # those that the engine knows
         self._last_peer = 0
+        self.buffer = memoryview(bytearray(BUFFER_BYTES))
         self._commits: list[tuple[int, bytes]] = []
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
-        self._flushing = False
+        self._flushing = self._at_once = False
+        self._few = 0 if options.sync_full else FEW_CONNECTIONS
         self._failure: Exception | None = None
-        self._port = 0
-        self._started = self._last_busy = time.monotonic()
-        self._received = self._sent = 0  # packets of connections that are gone
+        self._last_busy = self._turn_began = time.monotonic()
+        self.report = Report(engine, journal.path.parent, options.words, secret)
+        self.report.connections = self._connections
 
     def run(self, listening: socket.socket, ready: Callable[[], None]) -> None:
         """Serves on ``listening`` until a signal or idleness stops it; calls ``ready`` when it does serve.
 
         Raises what the journal raised when that is the reason to stop."""
-        self._port = listening.getsockname()[1]
-        _run(self._serve(listening, ready))
+        self.report.port = listening.getsockname()[1]
+        run(self._serve(listening, ready))
         if self._failure is not None:
             raise self._failure
 
     async def _serve(self, listening: socket.socket, ready: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._on_loop_error)
         self._stopped = asyncio.Event()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stopped.set)
-        server = await self._loop.create_server(lambda: Connection(self), sock=listening)
+        if threading.current_thread() is threading.main_thread():  # others cannot have signals
+            for number in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(number, self._stopped.set)
+        patience = self._limits.handshake_seconds if self._tls else None
+        server = await self._loop.create_server(
+            lambda: Connection(self),
+            sock=listening,
+            backlog=backlog(),
+            ssl=self._tls,
+            ssl_handshake_timeout=patience,
+        )
         self._beat()
         ready()
         await self._stopped.wait()
@@ -83,21 +113,42 @@ class Rim:
                 farewell(connection)
             await asyncio.sleep(0)
 
+    def stop(self) -> None:
+        """It ends in good order. From any thread, once it serves."""
+        self.interrupt(self._stopped.set)
+
+    def interrupt(self, function: Callable[[], object]) -> None:
+        """``function()`` is called between two turns of the loop, which waits for it. From any thread."""
+        self._loop.call_soon_threadsafe(function)
+
     def _beat(self) -> None:
         """Time passes: sessions expire, strangers are shown out, an idle server stops."""
         now_ms = _now_ms()
         self._carry_out(self.engine.advance, now_ms)
         self._look_for_strangers()
+        self._look_for_hoards()
         self._look_for_idleness()
         due = self.engine.next_tick()
         delay = HEARTBEAT_SECONDS if due is None else (due - now_ms) / 1000
         self._loop.call_later(min(max(delay, 0.001), HEARTBEAT_SECONDS), self._beat)
 
     def _look_for_strangers(self) -> None:
-        latest = time.monotonic() - HANDSHAKE_SECONDS
+        now = time.monotonic()
+        for id in self._strangers.due(now):
+            self._carry_out(self.engine.expire, id, _now_ms())
         for connection in tuple(self._connections):
-            if not connection.greeted and connection.since < latest:
-                connection.break_off("no handshake")
+            if connection.deadline is not None and connection.deadline < now:
+                connection.break_off("it takes too long")
+
+    def _look_for_hoards(self) -> None:
+        """Those that hold most are closed until all that is held is half of what may be."""
+        held = sum(connection.held for connection in self._connections)
+        if held > self._limits.held_bytes:
+            for connection in sorted(self._connections, key=lambda one: -one.held):
+                held -= connection.held
+                connection.break_off(f"{connection.held} bytes wait for it, and all have too many")
+                if held <= self._limits.held_bytes // 2:
+                    break
 
     def _look_for_idleness(self) -> None:
         now = time.monotonic()
@@ -108,51 +159,77 @@ class Rim:
             self._stopped.set()
 
     def add(self, connection: Connection) -> None:
-        """A number of its own for each connection."""
+        """A number of its own for each connection; or it is closed, when there are too many."""
         self._last_peer += 1
         connection.peer = self._last_peer
         self._connections.add(connection)
         self._last_busy = time.monotonic()
+        connection.deadline = self._last_busy + self._limits.handshake_seconds
+        if len(self._connections) > self._most_connections:
+            connection.break_off(f"{self._most_connections} connections are all that this process may have")
+
+    def farewell_deadline(self) -> float:
+        return time.monotonic() + self._limits.linger_seconds
 
     def remove(self, connection: Connection) -> None:
         """The connection is gone; the engine hears of it unless it had dropped it itself."""
         self._connections.discard(connection)
-        self._received += connection.received
-        self._sent += connection.sent
+        self.report.gone(connection)
         if self._peers.pop(connection.peer, None) is not None:
             self._carry_out(self.engine.hang_up, connection.peer, _now_ms())
 
     def handle(self, connection: Connection, frame: bytes) -> None:
         """One frame of a client is worked for."""
         try:
-            if connection.greeted:
-                xid, request = decode_request(frame)
-                self._carry_out(self.engine.step, connection.peer, xid, request, _now_ms())
-            else:
+            if not connection.greeted:
                 self._greet(connection, decode_connect(frame))
-        except WireError as error:
+                return
+            xid, request = decode_request(frame)
+        except Exception as error:  # whatever it is, nothing has happened yet
             connection.break_off(error)
+            return
+        self._carry_out(self.engine.step, connection.peer, xid, request, _now_ms(), blame=connection)
+        if not connection.admitted:
+            self._look_whether_admitted(connection)
 
     def _greet(self, connection: Connection, request: ConnectRequest) -> None:
         connection.greeted = True
         self._peers[connection.peer] = connection
         host = connection.address[0]
-        self._carry_out(self.engine.connect, connection.peer, request, _now_ms(), host)
+        self._carry_out(self.engine.connect, connection.peer, request, _now_ms(), host, blame=connection)
+        connection.session_id, admitted = self.engine.admission(connection.peer)
+        if not admitted and request.session_id == 0:
+            self._strangers.opened(connection.session_id, time.monotonic())
+        self._look_whether_admitted(connection)
 
-    def _carry_out(self, move: Callable[..., list[Effect]], *arguments: Any) -> None:
+    def _look_whether_admitted(self, connection: Connection) -> None:
+        _, connection.admitted = self.engine.admission(connection.peer)
+        if connection.admitted:
+            connection.deadline = None
+            self._strangers.admitted(connection.session_id)
+
+    def _carry_out(self, move: Callable[..., list[Effect]], *arguments: Any, blame: Connection | None = None) -> None:
         """An engine that failed halfway is not trusted any more: the journal is."""
         if self._failure is not None:
             return
+        zxid = self.engine.zxid
         try:
-            for effect in move(*arguments):
-                self._perform(effect)
+            effects = move(*arguments)
         except Exception as error:
-            self._fail(error)
+            if blame is None or self.engine.zxid != zxid:
+                self._fail(error)
+            else:
+                blame.break_off(error)
+            return
+        for effect in effects:
+            self._perform(effect)
 
     def _perform(self, effect: Effect) -> None:
         if not self._flushing:
             self._flushing = True
-            self._loop.call_soon(self._flush)
+            self._turn_began = time.monotonic()
+            if not self._at_once:
+                self._loop.call_soon(self._flush)
         if isinstance(effect, Commit):
             self._commits.append((effect.zxid, effect.payload))
             return
@@ -163,8 +240,22 @@ class Rim:
         if isinstance(effect, Drop):
             del self._peers[effect.peer]
             connection.close()
-        else:
+            return
+        try:
             connection.send(_encode(effect))
+        except Exception as error:  # what cannot be said to this client is known all the same
+            connection.break_off(error)
+
+    def begin(self) -> None:
+        """A piece of input is worked for, which end() follows. Where few clients are, no turn of the loop is waited
+        for: there is little to gather, and an idle turn costs as much as a request."""
+        self._at_once = len(self._connections) <= self._few
+
+    def end(self) -> None:
+        if self._at_once:
+            self._at_once = False
+            if self._flushing:
+                self._flush()
 
     def _flush(self) -> None:
         """The commits are on disk, then the answers leave."""
@@ -177,48 +268,30 @@ class Rim:
             if commits:
                 self._journal.append(commits)
             for connection in dirty:
-                connection.flush()
+                _flush_one(connection)
             if self._journal.wants_compaction:
                 self._journal.compact(self.engine.snapshot())
+            self.report.turn(time.monotonic() - self._turn_began)
         except Exception as error:
             self._fail(error)
 
     def _fail(self, error: Exception) -> None:
         """Nothing that waits is sent any more; the server stops."""
-        self._failure = self._failure or error
+        if self._failure is not None:
+            return
+        self._failure = error
+        log.error("the server stops, it failed: %s", error)
         self._stopped.set()
         for connection in tuple(self._connections):
-            connection.break_off("the server failed")
+            connection.abort()
 
-    def answer(self, head: bytes) -> bytes | None:
-        """To a four-letter word at the start of a connection. None: it is none; empty: it is not complete."""
-        if head.startswith(PROVE) and self._secret is not None:
-            nonce = head[len(PROVE) :]
-            return prove(self._secret, nonce, self._port) if len(nonce) >= NONCE_BYTES else b""
-        text = answer_to(head[:4], self.figures)
-        return None if text is None else text.encode()
-
-    def figures(self) -> Figures:
-        """What there is to tell at this moment."""
-        config, told = self.engine.config, self.engine.statistics(_now_ms())
-        links = tuple(Link(*one.address, one.received, one.sent, one.queued) for one in self._connections)
-        return Figures(
-            port=self._port,
-            data_dir=str(self._journal.path.parent),
-            zxid=told.zxid,
-            nodes=told.znodes,
-            watches=told.watches,
-            ephemerals=told.ephemerals,
-            data_bytes=told.data_bytes,
-            sessions=told.sessions,
-            received=self._received + sum(link.received for link in links),
-            sent=self._sent + sum(link.sent for link in links),
-            uptime_ms=int((time.monotonic() - self._started) * 1000),
-            tick_ms=config.tick_time_ms,
-            min_timeout_ms=config.min_session_timeout_ms,
-            max_timeout_ms=config.max_session_timeout_ms,
-            links=links,
-        )
+    def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What went wrong with one connection, or with accepting one, is over; nothing else is passed over."""
+        error = context.get("exception")
+        if isinstance(error, Exception) and "handle" in context:
+            self._fail(error)
+        else:
+            log.info("%s: %s", context.get("message"), error)
 
 
 def _now_ms() -> int:
@@ -226,26 +299,16 @@ def _now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _flush_one(connection: Connection) -> None:
+    try:
+        connection.flush()
+    except Exception as error:
+        connection.break_off(error)
+
+
 def _encode(effect: Accepted | Reply | Notify) -> bytes:
-    if isinstance(effect, Accepted):
-        return encode_connect_response(effect.response)
     if isinstance(effect, Reply):
         return encode_reply(effect.xid, effect.zxid, effect.err, effect.body)
+    if isinstance(effect, Accepted):
+        return encode_connect_response(effect.response)
     return encode_event(effect.zxid, effect.event)
-
-
-def _run(work: Coroutine[Any, Any, None]) -> None:
-    loop = _new_loop()
-    try:
-        loop.run_until_complete(work)
-    finally:
-        loop.close()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop

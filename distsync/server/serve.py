@@ -6,44 +6,40 @@ Rules for this file: it opens what a server needs in the order in which it can b
 
 from __future__ import annotations
 
-import ipaddress
+import gc
 import json
 import logging
 import os
-import random
 import resource
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
-from distsync.errors import DistsyncError, WorldError
+from distsync.errors import DistsyncError
 from distsync.server.acl import digest_of
 from distsync.server.address import ADDRESS, USER, Address, is_private, read_address, write_address
+from distsync.server.changes import pack_transaction
 from distsync.server.config import EngineConfig
 from distsync.server.detach import detached
 from distsync.server.engine import Engine
-from distsync.server.folders import state_folder
+from distsync.server.folders import make_folder, state_folder
 from distsync.server.journal import Journal, JournalCorruptError
+from distsync.server.listening import ServeError, listen, tls_context
+from distsync.server.locks import LockedByAnotherError, locked
+from distsync.server.log import log_to_standard_error
+from distsync.server.options import USUAL, Options
 from distsync.server.rim import Rim
 
 LOCK_SECONDS = 3.0
 """A server that is just stopping gives its folder up within that."""
 
-OWN_PORTS = range(20_000, 32_768)
-"""Below the ports that systems give to outgoing connections (Linux: from 32768), so that it is free again later."""
+log = logging.getLogger("distsync.server")
 
-BACKLOG = 1024
 EPOCH = 1_704_067_200
 """2024-01-01: a new tree's zxids start at the seconds since then, above those of a tree that was thrown away."""
-
-
-class ServeError(WorldError):
-    """The server cannot start. Fields: one sentence that says why."""
 
 
 def serve(
@@ -54,6 +50,7 @@ def serve(
     secret: str | None = None,
     idle_exit: float | None = None,
     allow_remote: bool = False,
+    options: Options = USUAL,
     address_file: Path | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
@@ -63,18 +60,40 @@ def serve(
     With a ``secret``, who does not show it as digest identity ``distsync:<secret>`` is refused everything.
     Raises: ServeError (nothing was started), JournalError (it is corrupt, or the disk is full: nothing that was
     acknowledged is lost)."""
-    with closing(_listen(host, port, Path(data_dir), allow_remote)) as listening:
+    given = opened(host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options)
+    with given as (rim, listening):
+        address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
+        with _announced(address, Path(data_dir).absolute(), address_file, ready) as announce:
+            rim.run(listening, announce)
+
+
+@contextmanager
+def opened(
+    host: str,
+    port: int | None,
+    data_dir: str | os.PathLike[str],
+    *,
+    secret: str | None = None,
+    idle_exit: float | None = None,
+    allow_remote: bool = False,
+    options: Options = USUAL,
+) -> Iterator[tuple[Rim, socket.socket]]:
+    """A server that can be run, its socket bound, its folder locked, its journal read; all are given up at the end.
+
+    Raises: ServeError, JournalError."""
+    tls = options.tls
+    context = tls_context(tls) if tls else None
+    remote = allow_remote or (tls is not None and bool(secret or tls.ca))
+    with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
         folder = _folder(Path(data_dir))
-        with _locked(folder), closing(Journal(folder)) as journal:
-            rim = Rim(_engine(journal, secret), journal, secret=secret, idle_exit=idle_exit)
-            address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
-            with _announced(address, folder, address_file, ready) as announce:
-                rim.run(listening, announce)
+        with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
+            engine = _engine(journal, secret, options)
+            yield Rim(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context), listening
 
 
 def _folder(data_dir: Path) -> Path:
     try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_folder(data_dir.absolute())
     except OSError as error:
         raise ServeError(f"{data_dir} cannot be the data folder: {error}") from error
     return data_dir.absolute()
@@ -83,19 +102,19 @@ def _folder(data_dir: Path) -> Path:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Two servers never share a folder."""
-    lock = FileLock(folder / "lock", timeout=LOCK_SECONDS)
-    try:
-        lock.acquire()
-    except Timeout:
-        owner = read_address(folder / ADDRESS)
-        who = f"the server at {owner.hosts} (process {owner.pid})" if owner else "another server"
-        raise ServeError(f"the data folder {folder} is in use by {who}") from None
-    except OSError as error:
-        raise ServeError(f"the data folder {folder} cannot be locked: {error}") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / "lock", LOCK_SECONDS))
+        except LockedByAnotherError:
+            raise ServeError(f"the data folder {folder} is in use by {_owner(folder)}") from None
+        except OSError as error:
+            raise ServeError(f"the data folder {folder} cannot be locked: {error}") from error
         yield
-    finally:
-        lock.release()
+
+
+def _owner(folder: Path) -> str:
+    owner = read_address(folder / ADDRESS)
+    return f"the server at {owner.hosts} (process {owner.pid})" if owner else "another server"
 
 
 @contextmanager
@@ -118,12 +137,21 @@ def _announced(
             user_file.unlink(missing_ok=True)
 
 
-def _engine(journal: Journal, secret: str | None) -> Engine:
+def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
     """The state as it was when the journal was last written to."""
     contents = journal.load()
     required = digest_of(f"{USER}:{secret}".encode()) if secret else None
     first_zxid = int(time.time() - EPOCH) << 32
-    engine = Engine(EngineConfig(secret=contents.secret, required_digest=required, initial_zxid=first_zxid))
+    config = EngineConfig(
+        secret=contents.secret,
+        required_digest=required,
+        initial_zxid=first_zxid,
+        jute_maxbuffer=options.jute_maxbuffer,
+        super_digest=options.super_digest,
+        enforce_quota=options.enforce_quota,
+        container_interval_ms=max(1, round(options.reaping_seconds * 1000)),
+    )
+    engine = Engine(config)
     try:
         if contents.snapshot:
             engine.restore(contents.snapshot)
@@ -131,53 +159,20 @@ def _engine(journal: Journal, secret: str | None) -> Engine:
             journal.compact(engine.snapshot())
         for _, payload in contents.records:
             engine.replay(payload)
+        if contents.lost:
+            _begin_epoch(engine, journal, contents.lost)
     except DistsyncError as error:
         raise JournalCorruptError(journal.path, error) from error
     return engine
 
 
-def _listen(host: str, port: int | None, data_dir: Path, allow_remote: bool) -> socket.socket:
-    """Bound before anything else is touched: who cannot listen changes nothing."""
-    family, where = _resolve(host, allow_remote)
-    refusal = OSError()
-    for candidate in _ports(port, data_dir):
-        listening = socket.socket(family)
-        try:
-            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listening.bind((where, candidate))
-            listening.listen(BACKLOG)
-        except (OSError, OverflowError) as error:
-            listening.close()
-            refusal = OSError(*error.args[:2])
-        else:
-            return listening
-    reason = refusal.strerror or refusal
-    raise ServeError(f"cannot listen on {host}:{port}: {reason}. Stop the program that does, or take another --port")
-
-
-def _ports(port: int | None, data_dir: Path) -> Iterator[int]:
-    if port is not None:
-        yield port
-        return
-    last = read_address(data_dir / ADDRESS)
-    if last:
-        yield last.port
-    yield from random.sample(OWN_PORTS, 20)
-    yield 0
-
-
-def _resolve(host: str, allow_remote: bool) -> tuple[socket.AddressFamily, str]:
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
-    except (OSError, UnicodeError) as error:
-        raise ServeError(f"{host!r} is no address of this machine: {error}") from error
-    where = str(address[0])
-    if not allow_remote and not ipaddress.ip_address(where.partition("%")[0]).is_loopback:
-        raise ServeError(
-            f"{host} can be reached from other machines, and nothing here is encrypted: "
-            "listen on 127.0.0.1, or say --allow-remote"
-        )
-    return family, where
+def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
+    """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
+    log.error("the machine died: the last %d or more writes are lost; --sync full would have kept them", lost)
+    zxid = ((engine.zxid >> 32) + 1) << 32
+    payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
+    engine.replay(payload)
+    journal.append([(zxid, payload)])
 
 
 def read_secret(path: Path) -> str:
@@ -194,8 +189,10 @@ def read_secret(path: Path) -> str:
 
 
 def _prepare_process() -> None:
-    """It logs, and may have as many connections as the system allows it."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
+    """It logs, may have as many connections as the system allows it, and makes no file that others can read."""
+    log_to_standard_error()
+    gc.set_threshold(20_000, 20, 100)  # nearly all that is made stays: znodes
+    os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -209,13 +206,14 @@ def run(
     secret_file: Path | None = None,
     idle_exit: float | None = None,
     allow_remote: bool = False,
+    options: Options = USUAL,
 ) -> int:
     """serve() by hand; what it raises is one line on standard error. Returns the exit status."""
     _prepare_process()
     try:
         folder = data_dir or state_folder() / "serve"
         secret = read_secret(secret_file) if secret_file else None
-        serve(host, port, folder, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote)
+        serve(host, port, folder, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options)
     except DistsyncError as error:
         print(f"distsync serve: {error}", file=sys.stderr)
         return 1

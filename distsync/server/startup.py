@@ -30,6 +30,7 @@ import distsync.errors
 from distsync.errors import ConfigurationError, ServerStartError
 from distsync.server.address import ADDRESS, Address, is_alive, read_address, write_private
 from distsync.server.folders import runtime_folder, state_folder
+from distsync.server.locks import LockedByAnotherError, locked, open_private
 
 __all__ = ["Address", "find", "find_or_start", "is_alive"]
 
@@ -61,9 +62,9 @@ def find_or_start(timeout: float = START_SECONDS) -> Address:
 def _start_once(deadline: float) -> Address:
     state = state_folder()
     try:
-        with filelock.FileLock(state / "start.lock", timeout=max(0.0, deadline - time.monotonic())):
+        with locked(state / "start.lock", max(0.0, deadline - time.monotonic())):
             return find() or _start(state, deadline)
-    except filelock.Timeout:
+    except LockedByAnotherError:
         raise ServerStartError("another process has been starting it for too long", state / "server.log") from None
 
 
@@ -92,7 +93,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
     }
     if log.exists() and log.stat().st_size > LOG_BYTES:
         log.replace(log.with_suffix(".old"))
-    with log.open("ab") as output:
+    with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
         done = subprocess.run(
             [_python(), "-m", "distsync.server.serve", json.dumps(arguments)],
             stdin=subprocess.DEVNULL,

@@ -11,8 +11,17 @@ from functools import partial
 from operator import attrgetter
 
 from distsync.server.acl import READ_ONLY_ACL
-from distsync.server.changes import CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData, StoredNode
+from distsync.server.changes import (
+    TTL_OWNER,
+    CreateNode,
+    DeleteNode,
+    NodeChange,
+    SetNodeAcl,
+    SetNodeData,
+    StoredNode,
+)
 from distsync.server.paths import SPECIAL, parent_of
+from distsync.server.quotas import LIMITS, QUOTA, held, limits_path, moved, prefix_of, stats_path, target_of
 from distsync.wire.records import OPEN_ACL, Acl, Stat
 
 _NO_CHILDREN: dict[str, None] = {}
@@ -30,7 +39,8 @@ def next_version(version: int) -> int:
 
 
 class Node:
-    """One znode. ``creates`` counts the children ever created: it is the next sequence number."""
+    """One znode. ``creates`` counts the children ever created: it is the next sequence number. ``owner`` is a session,
+    0, or below zero a time to live."""
 
     __slots__ = (
         "data",
@@ -74,11 +84,16 @@ class Node:
             self.version,
             wrapped(2 * self.creates - children),
             self.aversion,
-            self.owner,
+            self.owner if self.owner > 0 else 0,
             len(self.data) if self.data else 0,
             children,
             self.pzxid,
         )
+
+    @property
+    def ttl_ms(self) -> int:
+        """0 for none."""
+        return self.owner - TTL_OWNER if self.owner < 0 else 0
 
 
 _counters: Callable[[Node], tuple[int, ...]] = attrgetter(*Node.COUNTERS)
@@ -91,6 +106,9 @@ class Tree:
         self.nodes: dict[str, Node] = {}
         self.ephemerals: dict[int, dict[str, None]] = {}
         self.containers: dict[str, None] = {}
+        self.ttls: dict[str, None] = {}
+        self.limited: set[str] = set()
+        """The paths that have a quota."""
         self.data_bytes = 0
         """Of all paths and data."""
         for path in SPECIAL:
@@ -107,13 +125,19 @@ class Tree:
         parent = self._add(path, Node(data, acl, owner, container, zxid, time_ms))
         parent.creates = wrapped(parent.creates + 1)
         parent.pzxid = zxid
+        if path.startswith(QUOTA):
+            self._count_held(path)
+        if self.limited:
+            self._move_held(path, 1, len(data or b""))
 
     def delete(self, change: DeleteNode, zxid: int, time_ms: int) -> None:
-        self._remove(change.path).pzxid = zxid
+        self._delete(change.path, zxid)
 
     def set_data(self, change: SetNodeData, zxid: int, time_ms: int) -> None:
         node = self.nodes[change.path]
-        self._put(node, change.data)
+        more = self._put(node, change.data)
+        if self.limited:
+            self._move_held(change.path, 0, more)
         node.version = next_version(node.version)
         node.mzxid = zxid
         node.mtime = time_ms
@@ -129,10 +153,28 @@ class Tree:
 
     def delete_owned(self, session_id: int, zxid: int) -> None:
         for path in self.owned(session_id):
-            self._remove(path).pzxid = zxid
+            self._delete(path, zxid)
+
+    def quota_of(self, path: str) -> tuple[Node | None, Node | None]:
+        """The nodes with the limits that hold for the path, and with what is held of them; None where missing."""
+        prefix = prefix_of(path, self.limited) if self.limited else ""
+        return (self.nodes.get(limits_path(prefix)), self.nodes.get(stats_path(prefix))) if prefix else (None, None)
+
+    def descendants(self, path: str) -> Iterator[str]:
+        """The node's children, their children, and so on."""
+        pending = [path.rstrip("/")]
+        while pending:
+            above = pending.pop()
+            below = [f"{above}/{name}" for name in self.nodes[above or "/"].children]
+            yield from below
+            pending += below
 
     def reversal(self, change: NodeChange) -> Callable[[], None]:
         """Called before ``change`` is applied: what takes it back, when everything after it was taken back."""
+        stats, take_back = self.quota_of(change.path)[1], self._reversal(change)
+        return take_back if stats is None else partial(self._also_put, take_back, stats, stats.data)
+
+    def _reversal(self, change: NodeChange) -> Callable[[], None]:
         if isinstance(change, CreateNode):
             return partial(self._uncreate, change.path, self.nodes[parent_of(change.path)].pzxid)
         node = self.nodes[change.path]
@@ -153,7 +195,7 @@ class Tree:
 
     def clear(self) -> None:
         """Not even the root is there: only load() may follow."""
-        for table in (self.nodes, self.ephemerals, self.containers):
+        for table in (self.nodes, self.ephemerals, self.containers, self.ttls, self.limited):
             table.clear()
         self.data_bytes = 0
 
@@ -167,11 +209,19 @@ class Tree:
             if parent.children is _NO_CHILDREN:
                 parent.children = {}
             parent.children[path[cut + 1 :]] = None
-        if node.owner:
+        self._enlist(path, node)
+        return parent
+
+    def _enlist(self, path: str, node: Node) -> None:
+        """In the tables of those that need care."""
+        if node.owner > 0:
             self.ephemerals.setdefault(node.owner, {})[path] = None
+        elif node.owner:
+            self.ttls[path] = None
         elif node.container:
             self.containers[path] = None
-        return parent
+        if path.endswith(LIMITS) and path == limits_path(target_of(path)):
+            self.limited.add(target_of(path))
 
     def _remove(self, path: str) -> Node:
         """Answers the parent."""
@@ -180,11 +230,40 @@ class Tree:
         cut = path.rfind("/")
         parent = self.nodes[path[:cut] or "/"]
         del parent.children[path[cut + 1 :]]
-        if node.owner:
+        if node.owner > 0:
             self._disown(node.owner, path)
+        elif node.owner:
+            del self.ttls[path]
         elif node.container:
             del self.containers[path]
+        if path.endswith(LIMITS):
+            self.limited.discard(target_of(path))
         return parent
+
+    def _delete(self, path: str, zxid: int) -> None:
+        node = self.nodes[path]
+        self._remove(path).pzxid = zxid
+        if self.limited:
+            self._move_held(path, -1, -len(node.data or b""))
+
+    def _count_held(self, path: str) -> None:
+        """A new stats node tells at once what its subtree holds."""
+        target = target_of(path)
+        if not target or path != stats_path(target):
+            return
+        found = [target, *self.descendants(target)] if target in self.nodes else []
+        size = sum(len(self.nodes[one].data or b"") for one in found)
+        self._put(self.nodes[path], held(len(found), size))
+
+    def _move_held(self, path: str, count: int, size: int) -> None:
+        """A subtree with a quota holds more, or less."""
+        stats = self.quota_of(path)[1]
+        if stats is not None:
+            self._put(stats, moved(stats.data, count, size))
+
+    def _also_put(self, take_back: Callable[[], None], node: Node, data: bytes | None) -> None:
+        take_back()
+        self._put(node, data)
 
     def _disown(self, owner: int, path: str) -> None:
         owned = self.ephemerals[owner]
@@ -206,6 +285,9 @@ class Tree:
         self._put(node, data)
         node.acl, node.version, node.aversion, node.mzxid, node.mtime = acl, version, aversion, mzxid, mtime
 
-    def _put(self, node: Node, data: bytes | None) -> None:
-        self.data_bytes += len(data or b"") - len(node.data or b"")
+    def _put(self, node: Node, data: bytes | None) -> int:
+        """How many bytes more that are."""
+        more = len(data or b"") - len(node.data or b"")
+        self.data_bytes += more
         node.data = data
+        return more

@@ -1,11 +1,14 @@
-"""Who waits for which change: one-shot watches, per path and connection.
+"""Who waits for which change: watches, per path and connection.
 
 Rules for this file: it knows paths and peers, no znodes. A watch belongs to a connection, not to a session; arming
-it twice is arming it once; it is gone when it has fired. Data watches are those of getData and exists, child watches
-those of getChildren.
+it twice is arming it once. Data watches are those of getData and exists, child watches those of getChildren; both
+are gone when they have fired. addWatch arms one of each that stays: as ZooKeeper 3.8 has it, a connection has one
+watch of a kind on a path, and it is what was asked for last.
 """
 
 from __future__ import annotations
+
+from enum import IntEnum
 
 from distsync.server.effects import Notify
 from distsync.server.paths import parent_of
@@ -15,38 +18,88 @@ from distsync.wire.records import WatcherEvent
 _NOBODY: dict[int, None] = {}
 
 
+class Mode(IntEnum):
+    """The watch fires ..."""
+
+    ONCE = 0
+    ALWAYS = 1
+    ALWAYS_BELOW = 2
+    """For the path and all below it, but not for changed lists of children."""
+
+
 class WatchTable:
     """The watches of one kind."""
 
-    __slots__ = ("by_path", "by_peer")
+    __slots__ = ("by_path", "by_peer", "_lasting")
 
     def __init__(self) -> None:
-        self.by_path: dict[str, dict[int, None]] = {}
+        self.by_path: dict[str, dict[int, Mode]] = {}
         self.by_peer: dict[int, set[str]] = {}
+        self._lasting = 0
+        """How many do not fire once only; most servers never have one."""
 
-    def arm(self, path: str, peer: int) -> None:
-        self.by_path.setdefault(path, {})[peer] = None
+    def arm(self, path: str, peer: int, mode: Mode = Mode.ONCE) -> None:
+        peers = self.by_path.setdefault(path, {})
+        self._lasting += bool(mode) - bool(peers.get(peer))
+        peers[peer] = mode
         self.by_peer.setdefault(peer, set()).add(path)
 
-    def take(self, path: str) -> dict[int, None]:
-        """The watchers of the path, in the order in which they came; they watch no more."""
-        peers = self.by_path.pop(path, _NOBODY)
+    def fire(self, path: str, of_children: bool = False) -> dict[int, None]:
+        """Who is to be told, in the order in which they came; those who waited once watch no more."""
+        if not self._lasting:
+            return self._take(path)
+        modes = self.by_path.get(path, {})
+        told = {peer: None for peer, mode in modes.items() if not (of_children and mode is Mode.ALWAYS_BELOW)}
+        for peer in [peer for peer in told if modes[peer] is Mode.ONCE]:
+            self.disarm(path, peer)
+        if not of_children:
+            told |= self._above(path)
+        return told
+
+    def disarm(self, path: str, peer: int) -> bool:
+        """Whether there was a watch."""
+        paths = self.by_peer.get(peer)
+        if paths is None or path not in paths:
+            return False
+        paths.discard(path)
+        if not paths:
+            del self.by_peer[peer]
+        self._leave(path, peer)
+        return True
+
+    def forget(self, peer: int) -> None:
+        for path in self.by_peer.pop(peer, ()):
+            self._leave(path, peer)
+
+    def count(self) -> int:
+        return sum(map(len, self.by_peer.values()))
+
+    def _take(self, path: str) -> dict[int, None]:
+        peers = self.by_path.pop(path, None)
+        if peers is None:
+            return _NOBODY
         for peer in peers:
             paths = self.by_peer[peer]
             paths.discard(path)
             if not paths:
                 del self.by_peer[peer]
-        return peers
+        return dict.fromkeys(peers)
 
-    def forget(self, peer: int) -> None:
-        for path in self.by_peer.pop(peer, ()):
-            peers = self.by_path[path]
-            del peers[peer]
-            if not peers:
-                del self.by_path[path]
+    def _above(self, path: str) -> dict[int, None]:
+        """Who watches a node above the path, and all below it."""
+        told: dict[int, None] = {}
+        while path != "/":
+            path = parent_of(path)
+            for peer, mode in self.by_path.get(path, {}).items():
+                if mode is Mode.ALWAYS_BELOW:
+                    told[peer] = None
+        return told
 
-    def count(self) -> int:
-        return sum(map(len, self.by_peer.values()))
+    def _leave(self, path: str, peer: int) -> None:
+        peers = self.by_path[path]
+        self._lasting -= bool(peers.pop(peer))
+        if not peers:
+            del self.by_path[path]
 
 
 class Watches:
@@ -59,16 +112,15 @@ class Watches:
         self.children = WatchTable()
 
     def created(self, path: str, zxid: int) -> list[Notify]:
-        watchers = self.data.take(path)
-        return _notices(watchers, zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)
+        return _notices(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)
 
     def deleted(self, path: str, zxid: int) -> list[Notify]:
         """Who watches both the data and the children hears of it once."""
-        watchers = self.data.take(path) | self.children.take(path)
+        watchers = self.data.fire(path) | self.children.fire(path)
         return _notices(watchers, zxid, EventType.NODE_DELETED, path) + self._of_parent(path, zxid)
 
     def changed(self, path: str, zxid: int) -> list[Notify]:
-        return _notices(self.data.take(path), zxid, EventType.NODE_DATA_CHANGED, path)
+        return _notices(self.data.fire(path), zxid, EventType.NODE_DATA_CHANGED, path)
 
     def forget(self, peer: int) -> None:
         """The connection is gone, and its watches with it."""
@@ -77,7 +129,7 @@ class Watches:
 
     def _of_parent(self, path: str, zxid: int) -> list[Notify]:
         parent = parent_of(path)
-        return _notices(self.children.take(parent), zxid, EventType.NODE_CHILDREN_CHANGED, parent)
+        return _notices(self.children.fire(parent, True), zxid, EventType.NODE_CHILDREN_CHANGED, parent)
 
 
 def notice(peer: int, zxid: int, type: EventType, path: str) -> Notify:

@@ -5,7 +5,8 @@ Rules for this file: pure; it makes text of figures. The layout is that of ZooKe
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 VERSION = "3.8.0"
@@ -13,13 +14,19 @@ VERSION = "3.8.0"
 
 
 class Link(NamedTuple):
-    """One connection, as ``stat`` shows it."""
+    """One connection. ``session_id`` 0: it has none. ``last_op`` is NA before the first request."""
 
     host: str
     port: int
     received: int
     sent: int
     queued: int
+    session_id: int = 0
+    since_ms: int = 0
+    timeout_ms: int = 0
+    last_op: str = "NA"
+    last_xid: int = 0
+    last_zxid: int = 0
 
 
 class Figures(NamedTuple):
@@ -35,17 +42,36 @@ class Figures(NamedTuple):
     sessions: int
     received: int
     sent: int
+    latency: tuple[float, float, float]
     uptime_ms: int
     tick_ms: int
     min_timeout_ms: int
     max_timeout_ms: int
+    jute_maxbuffer: int
+    descriptors: tuple[int, int]
     links: tuple[Link, ...]
+    environment: Mapping[str, str]
+
+
+class Lists(NamedTuple):
+    """What is longer. ``expiries``: sessions by the date when they expire; ``ephemerals``: paths by session;
+    ``watches``: path and session of each data watch."""
+
+    expiries: Mapping[str, list[int]]
+    ephemerals: Mapping[int, list[str]]
+    watches: list[tuple[str, int]]
+    links: tuple[Link, ...]
+
+
+def _latency(figures: Figures) -> str:
+    shortest, average, longest = figures.latency
+    return f"{shortest:.0f}/{average:.4f}/{longest:.0f}"
 
 
 def _srvr(figures: Figures) -> str:
     lines = {
         "Zookeeper version": f"{VERSION}-distsync",
-        "Latency min/avg/max": "0/0.0/0",
+        "Latency min/avg/max": _latency(figures),
         "Received": figures.received,
         "Sent": figures.sent,
         "Connections": len(figures.links),
@@ -57,19 +83,42 @@ def _srvr(figures: Figures) -> str:
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
 
 
+def _head(link: Link) -> str:
+    counts = f"queued={link.queued},recved={link.received},sent={link.sent}"
+    return f" /{link.host}:{link.port}[{1 if link.session_id else 0}]({counts}"
+
+
 def _stat(figures: Figures) -> str:
     version, rest = _srvr(figures).split("\n", 1)
-    links = "".join(
-        f" /{link.host}:{link.port}[1](queued={link.queued},recved={link.received},sent={link.sent})\n"
-        for link in figures.links
-    )
+    links = "".join(f"{_head(link)})\n" for link in figures.links)
     return f"{version}\nClients:\n{links}\n{rest}"
 
 
+def _cons(figures: Figures) -> str:
+    return "".join(map(_connection, figures.links)) + "\n"
+
+
+def _connection(link: Link) -> str:
+    more = {
+        "sid": f"0x{link.session_id & (1 << 64) - 1:x}",
+        "lop": link.last_op,
+        "est": link.since_ms,
+        "to": link.timeout_ms,
+        "lcxid": f"0x{link.last_xid & 0xFFFFFFFF:x}",
+        "lzxid": f"0x{link.last_zxid & (1 << 64) - 1:x}",
+    }
+    told = "".join(f",{key}={value}" for key, value in more.items()) if link.session_id else ""
+    return f"{_head(link)}{told})\n"
+
+
 def _mntr(figures: Figures) -> str:
+    shortest, average, longest = figures.latency
     lines = {
         "version": f"{VERSION}-distsync",
         "server_state": "standalone",
+        "min_latency": f"{shortest:.0f}",
+        "avg_latency": f"{average:.4f}",
+        "max_latency": f"{longest:.0f}",
         "znode_count": figures.nodes,
         "watch_count": figures.watches,
         "ephemerals_count": figures.ephemerals,
@@ -79,6 +128,8 @@ def _mntr(figures: Figures) -> str:
         "outstanding_requests": sum(link.queued for link in figures.links),
         "packets_received": figures.received,
         "packets_sent": figures.sent,
+        "open_file_descriptor_count": figures.descriptors[0],
+        "max_file_descriptor_count": figures.descriptors[1],
         "uptime": figures.uptime_ms,
     }
     return "".join(f"zk_{key}\t{value}\n" for key, value in lines.items())
@@ -88,29 +139,82 @@ def _conf(figures: Figures) -> str:
     lines = {
         "clientPort": figures.port,
         "dataDir": figures.data_dir,
+        "dataLogDir": figures.data_dir,
         "tickTime": figures.tick_ms,
+        "maxClientCnxns": 0,
         "minSessionTimeout": figures.min_timeout_ms,
         "maxSessionTimeout": figures.max_timeout_ms,
+        "juteMaxBuffer": figures.jute_maxbuffer,
         "serverId": 0,
     }
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
-FIXED: dict[bytes, str] = {
-    b"ruok": "imok",
-    b"isro": "rw",
-    b"envi": f"Environment:\nzookeeper.version={VERSION}-distsync\n",  # kazoo's server_version() reads it
+def _envi(figures: Figures) -> str:
+    """kazoo's server_version() reads the version here."""
+    lines = {"zookeeper.version": f"{VERSION}-distsync", **figures.environment}
+    return "Environment:\n" + "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def _dump(lists: Lists) -> str:
+    expiries, owned = lists.expiries, lists.ephemerals
+    lines = ["SessionTracker dump:", f"Session Sets ({len(expiries)})/({sum(map(len, expiries.values()))}):"]
+    for date, ids in expiries.items():
+        lines += [f"{len(ids)} expire at {date}:", *(f"\t0x{id:x}" for id in ids)]
+    lines += ["ephemeral nodes dump:", f"Sessions with Ephemerals ({len(owned)}):"]
+    for id, paths in owned.items():
+        lines += [f"0x{id:x}:", *(f"\t{path}" for path in paths)]
+    lines += ["Connections dump:", f"Connections Sets (1)/({len(lists.links)}):", f"{len(lists.links)} do not expire:"]
+    lines += [f"\tip: /{link.host}:{link.port} sessionId: 0x{link.session_id:x}" for link in lists.links]
+    return "\n".join(lines) + "\n"
+
+
+def _wchs(lists: Lists) -> str:
+    paths, watchers = ({watch[side] for watch in lists.watches} for side in (0, 1))
+    return f"{len(watchers)} connections watching {len(paths)} paths\nTotal watches:{len(lists.watches)}\n"
+
+
+def _wchc(lists: Lists) -> str:
+    return _grouped((f"0x{id:x}", path) for path, id in lists.watches)
+
+
+def _wchp(lists: Lists) -> str:
+    return _grouped((path, f"0x{id:x}") for path, id in lists.watches)
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
+    groups: dict[str, list[str]] = defaultdict(list)
+    for key, value in pairs:
+        groups[key].append(value)
+    return "".join("\n\t".join([key, *values]) + "\n" for key, values in groups.items()) + "\n"
+
+
+FIXED: dict[str, str] = {
+    "ruok": "imok",
+    "isro": "rw",
+    "crst": "Connection stats reset.\n",
+    "srst": "Server stats reset.\n",
 }
 
-TOLD: dict[bytes, Callable[[Figures], str]] = {
-    b"srvr": _srvr,
-    b"stat": _stat,
-    b"mntr": _mntr,
-    b"conf": _conf,
+TOLD: dict[str, Callable[[Figures], str]] = {
+    "srvr": _srvr,
+    "stat": _stat,
+    "mntr": _mntr,
+    "conf": _conf,
+    "cons": _cons,
+    "envi": _envi,
 }
 
+LISTED: dict[str, Callable[[Lists], str]] = {"dump": _dump, "wchs": _wchs, "wchc": _wchc, "wchp": _wchp}
 
-def answer_to(word: bytes, figures: Callable[[], Figures]) -> str | None:
-    """None when it is no such word. ``figures`` is asked only for the words that tell figures."""
-    tell = TOLD.get(word)
-    return tell(figures()) if tell else FIXED.get(word)
+ALL = frozenset(FIXED) | frozenset(TOLD) | frozenset(LISTED)
+
+CHANGING = frozenset({"crst", "srst"})
+"""After them the counters begin anew."""
+
+
+def answer_to(word: str, figures: Callable[[], Figures], lists: Callable[[], Lists]) -> str:
+    """``word`` is one of ALL. Only what it tells is asked for."""
+    if word in TOLD:
+        return TOLD[word](figures())
+    return LISTED[word](lists()) if word in LISTED else FIXED[word]

@@ -10,36 +10,34 @@ from collections.abc import Callable
 from typing import Any
 
 from distsync.server.acl import ADMIN, CREATE, DELETE, READ, WRITE, permit, settle
-from distsync.server.changes import CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData
+from distsync.server.changes import MAX_TTL_MS, TTL_OWNER, CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData
 from distsync.server.link import Link
 from distsync.server.paths import SPECIAL, check_path, parent_of_new
+from distsync.server.quotas import exceeded
 from distsync.server.refusal import Refusal
 from distsync.server.tree import Node, Tree
 from distsync.wire import records as r
 from distsync.wire.codes import CreateFlag, ErrorCode
 
-_FLAGS: dict[int, tuple[bool, bool]] = {
-    CreateFlag.PERSISTENT: (False, False),
-    CreateFlag.EPHEMERAL: (True, False),
-    CreateFlag.SEQUENCE: (False, True),
-    CreateFlag.EPHEMERAL_SEQUENCE: (True, True),
-    CreateFlag.CONTAINER: (False, False),
-}
-"""(ephemeral, sequence). A single create makes a container by its operation, whatever its flags; one in a multi makes
-a container by its flag, whatever its operation (in_multi)."""
+_TTL_FLAGS = (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)
+_SEQUENCE_FLAGS = (CreateFlag.SEQUENCE, CreateFlag.EPHEMERAL_SEQUENCE, CreateFlag.SEQUENCE_TTL)
+_EPHEMERAL_FLAGS = (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL_SEQUENCE)
 
-AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest
+AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest | r.CreateTtlRequest
+_CREATES = (r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest)
 
 
 class Writes:
     """``plan(link, request)`` by type of request; a check comes to no change."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, enforce_quota: bool = False) -> None:
         self._tree = tree
+        self._enforce_quota = enforce_quota
         self.plans: dict[type, Callable[[Link, Any], NodeChange | None]] = {
             r.CreateRequest: self._create,
             r.Create2Request: self._create,
             r.CreateContainerRequest: self._create,
+            r.CreateTtlRequest: self._create,
             r.DeleteRequest: self._delete,
             r.SetDataRequest: self._set_data,
             r.SetAclRequest: self._set_acl,
@@ -48,8 +46,10 @@ class Writes:
 
     def body(self, request: Any, change: NodeChange | None) -> r.Body | None:
         """What a single write is answered with, once its change was applied."""
+        if change is None:
+            return r.StatReply(self._tree.nodes[request.path].stat)
         result = self.result(request, change)
-        return None if isinstance(result, (r.DeleteReply, r.CheckReply, r.ErrorReply)) else result
+        return None if isinstance(result, (r.DeleteReply, r.CheckReply)) else result
 
     def result(self, request: Any, change: NodeChange | None) -> r.Result:
         """What a request of a multi is answered with, once its change was applied."""
@@ -64,21 +64,23 @@ class Writes:
         return r.StatReply(stat) if isinstance(change, (SetNodeData, SetNodeAcl)) else r.Create2Reply(change.path, stat)
 
     def _create(self, link: Link, request: AnyCreate) -> CreateNode:
-        path, data, acl, flags = request
-        container = type(request) is r.CreateContainerRequest
-        ephemeral, sequence = _decode_flags(flags)
+        """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
+        by its flag, whatever its operation (in_multi)."""
+        path, data, acl, flags = request[:4]
+        owner, container = _owner(link, request), type(request) is r.CreateContainerRequest
         parent_path = parent_of_new(path)
         acl = settle(acl, link.identities)
         parent = self._require(parent_path)
         permit(parent.acl, CREATE, link.identities)
-        if sequence:
+        if flags in _SEQUENCE_FLAGS:
             path = f"{path}{parent.creates:010d}"
         check_path(path)
         if path in self._tree.nodes:
             raise Refusal(ErrorCode.NODE_EXISTS)
-        if parent.owner:
+        if parent.owner > 0:
             raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
-        return CreateNode(path, data, acl, link.session.id if ephemeral and not container else 0, container)
+        self._check_quota(path, 1, len(data or b""))
+        return CreateNode(path, data, acl, owner, container)
 
     def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
         path, version = request
@@ -97,6 +99,7 @@ class Writes:
         check_path(path)
         node = self._require(path)
         permit(node.acl, WRITE, link.identities)
+        self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
         _check_version(version, node.version)
         return SetNodeData(path, data)
 
@@ -116,6 +119,12 @@ class Writes:
         permit(node.acl, READ, link.identities)
         _check_version(version, node.version)
 
+    def _check_quota(self, path: str, count: int, size: int) -> None:
+        if self._enforce_quota:
+            limits, stats = self._tree.quota_of(path)
+            if limits and stats and exceeded(limits.data, stats.data, count, size):
+                raise Refusal(ErrorCode.QUOTA_EXCEEDED)
+
     def _require(self, path: str) -> Node:
         node = self._tree.nodes.get(path)
         if node is None:
@@ -124,18 +133,33 @@ class Writes:
 
 
 def in_multi(operation: r.Operation) -> r.Operation:
-    """What an operation of a multi counts as."""
-    if isinstance(operation, (r.CreateRequest, r.Create2Request, r.CreateContainerRequest)):
-        kind = r.CreateContainerRequest if operation.flags == CreateFlag.CONTAINER else r.CreateRequest
-        return kind(*operation)
-    return operation
+    """What an operation of a multi counts as: among creates, the flags alone matter. ZooKeeper stumbles over a time to
+    live that is asked for by the flags of another create, and so the whole multi is refused."""
+    if not isinstance(operation, _CREATES):
+        return operation
+    if operation.flags in _TTL_FLAGS:
+        if isinstance(operation, r.CreateTtlRequest):
+            return operation
+        raise Refusal(ErrorCode.MARSHALLING_ERROR)
+    kind = r.CreateContainerRequest if operation.flags == CreateFlag.CONTAINER else r.CreateRequest
+    return kind(*operation[:4])
 
 
-def _decode_flags(flags: int) -> tuple[bool, bool]:
-    if flags in _FLAGS:
-        return _FLAGS[flags]
-    unsupported = flags in (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)
-    raise Refusal(ErrorCode.UNIMPLEMENTED if unsupported else ErrorCode.BAD_ARGUMENTS)
+def _owner(link: Link, request: AnyCreate) -> int:
+    """Whose the node will be. A time to live has an operation of its own."""
+    flags = request.flags
+    if not CreateFlag.PERSISTENT <= flags <= CreateFlag.SEQUENCE_TTL:
+        raise Refusal(ErrorCode.BAD_ARGUMENTS)
+    if flags in _TTL_FLAGS or type(request) is r.CreateTtlRequest:
+        return _ttl_owner(request)
+    ephemeral = flags in _EPHEMERAL_FLAGS and type(request) is not r.CreateContainerRequest
+    return link.session.id if ephemeral else 0
+
+
+def _ttl_owner(request: AnyCreate) -> int:
+    if isinstance(request, r.CreateTtlRequest) and request.flags in _TTL_FLAGS and 0 < request.ttl <= MAX_TTL_MS:
+        return TTL_OWNER + request.ttl
+    raise Refusal(ErrorCode.BAD_ARGUMENTS)
 
 
 def _check_version(expected: int, version: int) -> None:

@@ -106,10 +106,14 @@ def _make(**options: Any) -> Client:
     return Client(**options)
 
 
-def set_default(client: Client | None) -> None:
-    """``client`` is the default one from now on; None: the next use makes one. The one before stays open."""
+def set_default(client: Client | None) -> Client | None:
+    """``client`` is the default one from now on; None: the next use makes one. The one before stays open.
+
+    Returns: the one before, None if there was none.
+    """
     with _default.lock:
-        _default.client = client
+        before, _default.client = _default.client, client
+    return before
 
 
 def close_default() -> None:

@@ -1,0 +1,35 @@
+"""What the tests of a program that uses distsync need: a server of their own, and faults for it.
+
+Rules for this file: a name is fetched from its home when it is first asked for: pytest imports this package in each
+run, also in those that have nothing to do with distsync.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distsync.testing.embedded import Counts as Counts
+    from distsync.testing.embedded import EmbeddedServer as EmbeddedServer
+    from distsync.testing.proxy import Proxy as Proxy
+    from distsync.wire.codes import OpCode as OpCode
+
+_HOME_OF = {
+    "EmbeddedServer": "distsync.testing.embedded",
+    "Counts": "distsync.testing.embedded",
+    "Proxy": "distsync.testing.proxy",
+    "OpCode": "distsync.wire.codes",
+}
+
+__all__ = list(_HOME_OF)
+
+
+def __getattr__(name: str) -> Any:
+    """Fetch a public name on first use."""
+    from importlib import import_module
+
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'distsync.testing' has no attribute {name!r}")
+    value = getattr(import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value

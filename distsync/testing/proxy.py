@@ -19,12 +19,15 @@ import threading
 from collections.abc import Iterator
 from types import TracebackType
 
+from distsync.wire.codec import decode_connect_response
 from distsync.wire.codes import OpCode
 from distsync.wire.frames import FrameSplitter, framed
+from distsync.wire.records import ConnectResponse
 
 LOOPBACK = "127.0.0.1"
 LARGEST_FRAME = 1 << 26
 PIECE = 1 << 16
+NO_SESSION = ConnectResponse(0, 0, 0, None)
 
 _HEAD = struct.Struct(">ii")
 _XID = struct.Struct(">i")
@@ -39,15 +42,17 @@ class Mode(enum.Enum):
 
 
 class _Trap:
-    """The next request of a kind (None: of any), or its reply, does not get through, and the connection breaks."""
+    """The next request of a kind and a session (None: of any), or its reply, does not get through, and the connection
+    breaks."""
 
-    def __init__(self, opcode: int | None, *, before: bool) -> None:
+    def __init__(self, opcode: int | None, session_id: int | None, *, before: bool) -> None:
         self.opcode = opcode
+        self.session_id = session_id
         self.before = before
         self.sprung = threading.Event()
 
-    def catches(self, opcode: int, *, before: bool) -> bool:
-        wanted = self.opcode is None or self.opcode == opcode
+    def catches(self, opcode: int, session_id: int, *, before: bool) -> bool:
+        wanted = self.opcode in (None, opcode) and self.session_id in (None, session_id)
         if self.before != before or not wanted or opcode in (OpCode.PING, OpCode.AUTH):
             return False
         self.sprung.set()
@@ -62,6 +67,7 @@ class _Pair:
         self._requests, self._replies = FrameSplitter(LARGEST_FRAME), FrameSplitter(LARGEST_FRAME)
         self._shaken = [False, False]
         self._opcodes: dict[int, int] = {}
+        self.session = NO_SESSION
 
     def pass_on(self, source: socket.socket, trap: _Trap | None) -> bool:
         """What has arrived at ``source`` goes to the other side. False: the connection is over."""
@@ -77,6 +83,8 @@ class _Pair:
         """The first frame of each direction shakes hands; each other one has an xid, requests an opcode too."""
         if not self._shaken[upwards]:
             self._shaken[upwards] = True
+            if not upwards:
+                self.session = decode_connect_response(frame)
             return False
         if upwards:
             xid, opcode = _HEAD.unpack_from(frame)
@@ -86,7 +94,7 @@ class _Pair:
             if found is None:
                 return False
             opcode = found
-        return trap is not None and trap.catches(opcode, before=upwards)
+        return trap is not None and trap.catches(opcode, self.session.session_id, before=upwards)
 
     def close(self) -> None:
         for one in (self.client, self.server):
@@ -105,6 +113,7 @@ class Proxy:
         self._wake_read, self._wake_write = socket.socketpair()
         self._lock = threading.Lock()
         self._pairs: list[_Pair] = []
+        self._sessions: dict[int, ConnectResponse] = {}
         self._mode = Mode.PASSED
         self._trap: _Trap | None = None
         self._closed = False
@@ -117,11 +126,17 @@ class Proxy:
         """The proxy's own address, for a client."""
         return f"{LOOPBACK}:{self._listener.getsockname()[1]}"
 
-    def cut(self) -> None:
-        """Every connection is broken; new ones are welcome."""
+    def session(self, session_id: int) -> ConnectResponse | None:
+        """What the server answered to the handshake of this session, password and all; None if it was not here."""
         with self._lock:
-            pairs, self._pairs = self._pairs, []
-            for pair in pairs:
+            return self._sessions.get(session_id)
+
+    def cut(self, session_id: int | None = None) -> None:
+        """Every connection (of this session) is broken; new ones are welcome."""
+        with self._lock:
+            broken = [pair for pair in self._pairs if session_id in (None, pair.session.session_id)]
+            for pair in broken:
+                self._pairs.remove(pair)
                 pair.close()
         self._wake()
 
@@ -138,17 +153,21 @@ class Proxy:
         """All is well again."""
         self._become(Mode.PASSED)
 
-    def drop_next_reply(self, opcode: int | None = None) -> threading.Event:
-        """The next request (of this kind) is executed, but its reply is lost, and the connection with it.
+    def disarm(self) -> None:
+        """No request or reply will be dropped any more."""
+        self._trap = None
+
+    def drop_next_reply(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
+        """The next request (of this kind, this session) is executed, but its reply is lost, and the connection with it.
 
         Returns: an event that is set when it has happened."""
-        return self._set_trap(_Trap(opcode, before=False))
+        return self._set_trap(_Trap(opcode, session_id, before=False))
 
-    def drop_next_request(self, opcode: int | None = None) -> threading.Event:
-        """The next request (of this kind) is not executed, and the connection breaks.
+    def drop_next_request(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
+        """The next request (of this kind, this session) is not executed, and the connection breaks.
 
         Returns: an event that is set when it has happened."""
-        return self._set_trap(_Trap(opcode, before=True))
+        return self._set_trap(_Trap(opcode, session_id, before=True))
 
     def close(self) -> None:
         """Every connection is broken, and the proxy gone."""
@@ -231,6 +250,8 @@ class Proxy:
             if not self._passes(pair, source):
                 self._pairs.remove(pair)
                 pair.close()
+            elif pair.session.session_id:
+                self._sessions[pair.session.session_id] = pair.session
 
     def _passes(self, pair: _Pair, source: socket.socket) -> bool:
         trap = self._trap

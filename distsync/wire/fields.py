@@ -60,28 +60,34 @@ def write_string(value: str) -> bytes:
 
 
 def read_string(frame: bytes, at: int) -> tuple[str, int]:
-    """Null reads as "": kazoo writes the empty string as null. Bytes that are not UTF-8 read as U+FFFD, which no
-    path may hold."""
+    """Null reads as "". Bytes that are not UTF-8 read as U+FFFD, which no path may hold."""
     value, at = read_buffer(frame, at)
     return (value.decode(errors="replace") if value else ""), at
 
 
-def read_count(frame: bytes, at: int) -> tuple[int, int]:
-    """The length of a vector; null reads as 0. Each item takes at least a byte: a frame cannot promise more."""
+def read_path(frame: bytes, at: int) -> tuple[str, int]:
+    """A string that must not be null."""
+    if frame.startswith(_NULL, at):
+        raise WireError("a path that is null")
+    return read_string(frame, at)
+
+
+def read_count(frame: bytes, at: int, nullable: bool) -> tuple[int, int]:
+    """The length of a vector; below zero is none. Each item takes at least a byte: a frame cannot promise more."""
     (count,) = _INT.unpack_from(frame, at)
-    if count < -1 or count > len(frame):
+    if count > len(frame) or (count == -1 and not nullable):
         raise WireError(f"a list of {count} items in a frame of {len(frame)} bytes")
     return max(count, 0), at + 4
 
 
-def vector(item: Field[Value]) -> Field[tuple[Value, ...]]:
-    """A list of fields of one kind."""
+def vector(item: Field[Value], nullable: bool = False) -> Field[tuple[Value, ...]]:
+    """A list of fields of one kind; null, where it may be, reads as empty."""
 
     def write(values: tuple[Value, ...]) -> bytes:
         return _INT.pack(len(values)) + b"".join(map(item.write, values))
 
     def read(frame: bytes, at: int) -> tuple[tuple[Value, ...], int]:
-        count, at = read_count(frame, at)
+        count, at = read_count(frame, at, nullable)
         values = []
         for _ in range(count):
             value, at = item.read(frame, at)
@@ -95,16 +101,19 @@ def _write_acl(acl: Acl) -> bytes:
     return _INT.pack(acl.permissions) + write_string(acl.scheme) + write_string(acl.id)
 
 
+_WITH_ID = ("world", "digest", "ip")
+
+
 def _read_acl(frame: bytes, at: int) -> tuple[Acl, int]:
     (permissions,) = _INT.unpack_from(frame, at)
     scheme, at = read_string(frame, at + 4)
-    id, at = read_string(frame, at)
+    id, at = read_path(frame, at) if scheme in _WITH_ID else read_string(frame, at)
     return Acl(permissions, scheme, id), at
 
 
 def _acls() -> Field[tuple[Acl, ...]]:
     """Lists of ACL entries; nearly all are the open ACL, which is recognised as a whole."""
-    any_list = vector(Field(_write_acl, _read_acl))
+    any_list = vector(Field(_write_acl, _read_acl), nullable=True)
     open_list = any_list.write(OPEN_ACL)
 
     def read(frame: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
@@ -126,6 +135,7 @@ LONG = number(">q")
 BOOL = number(">?")
 BUFFER: Field[bytes | None] = Field(write_buffer, read_buffer)
 STRING: Field[str] = Field(write_string, read_string)
-STRINGS = vector(STRING)
+PATH: Field[str] = Field(write_string, read_path)
+PATHS = vector(PATH)
 ACLS = _acls()
 STAT: Field[Stat] = Field(_write_stat, _read_stat)

@@ -10,7 +10,7 @@ from typing import Any
 
 from distsync.wire import records as r
 from distsync.wire.codes import OpCode
-from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, STAT, STRING, STRINGS, Field
+from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, PATH, PATHS, STAT, STRING, Field, vector
 from distsync.wire.frames import WireError
 
 Layout = tuple[Field[Any], ...]
@@ -33,17 +33,40 @@ REQUESTS: dict[int, type[r.Request]] = {
     OpCode.CHECK: r.CheckVersionRequest,
     OpCode.MULTI: r.MultiRequest,
     OpCode.CREATE2: r.Create2Request,
+    OpCode.RECONFIG: r.ReconfigRequest,
+    OpCode.CHECK_WATCHES: r.CheckWatchesRequest,
+    OpCode.REMOVE_WATCHES: r.RemoveWatchesRequest,
     OpCode.CREATE_CONTAINER: r.CreateContainerRequest,
+    OpCode.DELETE_CONTAINER: r.DeleteContainerRequest,
+    OpCode.CREATE_TTL: r.CreateTtlRequest,
+    OpCode.MULTI_READ: r.MultiReadRequest,
     OpCode.AUTH: r.AuthRequest,
     OpCode.SET_WATCHES: r.SetWatchesRequest,
+    OpCode.SASL: r.SaslRequest,
+    OpCode.GET_EPHEMERALS: r.GetEphemeralsRequest,
+    OpCode.GET_ALL_CHILDREN_NUMBER: r.GetAllChildrenNumberRequest,
+    OpCode.SET_WATCHES2: r.SetWatches2Request,
+    OpCode.ADD_WATCH: r.AddWatchRequest,
+    OpCode.WHO_AM_I: r.WhoAmIRequest,
     OpCode.CLOSE_SESSION: r.CloseSessionRequest,
 }
 OPERATIONS: dict[type, int] = {request: int(op) for op, request in REQUESTS.items()}
 
 IN_MULTI = frozenset(
-    {OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK}
+    {
+        OpCode.CREATE,
+        OpCode.CREATE2,
+        OpCode.CREATE_CONTAINER,
+        OpCode.CREATE_TTL,
+        OpCode.DELETE,
+        OpCode.SET_DATA,
+        OpCode.CHECK,
+    }
 )
 """What may stand in a multi."""
+
+IN_MULTI_READ = frozenset({OpCode.GET_CHILDREN, OpCode.GET_DATA})
+"""What may stand in a multiRead."""
 
 RESULTS: dict[int, type[r.Result]] = {
     OpCode.CREATE: r.CreateReply,
@@ -51,27 +74,52 @@ RESULTS: dict[int, type[r.Result]] = {
     OpCode.SET_DATA: r.StatReply,
     OpCode.DELETE: r.DeleteReply,
     OpCode.CHECK: r.CheckReply,
+    OpCode.GET_CHILDREN: r.GetChildrenReply,
+    OpCode.GET_DATA: r.GetDataReply,
     OpCode.ERROR: r.ErrorReply,
 }
 _RESULT_OPS: dict[type, int] = {result: int(op) for op, result in RESULTS.items()}
 
-_CREATE: Layout = (STRING, BUFFER, ACLS, INT)
+
+def _write_client_info(info: r.ClientInfo) -> bytes:
+    return STRING.write(info.scheme) + STRING.write(info.user)
+
+
+def _read_client_info(frame: bytes, at: int) -> tuple[r.ClientInfo, int]:
+    scheme, at = STRING.read(frame, at)
+    user, at = STRING.read(frame, at)
+    return r.ClientInfo(scheme, user), at
+
+
+_CREATE: Layout = (PATH, BUFFER, ACLS, INT)
 
 LAYOUTS: dict[type, Layout] = {
+    # Where a path is no PATH, ZooKeeper takes null for what is no path, or for none.
     r.CreateRequest: _CREATE,
     r.Create2Request: _CREATE,
     r.CreateContainerRequest: _CREATE,
-    r.DeleteRequest: (STRING, INT),
-    r.ExistsRequest: (STRING, BOOL),
-    r.GetDataRequest: (STRING, BOOL),
+    r.CreateTtlRequest: (*_CREATE, LONG),
+    r.DeleteRequest: (PATH, INT),
+    r.DeleteContainerRequest: (),
+    r.ExistsRequest: (PATH, BOOL),
+    r.GetDataRequest: (PATH, BOOL),
     r.SetDataRequest: (STRING, BUFFER, INT),
-    r.GetAclRequest: (STRING,),
+    r.GetAclRequest: (PATH,),
     r.SetAclRequest: (STRING, ACLS, INT),
-    r.GetChildrenRequest: (STRING, BOOL),
-    r.GetChildren2Request: (STRING, BOOL),
+    r.GetChildrenRequest: (PATH, BOOL),
+    r.GetChildren2Request: (PATH, BOOL),
     r.SyncRequest: (STRING,),
     r.CheckVersionRequest: (STRING, INT),
-    r.SetWatchesRequest: (LONG, STRINGS, STRINGS, STRINGS),
+    r.SetWatchesRequest: (LONG, PATHS, PATHS, PATHS),
+    r.SetWatches2Request: (LONG, PATHS, PATHS, PATHS, PATHS, PATHS),
+    r.AddWatchRequest: (STRING, INT),
+    r.CheckWatchesRequest: (PATH, INT),
+    r.RemoveWatchesRequest: (STRING, INT),
+    r.GetEphemeralsRequest: (STRING,),
+    r.GetAllChildrenNumberRequest: (PATH,),
+    r.WhoAmIRequest: (),
+    r.ReconfigRequest: (STRING, STRING, STRING, LONG),
+    r.SaslRequest: (BUFFER,),
     r.AuthRequest: (INT, STRING, BUFFER),
     r.PingRequest: (),
     r.CloseSessionRequest: (),
@@ -80,9 +128,13 @@ LAYOUTS: dict[type, Layout] = {
     r.StatReply: (STAT,),
     r.GetDataReply: (BUFFER, STAT),
     r.GetAclReply: (ACLS, STAT),
-    r.GetChildrenReply: (STRINGS,),
-    r.GetChildren2Reply: (STRINGS, STAT),
+    r.GetChildrenReply: (PATHS,),
+    r.GetChildren2Reply: (PATHS, STAT),
     r.SyncReply: (STRING,),
+    r.GetEphemeralsReply: (PATHS,),
+    r.GetAllChildrenNumberReply: (INT,),
+    r.WhoAmIReply: (vector(Field(_write_client_info, _read_client_info)),),
+    r.SaslReply: (BUFFER,),
     r.DeleteReply: (),
     r.CheckReply: (),
     r.ErrorReply: (INT,),
@@ -107,22 +159,27 @@ def read(kind: type, frame: bytes, at: int) -> tuple[Any, int]:
     return kind(*values), at
 
 
-def _write_operations(operations: tuple[r.Operation, ...]) -> bytes:
+def _operations(allowed: frozenset[OpCode]) -> Field[tuple[Any, ...]]:
+    """The operations of a multi, each with a header of its own."""
+
+    def read_all(frame: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+        operations: list[Any] = []
+        while True:
+            op, done, _ = _MULTI_HEADER.unpack_from(frame, at)
+            at += _MULTI_HEADER.size
+            if done:
+                return tuple(operations), at
+            if op not in allowed:
+                raise WireError(f"operation {op} inside a multi")
+            operation, at = read(REQUESTS[op], frame, at)
+            operations.append(operation)
+
+    return Field(_write_operations, read_all)
+
+
+def _write_operations(operations: tuple[Any, ...]) -> bytes:
     parts = [_MULTI_HEADER.pack(OPERATIONS[type(operation)], False, -1) + write(operation) for operation in operations]
     return b"".join(parts) + _MULTI_END
-
-
-def _read_operations(frame: bytes, at: int) -> tuple[tuple[r.Operation, ...], int]:
-    operations: list[r.Operation] = []
-    while True:
-        op, done, _ = _MULTI_HEADER.unpack_from(frame, at)
-        at += _MULTI_HEADER.size
-        if done:
-            return tuple(operations), at
-        if op not in IN_MULTI:
-            raise WireError(f"operation {op} inside a multi")
-        operation, at = read(REQUESTS[op], frame, at)
-        operations.append(operation)
 
 
 def _write_results(results: tuple[r.Result, ...]) -> bytes:
@@ -147,5 +204,6 @@ def _read_results(frame: bytes, at: int) -> tuple[tuple[r.Result, ...], int]:
         results.append(result)
 
 
-LAYOUTS[r.MultiRequest] = (Field(_write_operations, _read_operations),)
+LAYOUTS[r.MultiRequest] = (_operations(IN_MULTI),)
+LAYOUTS[r.MultiReadRequest] = (_operations(IN_MULTI_READ),)
 LAYOUTS[r.MultiReply] = (Field(_write_results, _read_results),)

@@ -8,6 +8,12 @@ from __future__ import annotations  # noqa: I001  (the numbers are part of the r
 
 from typing import NamedTuple
 
+from distsync.wire.basics import (
+    OPEN_ACL as OPEN_ACL,
+    Acl as Acl,
+    ClientInfo as ClientInfo,
+    Stat as Stat,
+)
 from distsync.wire.codes import (
     AUTH_XID as AUTH_XID,
     EVENT_XID as EVENT_XID,
@@ -19,32 +25,31 @@ from distsync.wire.codes import (
     EventType as EventType,
     OpCode as OpCode,
     Permission as Permission,
+    WatcherType as WatcherType,
+    WatchMode as WatchMode,
 )
-
-
-class Acl(NamedTuple):
-    permissions: int
-    scheme: str
-    id: str
-
-
-OPEN_ACL: tuple[Acl, ...] = (Acl(31, "world", "anyone"),)
-
-
-class Stat(NamedTuple):
-    """A znode's Stat; times in ms since the epoch, lengths in bytes."""
-
-    czxid: int
-    mzxid: int
-    ctime: int
-    mtime: int
-    version: int
-    cversion: int
-    aversion: int
-    ephemeral_owner: int
-    data_length: int
-    num_children: int
-    pzxid: int
+from distsync.wire.replies import (
+    Body as Body,
+    CheckReply as CheckReply,
+    ConnectResponse as ConnectResponse,
+    Create2Reply as Create2Reply,
+    CreateReply as CreateReply,
+    DeleteReply as DeleteReply,
+    ErrorReply as ErrorReply,
+    GetAclReply as GetAclReply,
+    GetAllChildrenNumberReply as GetAllChildrenNumberReply,
+    GetChildren2Reply as GetChildren2Reply,
+    GetChildrenReply as GetChildrenReply,
+    GetDataReply as GetDataReply,
+    GetEphemeralsReply as GetEphemeralsReply,
+    MultiReply as MultiReply,
+    Result as Result,
+    SaslReply as SaslReply,
+    StatReply as StatReply,
+    SyncReply as SyncReply,
+    WatcherEvent as WatcherEvent,
+    WhoAmIReply as WhoAmIReply,
+)
 
 
 class ConnectRequest(NamedTuple):
@@ -55,16 +60,6 @@ class ConnectRequest(NamedTuple):
     timeout_ms: int = 10_000
     session_id: int = 0
     password: bytes | None = bytes(16)
-    read_only: bool | None = None
-
-
-class ConnectResponse(NamedTuple):
-    """The answer to ConnectRequest; a refusal has time-out 0, session 0 and 16 zero bytes."""
-
-    protocol_version: int
-    timeout_ms: int
-    session_id: int
-    password: bytes | None
     read_only: bool | None = None
 
 
@@ -89,9 +84,23 @@ class CreateContainerRequest(NamedTuple):
     flags: int = 4
 
 
+class CreateTtlRequest(NamedTuple):
+    """``ttl`` in ms: the node goes when it was not changed for so long, and has no children."""
+
+    path: str
+    data: bytes | None = b""
+    acl: tuple[Acl, ...] = OPEN_ACL
+    flags: int = 5
+    ttl: int = -1
+
+
 class DeleteRequest(NamedTuple):
     path: str
     version: int = -1
+
+
+class DeleteContainerRequest(NamedTuple):
+    """Only servers send it, to themselves: what it says is not looked at."""
 
 
 class ExistsRequest(NamedTuple):
@@ -142,12 +151,24 @@ class CheckVersionRequest(NamedTuple):
 
 
 Operation = (
-    CreateRequest | Create2Request | CreateContainerRequest | DeleteRequest | SetDataRequest | CheckVersionRequest
+    CreateRequest
+    | Create2Request
+    | CreateContainerRequest
+    | CreateTtlRequest
+    | DeleteRequest
+    | SetDataRequest
+    | CheckVersionRequest
 )
 
 
 class MultiRequest(NamedTuple):
     operations: tuple[Operation, ...]
+
+
+class MultiReadRequest(NamedTuple):
+    """Each read has its own result; their watches are not armed."""
+
+    operations: tuple[GetChildrenRequest | GetDataRequest, ...]
 
 
 class SetWatchesRequest(NamedTuple):
@@ -157,6 +178,57 @@ class SetWatchesRequest(NamedTuple):
     data: tuple[str, ...] = ()
     exist: tuple[str, ...] = ()
     child: tuple[str, ...] = ()
+
+
+class SetWatches2Request(NamedTuple):
+    """SetWatchesRequest, and the paths that addWatch named."""
+
+    relative_zxid: int
+    data: tuple[str, ...] = ()
+    exist: tuple[str, ...] = ()
+    child: tuple[str, ...] = ()
+    persistent: tuple[str, ...] = ()
+    recursive: tuple[str, ...] = ()
+
+
+class AddWatchRequest(NamedTuple):
+    path: str
+    mode: int = 0
+
+
+class CheckWatchesRequest(NamedTuple):
+    path: str
+    type: int = 3
+
+
+class RemoveWatchesRequest(NamedTuple):
+    path: str
+    type: int = 3
+
+
+class GetEphemeralsRequest(NamedTuple):
+    """The session's own ephemeral nodes; none of "", blanks and "/" leaves any out."""
+
+    prefix_path: str = ""
+
+
+class GetAllChildrenNumberRequest(NamedTuple):
+    path: str
+
+
+class WhoAmIRequest(NamedTuple):
+    pass
+
+
+class ReconfigRequest(NamedTuple):
+    joining_servers: str = ""
+    leaving_servers: str = ""
+    new_members: str = ""
+    current_config: int = -1
+
+
+class SaslRequest(NamedTuple):
+    token: bytes | None
 
 
 class AuthRequest(NamedTuple):
@@ -189,6 +261,7 @@ Request = (
     CreateRequest
     | Create2Request
     | CreateContainerRequest
+    | CreateTtlRequest
     | DeleteRequest
     | ExistsRequest
     | GetDataRequest
@@ -200,91 +273,21 @@ Request = (
     | SyncRequest
     | CheckVersionRequest
     | MultiRequest
+    | MultiReadRequest
     | SetWatchesRequest
+    | SetWatches2Request
+    | AddWatchRequest
+    | CheckWatchesRequest
+    | RemoveWatchesRequest
+    | GetEphemeralsRequest
+    | GetAllChildrenNumberRequest
+    | WhoAmIRequest
+    | DeleteContainerRequest
+    | ReconfigRequest
+    | SaslRequest
     | AuthRequest
     | PingRequest
     | CloseSessionRequest
     | UnknownRequest
     | MalformedRequest
 )
-
-
-class CreateReply(NamedTuple):
-    path: str
-
-
-class Create2Reply(NamedTuple):
-    """To Create2Request and CreateContainerRequest."""
-
-    path: str
-    stat: Stat
-
-
-class StatReply(NamedTuple):
-    """To ExistsRequest, SetDataRequest and SetAclRequest."""
-
-    stat: Stat
-
-
-class GetDataReply(NamedTuple):
-    data: bytes | None
-    stat: Stat
-
-
-class GetAclReply(NamedTuple):
-    acl: tuple[Acl, ...]
-    stat: Stat
-
-
-class GetChildrenReply(NamedTuple):
-    children: tuple[str, ...]
-
-
-class GetChildren2Reply(NamedTuple):
-    children: tuple[str, ...]
-    stat: Stat
-
-
-class SyncReply(NamedTuple):
-    path: str
-
-
-class DeleteReply(NamedTuple):
-    """Only inside a multi: a delete went well."""
-
-
-class CheckReply(NamedTuple):
-    """Only inside a multi: a check went well."""
-
-
-class ErrorReply(NamedTuple):
-    """Only inside a multi: 0 before the operation that failed, its code, RUNTIME_INCONSISTENCY after it."""
-
-    err: int
-
-
-Result = CreateReply | Create2Reply | StatReply | DeleteReply | CheckReply | ErrorReply
-
-
-class MultiReply(NamedTuple):
-    results: tuple[Result, ...]
-
-
-Body = (
-    CreateReply
-    | Create2Reply
-    | StatReply
-    | GetDataReply
-    | GetAclReply
-    | GetChildrenReply
-    | GetChildren2Reply
-    | SyncReply
-    | MultiReply
-)
-"""What follows the header of a reply; delete, ping, auth, setWatches and closeSession have a header only."""
-
-
-class WatcherEvent(NamedTuple):
-    type: int
-    state: int
-    path: str

@@ -26,10 +26,12 @@ creates = [st.builds(kind, texts, data, acls, ints) for kind in (r.CreateRequest
 operations = st.one_of(
     *creates,
     st.builds(r.CreateContainerRequest, texts, data, acls, ints),
+    st.builds(r.CreateTtlRequest, texts, data, acls, ints, longs),
     st.builds(r.DeleteRequest, texts, ints),
     st.builds(r.SetDataRequest, texts, data, ints),
     st.builds(r.CheckVersionRequest, texts, ints),
 )
+reads = st.builds(r.GetDataRequest, texts, st.booleans()) | st.builds(r.GetChildrenRequest, texts, st.booleans())
 requests = st.one_of(
     operations,
     st.builds(r.ExistsRequest, texts, st.booleans()),
@@ -41,6 +43,17 @@ requests = st.one_of(
     st.builds(r.SyncRequest, texts),
     st.builds(r.MultiRequest, st.lists(operations, max_size=4).map(tuple)),
     st.builds(r.SetWatchesRequest, longs, names, names, names),
+    st.builds(r.MultiReadRequest, st.lists(reads, max_size=4).map(tuple)),
+    st.builds(r.SetWatches2Request, longs, names, names, names, names, names),
+    st.builds(r.AddWatchRequest, texts, ints),
+    st.builds(r.CheckWatchesRequest, texts, ints),
+    st.builds(r.RemoveWatchesRequest, texts, ints),
+    st.builds(r.GetEphemeralsRequest, texts),
+    st.builds(r.GetAllChildrenNumberRequest, texts),
+    st.just(r.WhoAmIRequest()),
+    st.just(r.DeleteContainerRequest()),
+    st.builds(r.ReconfigRequest, texts, texts, texts, longs),
+    st.builds(r.SaslRequest, data),
     st.builds(r.AuthRequest, ints, texts, data),
     st.just(r.PingRequest()),
     st.just(r.CloseSessionRequest()),
@@ -52,6 +65,8 @@ results = st.one_of(
     st.builds(r.StatReply, stats),
     st.just(r.DeleteReply()),
     st.just(r.CheckReply()),
+    st.builds(r.GetChildrenReply, names),
+    st.builds(r.GetDataReply, data, stats),
     st.builds(r.ErrorReply, ints),
 )
 bodies = st.one_of(
@@ -63,6 +78,11 @@ bodies = st.one_of(
     st.builds(r.GetChildrenReply, names),
     st.builds(r.GetChildren2Reply, names, stats),
     st.builds(r.SyncReply, texts),
+    st.builds(r.GetEphemeralsReply, names),
+    st.builds(r.GetAllChildrenNumberReply, ints),
+    st.builds(r.WhoAmIReply, st.lists(st.builds(r.ClientInfo, texts, texts), max_size=3).map(tuple)),
+    st.builds(r.SaslReply, data),
+    st.builds(r.ErrorReply, ints),
     st.builds(r.MultiReply, st.lists(results, max_size=4).map(tuple)),
 )
 read_only = st.none() | st.booleans()
@@ -129,8 +149,32 @@ class TestBytes:
         assert len(codec.encode_connect_response(response._replace(read_only=False))) == 37
 
     def test_a_null_string_reads_as_empty(self) -> None:
-        frame = struct.pack(">iiiB", 1, r.OpCode.EXISTS, -1, 0)
-        assert codec.decode_request(frame) == (1, r.ExistsRequest("", False))
+        frame = struct.pack(">iii", 1, r.OpCode.SYNC, -1)
+        assert codec.decode_request(frame) == (1, r.SyncRequest(""))
+
+    @pytest.mark.parametrize("op", [r.OpCode.EXISTS, r.OpCode.GET_DATA, r.OpCode.CHECK_WATCHES, r.OpCode.DELETE])
+    def test_a_null_path_is_malformed(self, op: int) -> None:
+        frame = struct.pack(">iiii", 1, op, -1, 0)
+        assert codec.decode_request(frame) == (1, r.MalformedRequest(op))
+
+    @pytest.mark.parametrize("count", [-1, -2, -(2**31)])
+    def test_an_acl_without_entries(self, count: int) -> None:
+        """However it is said; refused later, with a code of its own."""
+        frame = codec.encode_request(1, r.SetAclRequest("/", ()))
+        assert codec.decode_request(frame[:13] + struct.pack(">ii", count, -1)) == (1, r.SetAclRequest("/", ()))
+
+    @pytest.mark.parametrize(
+        ("scheme", "malformed"), [("world", True), ("digest", True), ("ip", True), ("auth", False)]
+    )
+    def test_an_acl_entry_without_id(self, scheme: str, malformed: bool) -> None:
+        entry = codec.encode_request(1, r.SetAclRequest("/", (r.Acl(31, scheme, ""),)))
+        frame = entry[:-8] + struct.pack(">ii", -1, -1)
+        assert (type(codec.decode_request(frame)[1]) is r.MalformedRequest) == malformed
+
+    def test_null_in_place_of_watched_paths_is_malformed(self) -> None:
+        for nulls in ((-1, 0, 0), (1, -1, 0, 0)):
+            frame = struct.pack(f">iiq{len(nulls)}i", 1, r.OpCode.SET_WATCHES, 0, *nulls)
+            assert type(codec.decode_request(frame)[1]) is r.MalformedRequest
 
     def test_null_data_is_not_empty_data(self) -> None:
         null, empty = (codec.encode_request(1, r.SetDataRequest("/a", value)) for value in (None, b""))

@@ -55,6 +55,15 @@ class TestSuccess:
         assert [type(result) for result in results] == [r.Create2Reply, r.CreateReply]
         assert set(client.bench.engine.tree.containers) == {"/a"}
 
+    @pytest.mark.parametrize(
+        ("flags", "ttl", "kind"), [(5, 9, r.Create2Reply), (0, 9, r.CreateReply), (4, 9, r.Create2Reply)]
+    )
+    def test_create_ttl_counts_by_its_flags(self, client: Client, flags: int, ttl: int, kind: type) -> None:
+        """Measured: with other flags its time does not matter."""
+        (result,) = client.body(multi(r.CreateTtlRequest("/a", flags=flags, ttl=ttl))).results
+        assert type(result) is kind
+        assert client.bench.engine.tree.nodes["/a"].ttl_ms == (9 if flags == CreateFlag.TTL else 0)
+
     def test_operations_see_those_before_them(self, client: Client) -> None:
         client.body(multi(r.CreateRequest("/a"), r.CreateRequest("/a/b"), r.DeleteRequest("/a/b")))
         assert client.stat("/a").cversion == 2
@@ -140,6 +149,13 @@ class TestFailure:
         assert client.bench.engine.zxid == before + 1
         client.create("/a")
         assert client.events() == [(EventType.NODE_CREATED, "/a")]
+
+    def test_a_time_to_live_by_flags_alone_refuses_the_whole_multi(self, client: Client) -> None:
+        """Measured: ZooKeeper stumbles, and answers with a header only."""
+        create = r.CreateRequest("/b", flags=CreateFlag.TTL)
+        assert client.err(multi(r.CreateRequest("/a"), create)) == ErrorCode.MARSHALLING_ERROR
+        assert client.err(r.ExistsRequest("/a")) == ErrorCode.NO_NODE
+        assert errors(client.ask(multi(r.DeleteRequest("/none"), create)))[0] == ErrorCode.NO_NODE
 
     def test_a_check_of_a_node_that_is_not_there(self, client: Client) -> None:
         assert errors(client.ask(multi(r.CheckVersionRequest("/none", -1)))) == [ErrorCode.NO_NODE]

@@ -64,8 +64,11 @@ class TestCreate:
         assert client.err(r.CreateRequest("/a", flags=flags)) == ErrorCode.BAD_ARGUMENTS
 
     @pytest.mark.parametrize("flags", [CreateFlag.TTL, CreateFlag.SEQUENCE_TTL])
-    def test_a_time_to_live_is_not_offered(self, client: Client, flags: int) -> None:
-        assert client.err(r.CreateRequest("/a", flags=flags)) == ErrorCode.UNIMPLEMENTED
+    @pytest.mark.parametrize("kind", [r.CreateRequest, r.Create2Request, r.CreateContainerRequest])
+    def test_a_time_to_live_needs_its_own_operation(
+        self, client: Client, kind: type[r.CreateRequest], flags: int
+    ) -> None:
+        assert client.err(kind("/a", flags=flags)) == ErrorCode.BAD_ARGUMENTS
 
 
 class TestPrecedence:
@@ -284,17 +287,51 @@ class TestReads:
 
 
 class TestStrangeRequests:
-    @pytest.mark.parametrize("request_", [r.UnknownRequest(777), r.CheckVersionRequest("/")])
-    def test_an_unknown_operation_ends_the_connection(self, client: Client, request_: r.Request) -> None:
-        """M-16; a check is known inside a multi only."""
-        reply, drop = client.send(request_)
-        assert isinstance(reply, Reply)
-        assert reply.err == ErrorCode.UNIMPLEMENTED
-        assert drop == Drop(client.peer)
+    def test_an_unknown_operation_ends_the_connection(self, client: Client) -> None:
+        """M-16; the reply has no zxid."""
+        client.create("/a")
+        assert client.send(r.UnknownRequest(777)) == [
+            Reply(client.peer, client.xid, -1, ErrorCode.UNIMPLEMENTED, None),
+            Drop(client.peer),
+        ]
+
+    def test_a_check_alone_is_a_write_without_change(self, client: Client) -> None:
+        client.create("/a")
+        stat = client.stat("/a")
+        before = client.bench.engine.zxid
+        assert client.body(r.CheckVersionRequest("/a", 0)) == r.StatReply(stat)
+        assert client.err(r.CheckVersionRequest("/a", 3)) == ErrorCode.BAD_VERSION
+        assert client.err(r.CheckVersionRequest("/none")) == ErrorCode.NO_NODE
+        assert client.bench.engine.zxid == before + 3
 
     def test_a_malformed_body_is_answered(self, client: Client) -> None:
-        assert client.err(r.MalformedRequest(1)) == ErrorCode.MARSHALLING_ERROR
+        assert client.err(r.MalformedRequest(r.OpCode.EXISTS)) == ErrorCode.MARSHALLING_ERROR
         assert not client.dropped
+
+    @pytest.mark.parametrize(("op", "zxids"), [(r.OpCode.CREATE, 1), (r.OpCode.MULTI, 1), (r.OpCode.MULTI_READ, 0)])
+    def test_a_malformed_write_uses_up_a_zxid(self, client: Client, op: int, zxids: int) -> None:
+        before = client.bench.engine.zxid
+        assert client.err(r.MalformedRequest(op)) == ErrorCode.MARSHALLING_ERROR
+        assert client.bench.engine.zxid == before + zxids
+
+    @pytest.mark.parametrize("request_", [r.MalformedRequest(100), r.MalformedRequest(102), r.SaslRequest(None)])
+    def test_malformed_credentials_end_the_connection(self, client: Client, request_: r.Request) -> None:
+        assert client.send(request_) == [Drop(client.peer)]
+
+    @pytest.mark.parametrize(
+        ("request_", "code"),
+        [
+            (r.ReconfigRequest(), ErrorCode.RECONFIG_DISABLED),
+            (r.DeleteContainerRequest(), ErrorCode.BAD_ARGUMENTS),
+        ],
+    )
+    def test_what_means_nothing_on_one_node(self, client: Client, request_: r.Request, code: int) -> None:
+        before = client.bench.engine.zxid
+        assert client.err(request_) == code
+        assert client.bench.engine.zxid == before + 1
+
+    def test_sasl_is_answered_with_nothing(self, client: Client) -> None:
+        assert client.send(r.SaslRequest(b"x")) == [Reply(client.peer, client.xid, 0, 0, r.SaslReply(None))]
 
     def test_a_peer_without_a_session_is_dropped(self, bench: Bench) -> None:
         assert bench.engine.step(99, 1, r.PingRequest(), NOW_MS) == [Drop(99)]

@@ -19,13 +19,16 @@ from distsync.wire import records as r
 from distsync.wire.records import CreateFlag
 
 names = st.sampled_from(["a", "b", "c"])
-paths = st.lists(names, min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))
+plain_paths = st.lists(names, min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))
+quota_paths = st.sampled_from([f"/zookeeper/quota/a{rest}" for rest in ("", "/zookeeper_limits", "/zookeeper_stats")])
+paths = st.one_of(plain_paths, plain_paths, plain_paths, quota_paths)
 versions = st.sampled_from([-1, -1, -1, 0, 1])
 data = st.sampled_from([None, b"", b"x", b"yy"])
 acls = st.sampled_from([r.OPEN_ACL, (r.Acl(31, "ip", "127.0.0.1"),), (*r.OPEN_ACL, r.Acl(1, "digest", "a:b"))])
 operations = st.one_of(
     st.builds(r.CreateRequest, paths, data, acls, st.integers(0, 4)),
     st.builds(r.CreateContainerRequest, paths, data, acls),
+    st.builds(r.CreateTtlRequest, paths, data, acls, st.sampled_from([5, 6]), st.integers(1, 100_000)),
     st.builds(r.DeleteRequest, paths, versions),
     st.builds(r.SetDataRequest, paths, data, versions),
     st.builds(r.CheckVersionRequest, paths, versions),
@@ -61,6 +64,8 @@ def everything(engine: Engine) -> Any:
         {path: node.stat for path, node in tree.nodes.items()},
         {owner: set(owned) for owner, owned in tree.ephemerals.items()},
         set(tree.containers),
+        set(tree.ttls),
+        tree.limited,
         tree.data_bytes,
     )
 
@@ -104,7 +109,7 @@ def test_the_tree_holds_together(moves: list[tuple[int, r.Request, int]]) -> Non
     nodes = engine.tree.nodes
     for path, node in nodes.items():
         assert all(f"{path.rstrip('/')}/{name}" in nodes for name in node.children)
-        assert not node.owner or (node.owner in engine.sessions and not node.children)
+        assert node.owner <= 0 or (node.owner in engine.sessions and not node.children)
     assert sum(len(node.children) for node in nodes.values()) == len(nodes) - 1
 
 

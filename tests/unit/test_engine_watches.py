@@ -58,11 +58,13 @@ class TestRegistration:
         client.body(r.SetDataRequest("/a", b""))
         assert client.events() == []
 
-    @pytest.mark.parametrize("path", ["/", ""])
-    def test_the_root_has_two_spellings(self, client: Client, path: str) -> None:
-        client.body(r.GetChildrenRequest(path, True))
+    def test_a_watch_on_the_roots_other_spelling_never_fires(self, client: Client) -> None:
+        """Measured."""
+        for path in ("", "/"):
+            client.body(r.GetChildrenRequest(path, True))
         client.create("/a")
         assert client.events() == [(CHILDREN, "/")]
+        assert client.err(r.RemoveWatchesRequest("")) == 0
 
 
 class TestFiring:
@@ -197,3 +199,51 @@ class TestSetWatches:
         client.body(r.SetDataRequest("/same", b""))
         client.create("/same/child")
         assert client.events() == [(CREATED, "/gone"), (DATA, "/same"), (CHILDREN, "/same")]
+
+
+class TestWhoMayNotRead:
+    """A watch fires for everybody, but only who may read the node is told: its path may be a secret."""
+
+    HIDDEN = (r.Acl(30, "world", "anyone"),)
+
+    def test_a_hidden_node_comes_and_goes_unheard(self, client: Client) -> None:
+        other = client.bench.client()
+        other.err(r.ExistsRequest("/hidden", True))
+        client.create("/hidden", acl=self.HIDDEN)
+        other.err(r.ExistsRequest("/hidden", True))
+        client.body(r.SetDataRequest("/hidden", b"x"))
+        other.err(r.ExistsRequest("/hidden", True))
+        client.body(r.DeleteRequest("/hidden"))
+        assert other.events() == []
+        client.create("/hidden")
+        assert other.events() == []
+
+    def test_the_children_of_a_hidden_node_too(self, client: Client) -> None:
+        client.create("/hidden")
+        client.body(r.GetChildrenRequest("/hidden", True))
+        client.body(r.SetAclRequest("/hidden", self.HIDDEN))
+        client.create("/hidden/child")
+        assert client.events() == []
+
+    def test_in_a_multi_and_when_a_session_closes(self, client: Client) -> None:
+        other = client.bench.client()
+        for path in ("/hidden", "/open"):
+            other.err(r.ExistsRequest(path, True))
+        creates = [r.CreateRequest("/hidden", b"", self.HIDDEN, 1), r.CreateRequest("/open", b"", flags=1)]
+        client.body(r.MultiRequest(tuple(creates)))
+        assert other.events() == [(CREATED, "/open")]
+        for path in ("/hidden", "/open"):
+            other.err(r.ExistsRequest(path, True))
+        client.err(r.CloseSessionRequest())
+        assert other.events() == [(DELETED, "/open")]
+
+    def test_whom_the_acl_names_is_told(self, client: Client) -> None:
+        client.auth(b"ann:secret")
+        client.err(r.ExistsRequest("/mine", True))
+        client.create("/mine", acl=(r.Acl(31, "auth", ""),))
+        assert client.events() == [(CREATED, "/mine")]
+
+
+def test_watch_on_a_path_without_a_slash_cannot_be_looked_up(client: Client) -> None:
+    assert client.err(r.CheckWatchesRequest("a", 2)) == ErrorCode.MARSHALLING_ERROR
+    assert client.err(r.CheckWatchesRequest("/a", 2)) == ErrorCode.NO_WATCHER

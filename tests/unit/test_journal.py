@@ -19,6 +19,7 @@ from distsync.server.journal import (
 )
 
 RECORDS = [(zxid, b"payload %d" % zxid) for zxid in range(10, 40)]
+RECORDS_LAST = len(RECORDS)
 
 
 def read(folder: Path) -> Contents:
@@ -286,6 +287,49 @@ def test_torn_tail_that_nobody_was_told_about_is_dropped(killed: Path) -> None:
 
 def test_kill_between_record_and_mark_keeps_the_record(killed: Path) -> None:
     (killed / "journal.mark").write_bytes(b"%020d\n" % (len(RECORDS) - 1))
+    assert read(killed).records == RECORDS
+
+
+def of_another_boot(folder: Path, number: int) -> None:
+    (folder / "journal.mark").write_bytes(b"%020d %-36s\n" % (number, b"b1ad26ac-8cc8-4b1b-8d5e-3a94fd0f4d3a"))
+
+
+def test_death_of_the_machine_may_cost_the_last_records_that_were_not_synced(killed: Path) -> None:
+    of_another_boot(killed, RECORDS_LAST + 5)
+    contents = read(killed)
+    assert (contents.records, contents.lost) == (RECORDS, 5)
+    assert read(killed).lost == 0
+
+
+def test_loss_without_a_death_of_the_machine_is_refused(killed: Path) -> None:
+    boot = (killed / "journal.mark").read_bytes().split()[1]
+    (killed / "journal.mark").write_bytes(b"%020d %-36s\n" % (RECORDS_LAST + 5, boot))
+    with pytest.raises(JournalCorruptError, match="were acknowledged"):
+        read(killed)
+
+
+@pytest.mark.parametrize("sync_full", [False, True])
+def test_what_was_closed_or_synced_is_not_forgiven_when_it_is_lost(tmp_path: Path, sync_full: bool) -> None:
+    with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
+        journal.load()
+        journal.append(RECORDS)
+        if sync_full:
+            assert (tmp_path / "journal.mark").read_bytes().split()[1] == b"synced"
+    assert (tmp_path / "journal.mark").read_bytes().split()[1] == b"synced"
+    (tmp_path / "journal.mark").write_bytes(b"%020d %-36s\n" % (RECORDS_LAST + 1, b"synced"))
+    with pytest.raises(JournalCorruptError, match="were acknowledged"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize(("sync_full", "level"), [(False, 1), (True, 2)])
+def test_disk_is_waited_for_only_when_that_was_asked_for(tmp_path: Path, sync_full: bool, level: int) -> None:
+    """SQLite's levels: 1 syncs when the log is folded into the file, 2 at each commit."""
+    with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
+        assert journal._database.execute("PRAGMA synchronous").fetchone() == (level,)
+
+
+def test_mark_of_an_older_version_is_understood(killed: Path) -> None:
+    (killed / "journal.mark").write_bytes(b"%020d\n" % RECORDS_LAST)
     assert read(killed).records == RECORDS
 
 

@@ -1,0 +1,239 @@
+"""How fast the embedded server is, next to ZooKeeper 3.8 on the same machine: ratios within one run, in turn.
+
+    python bench/server.py [--sync process|full] [--rounds N] [--requests N] [--profile FILE]
+
+The client is the same for both: a bare socket, frames that were encoded before the clock runs, answers that are only
+counted. ``--sync process``: neither waits for the disk (ZooKeeper: forceSync=no). ``--sync full``: both do, which is
+ZooKeeper's default. ZooKeeper is warmed up, Java runs with its own defaults. Each round measures both, one right after
+the other; a ratio is the median of those of the rounds. Needs java and ZooKeeper's jars, as the tests do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import socket
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from distsync.wire import records as r
+from distsync.wire.codec import encode_connect, encode_request
+from distsync.wire.frames import framed
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from servers import LOOPBACK, EmbeddedProcess, ServerProcess, ZooKeeperProcess
+
+DATA = bytes(100)
+WARM_UP = 5
+"""So many unmeasured rounds come first."""
+
+PIPELINE = 10_000
+CHUNK = 500
+WINDOW = 2_000
+NUMBERS = itertools.count(1)
+
+
+class Embedded(EmbeddedProcess):
+    """As it comes, or with --sync full."""
+
+    sync = "process"
+    profile = ""
+
+    def command(self) -> list[str]:
+        words = [*super().command(), "--sync", self.sync]
+        return [words[0], "-m", "cProfile", "-o", self.profile, *words[1:]] if self.profile else words
+
+
+class ZooKeeper(ZooKeeperProcess):
+    """Java as it comes: the tests start it for quick starts instead."""
+
+    sync = "process"
+
+    def command(self) -> list[str]:
+        words = [word for word in super().command() if not word.startswith("-XX:") and "forceSync" not in word]
+        return [words[0], f"-Dzookeeper.forceSync={'yes' if self.sync == 'full' else 'no'}", *words[1:]]
+
+    def _settings(self) -> dict[str, object]:
+        """Sessions outlive the turns of the other server."""
+        return {**super()._settings(), "tickTime": 2000}
+
+
+class Wire:
+    """A session that sends frames and counts answers."""
+
+    def __init__(self, port: int) -> None:
+        self.socket = socket.create_connection((LOOPBACK, port))
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._pending = b""
+        self.socket.sendall(framed(encode_connect(r.ConnectRequest(timeout_ms=30_000))))
+        self.take(1)
+
+    def take(self, answers: int) -> int:
+        """So many answers have come, or more; how many have."""
+        taken, pending = 0, self._pending
+        while taken < answers:
+            pending += self.socket.recv(1 << 16)
+            at = 0
+            while len(pending) - at >= 4:
+                end = at + 4 + int.from_bytes(pending[at : at + 4], "big")
+                if end > len(pending):
+                    break
+                at, taken = end, taken + 1
+            pending = pending[at:]
+        self._pending = pending
+        return taken
+
+    def latencies(self, frames: list[bytes]) -> float:
+        """Seconds per request and reply, one after the other."""
+        send, take = self.socket.sendall, self.take
+        started = time.perf_counter()
+        for frame in frames:
+            send(frame)
+            take(1)
+        return (time.perf_counter() - started) / len(frames)
+
+    def pipelined(self, frames: list[bytes]) -> float:
+        """Seconds per request, many under way."""
+        chunks = [b"".join(frames[at : at + CHUNK]) for at in range(0, len(frames), CHUNK)]
+        sent = taken = 0
+        started = time.perf_counter()
+        for chunk in chunks:
+            self.socket.sendall(chunk)
+            sent += CHUNK
+            if sent - taken >= WINDOW:
+                taken += self.take(CHUNK)
+        self.take(len(frames) - taken)
+        return (time.perf_counter() - started) / len(frames)
+
+    def close(self) -> None:
+        self.socket.sendall(framed(encode_request(0, r.CloseSessionRequest())))
+        self.take(1)
+        self.socket.close()
+
+
+def encoded(requests: Iterator[r.Request]) -> list[bytes]:
+    return [framed(encode_request(1, request)) for request in requests]
+
+
+def paths(count: int, top: str = "/bench/n") -> list[str]:
+    return [f"{top}{next(NUMBERS):09d}" for _ in range(count)]
+
+
+Measure = Callable[[Wire, int], float]
+
+
+def reads(request: r.Request) -> Measure:
+    return lambda wire, count: wire.latencies(encoded(itertools.repeat(request, count)))
+
+
+def creates(wire: Wire, count: int) -> float:
+    return wire.latencies(encoded(r.CreateRequest(path, DATA) for path in paths(count)))
+
+
+def deletes(wire: Wire, count: int) -> float:
+    names = paths(count)
+    wire.pipelined(encoded(r.CreateRequest(path, DATA) for path in names))
+    return wire.latencies(encoded(r.DeleteRequest(path, -1) for path in names))
+
+
+def multis(wire: Wire, count: int) -> float:
+    """check, create, setData, delete of what was created."""
+    groups = (
+        (
+            r.CheckVersionRequest("/bench", -1),
+            r.CreateRequest(path, DATA),
+            r.SetDataRequest("/bench/data", DATA, -1),
+            r.DeleteRequest(path, -1),
+        )
+        for path in paths(count)
+    )
+    return wire.latencies(encoded(r.MultiRequest(group) for group in groups))
+
+
+def pipelined_creates(wire: Wire, count: int) -> float:
+    return wire.pipelined(encoded(r.CreateRequest(path, DATA) for path in paths(PIPELINE, f"/bench/p{next(NUMBERS)}-")))
+
+
+MEASURES: dict[str, tuple[Measure, float]] = {
+    "exists": (reads(r.ExistsRequest("/bench/data")), 1.5),
+    "getData": (reads(r.GetDataRequest("/bench/data")), 1.5),
+    "create": (creates, 1.5),
+    "setData": (reads(r.SetDataRequest("/bench/data", DATA, -1)), 1.5),
+    "delete": (deletes, 1.5),
+    "multi of 4": (multis, 1.5),
+    "pipelined create": (pipelined_creates, 5.0),
+}
+"""What is measured, and the ratio that is wanted."""
+
+
+class Row(NamedTuple):
+    """Microseconds per request, and how many times faster, in the middle of all rounds."""
+
+    name: str
+    embedded: float
+    zookeeper: float
+    ratio: float
+    wanted: float
+
+
+def prepare(server: ServerProcess) -> Wire:
+    server.start()
+    wire = Wire(server.port)
+    wire.latencies(encoded(iter([r.CreateRequest("/bench", b""), r.CreateRequest("/bench/data", DATA)])))
+    return wire
+
+
+def measure(servers: list[ServerProcess], rounds: int, count: int) -> Iterator[Row]:
+    wires = [prepare(server) for server in servers]
+    for name, (run, wanted) in MEASURES.items():
+        for wire in WARM_UP * wires:
+            run(wire, count)
+        pairs = [tuple(run(wire, count) * 1e6 for wire in wires) for _ in range(rounds)]
+        ratio = statistics.median(zookeeper / embedded for embedded, zookeeper in pairs)
+        yield Row(name, *(statistics.median(side) for side in zip(*pairs, strict=True)), ratio, wanted)
+    for wire in wires:
+        wire.close()
+
+
+def show(rows: Iterator[Row], sync: str) -> None:
+    table = Table("request", "distsync µs", "ZooKeeper µs", "times faster", "wanted", title=f"--sync {sync}")
+    with Live(table, console=Console(width=90), auto_refresh=False) as live:
+        for row in rows:
+            sides = f"{row.embedded:.1f}", f"{row.zookeeper:.1f}"
+            table.add_row(row.name, *sides, f"{row.ratio:.2f}", f"{row.wanted:.1f}")
+            live.refresh()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sync", choices=["process", "full"], default="process")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--requests", type=int, default=500, help="of one kind, in one round")
+    parser.add_argument("--profile", default="", help="write the embedded server's profile to this file")
+    given = parser.parse_args()
+    missing = ZooKeeperProcess.missing()
+    if missing:
+        parser.exit(1, f"{missing}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        servers: list[ServerProcess] = [Embedded(Path(folder) / "embedded"), ZooKeeper(Path(folder) / "zookeeper")]
+        for server in servers:
+            server.sync = given.sync  # type: ignore[attr-defined]
+        servers[0].profile = given.profile  # type: ignore[attr-defined]
+        try:
+            show(measure(servers, given.rounds, given.requests), given.sync)
+        finally:
+            for server in servers:
+                server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,236 @@
+"""``EmbeddedServer``: a ZooKeeper server for tests, and the faults that tests ask for.
+
+Rules for this file: a thin layer. The server is the one that users have, run by hosting.py; what happens to
+connections, proxy.py does, which stands between the server and all who connect to ``hosts``.
+"""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+from distsync.errors import UsageError
+from distsync.testing.hosting import LOOPBACK, Host, ProcessHost, ThreadHost
+from distsync.testing.proxy import Proxy
+from distsync.wire.codec import encode_connect, encode_request
+from distsync.wire.frames import framed
+from distsync.wire.records import CloseSessionRequest, ConnectRequest
+
+ANSWER_SECONDS = 10.0
+"""A server on loopback that has not answered by then is paused, or dead."""
+
+
+class Counts(NamedTuple):
+    """What a server has at one moment. ``nodes`` has ``/`` and the nodes under ``/zookeeper`` too."""
+
+    sessions: int
+    watches: int
+    nodes: int
+    ephemerals: int
+
+
+_FIGURES = ("zk_global_sessions", "zk_watch_count", "zk_znode_count", "zk_ephemerals_count")
+
+
+class EmbeddedServer:
+    """A ZooKeeper server of one's own, on a free port of loopback, gone with all it had when the block is over.
+
+    >>> with EmbeddedServer() as server:                          # doctest: +SKIP
+    ...     client = distsync.connect(server.hosts)
+    ...     lock = Lock(name="report", client=client)
+
+    Clients connect to ``hosts``, which stays the same as long as the object lives, and is where faults happen.
+    ``address`` is the server's own, for whatever is to be spared from them.
+    """
+
+    def __init__(self, data_dir: str | Path | None = None, *, process: bool = False) -> None:
+        """Nothing runs yet: `start` starts it, or the ``with`` block.
+
+        ``data_dir`` is kept; None: a temporary folder, removed by `close`. ``process``: the server is a process, not
+        a thread; it starts in a second instead of some milliseconds, and can be killed.
+        """
+        self._data_dir = data_dir
+        self._process = process
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._host: Host | None = None
+        self._running = False
+        self._port: int | None = None
+        self._proxy: Proxy | None = None
+
+    # ---- where it is
+
+    @property
+    def hosts(self) -> str:
+        """What clients connect to: ``127.0.0.1:PORT``."""
+        return self._faults.hosts
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the server itself, past the faults of connections."""
+        if self._port is None:
+            raise UsageError("the server was not started: use start() or a with block")
+        return LOOPBACK, self._port
+
+    # ---- its life
+
+    def start(self) -> None:
+        """The server serves, on the port and with the data of last time if there was one.
+
+        Raises: UsageError (it runs), ServerStartError, ServeError (the port or the folder is in use)."""
+        if self._running:
+            raise UsageError("the server is running")
+        host = self._host = self._host or self._new_host()
+        self._port = host.start(self._port)
+        self._running = True
+        self._proxy = self._proxy or Proxy(f"{LOOPBACK}:{self._port}")
+
+    def stop(self) -> None:
+        """The server has ended in good order; data, sessions and address are kept for the next `start`."""
+        if self._running:
+            self._running = False
+            self._hosted.stop()
+
+    def kill(self) -> None:
+        """The process of the server is dead, as by SIGKILL; data, sessions and address are kept.
+
+        Raises: UsageError for a server in a thread."""
+        if self._running:
+            self._hosted.kill()
+            self._running = False
+
+    def restart(self, *, kill: bool = False) -> None:
+        """The server has ended, or was killed, and serves again; clients connect again, in the sessions they had."""
+        if kill:
+            self.kill()
+        else:
+            self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """The server does nothing until `resume`; connections stay, and no session expires meanwhile."""
+        self._hosted.pause()
+
+    def resume(self) -> None:
+        """The server goes on."""
+        self._hosted.resume()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """The server does nothing while the block runs."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def close(self) -> None:
+        """Nothing of the server remains: no thread, process or socket, and no temporary folder."""
+        try:
+            self.stop()
+        finally:
+            if self._proxy is not None:
+                self._proxy.close()
+            if self._temporary is not None:
+                self._temporary.cleanup()
+            self._proxy = self._temporary = self._host = self._port = None
+
+    def __enter__(self) -> EmbeddedServer:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- what can go wrong
+
+    def expire(self, whose: object) -> None:
+        """The session is over, and its ephemeral nodes are gone; its client learns of it when it connects again.
+
+        ``whose``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
+        session_id = _session_id(whose)
+        session = self._faults.session(session_id)
+        if session is None:
+            raise UsageError(f"session 0x{session_id:x} was not made over {self.hosts}")
+        hello = ConnectRequest(timeout_ms=session.timeout_ms, session_id=session_id, password=session.password)
+        self._say(framed(encode_connect(hello)) + framed(encode_request(0, CloseSessionRequest())))
+
+    def drop_connection(self, whose: object = None) -> None:
+        """The connection of that session is broken (None: those of all); its client may connect again at once."""
+        self._faults.cut(None if whose is None else _session_id(whose))
+
+    def drop_next_reply(self, opcode: int | None = None, whose: object = None) -> threading.Event:
+        """The next request of that session (None: of any) and of that kind, an `OpCode` (None: any), will be
+        executed; its reply is lost, and the connection with it.
+
+        Returns: an event that is set when it has happened."""
+        return self._faults.drop_next_reply(opcode, None if whose is None else _session_id(whose))
+
+    def drop_next_request(self, opcode: int | None = None, whose: object = None) -> threading.Event:
+        """As `drop_next_reply`, but the request is not executed."""
+        return self._faults.drop_next_request(opcode, None if whose is None else _session_id(whose))
+
+    def refuse_connections(self) -> None:
+        """Every connection is broken, and new ones are hung up on, until `heal`."""
+        self._faults.refuse()
+
+    def heal(self) -> None:
+        """No fault is there, and none to come: the server runs and is not paused, connections are welcome."""
+        if not self._running:
+            self.start()
+        self.resume()
+        self._faults.disarm()
+        self._faults.heal()
+
+    # ---- what it has
+
+    def counts(self) -> Counts:
+        """How many sessions, watches and nodes there are. Raises: OSError when the server does not run."""
+        told = dict(line.split("\t", 1) for line in self._say(b"mntr").decode().splitlines() if "\t" in line)
+        return Counts(*(int(told[name]) for name in _FIGURES))
+
+    @property
+    def _faults(self) -> Proxy:
+        if self._proxy is None:
+            raise UsageError("the server was not started: use start() or a with block")
+        return self._proxy
+
+    @property
+    def _hosted(self) -> Host:
+        if self._host is None:
+            raise UsageError("the server was not started: use start() or a with block")
+        return self._host
+
+    def _new_host(self) -> Host:
+        if self._data_dir is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="distsync-")
+        folder = Path(self._data_dir or self._temporary.name).absolute()  # type: ignore[union-attr]
+        folder.mkdir(parents=True, exist_ok=True)
+        return ProcessHost(folder) if self._process else ThreadHost(folder)
+
+    def _say(self, sent: bytes) -> bytes:
+        """All that the server answers until it closes the connection."""
+        with socket.create_connection(self.address, timeout=ANSWER_SECONDS) as link:
+            link.sendall(sent)
+            return b"".join(iter(lambda: link.recv(1 << 16), b""))
+
+
+def _session_id(whose: object) -> int:
+    """Of a distsync client, of a kazoo client (which has ``client_id``, id and password), or the id itself."""
+    if isinstance(whose, int):
+        return whose
+    id = getattr(whose, "session_id", None) or (getattr(whose, "client_id", None) or (0,))[0]
+    if not isinstance(id, int) or id == 0:
+        raise UsageError(f"{whose!r} has no session: it gets one with its first request")
+    return id

@@ -1,0 +1,40 @@
+"""What requests and replies have in common.
+
+Rules for this file: plain named tuples, in the wire's words and the wire's order.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Acl(NamedTuple):
+    permissions: int
+    scheme: str
+    id: str
+
+
+OPEN_ACL: tuple[Acl, ...] = (Acl(31, "world", "anyone"),)
+
+
+class Stat(NamedTuple):
+    """A znode's Stat; times in ms since the epoch, lengths in bytes."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    ephemeral_owner: int
+    data_length: int
+    num_children: int
+    pzxid: int
+
+
+class ClientInfo(NamedTuple):
+    """An identity without what proves it."""
+
+    scheme: str
+    user: str

@@ -1,0 +1,39 @@
+"""Speakers for the tests of the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from servers import ServerProcess
+from speaker import Speaker
+
+from distsync.wire import records as r
+
+
+@pytest.fixture
+def connect(server: ServerProcess, namespace: str) -> Iterator[Callable[..., Speaker]]:
+    """A function that opens a session; it is closed after the test."""
+    made: list[Speaker] = []
+
+    def speaker(**hello: Any) -> Speaker:
+        made.append(Speaker(server.port, namespace, r.ConnectRequest(**hello)))
+        return made[-1]
+
+    yield speaker
+    for one in made:
+        one.close()
+
+
+@pytest.fixture
+def me(connect: Callable[..., Speaker], root: str) -> Speaker:
+    """A session; its root is there."""
+    speaker = connect()
+    speaker.body(r.CreateRequest(root))
+    return speaker
+
+
+@pytest.fixture
+def root(namespace: str) -> str:
+    return namespace

@@ -1,0 +1,205 @@
+"""The server that users' tests have: its life, its faults, and that nothing of it remains (conftest.py looks)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import ConnectionLoss
+from peers import Running
+from shells import is_running
+from timing import UNIT, eventually
+
+from distsync.errors import DistsyncError, UsageError
+from distsync.session.client import Client
+from distsync.testing import EmbeddedServer, OpCode
+from distsync.threading import Lock
+
+HOLD_ON = """
+import sys, time
+from distsync.testing import EmbeddedServer
+server = EmbeddedServer(sys.argv[1], process=True)
+server.start()
+print(server._host._process.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture(params=[False, True], ids=["thread", "process"])
+def embedded(request: pytest.FixtureRequest) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(process=request.param) as server:
+        yield server
+
+
+@pytest.fixture
+def user(embedded: EmbeddedServer) -> Iterator[Client]:
+    with Client(embedded.hosts, namespace="/test") as client:
+        yield client
+
+
+def test_restarted_server_has_address_data_and_sessions(embedded: EmbeddedServer, user: Client) -> None:
+    lock = Lock(name="kept", client=user)
+    before = embedded.hosts, embedded.address
+    with lock:
+        session = user.session_id
+        embedded.restart()
+        assert len(lock.holders()) == 1
+        assert lock.held
+    assert (embedded.hosts, embedded.address) == before
+    assert user.session_id == session
+
+
+def test_killed_server_has_all_that_it_acknowledged() -> None:
+    with EmbeddedServer(process=True) as server, Client(server.hosts, namespace="/test") as user:
+        with Lock(name="kept", client=user):
+            nodes = server.counts().nodes
+            server.restart(kill=True)
+            assert server.counts().nodes == nodes
+
+
+def test_server_in_a_thread_cannot_be_killed() -> None:
+    with EmbeddedServer() as server, pytest.raises(UsageError, match="process=True"):
+        server.kill()
+
+
+def test_own_folder_is_kept_for_the_next_server_and_a_temporary_one_is_not(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path / "data") as server, Client(server.hosts, namespace="/test") as user:
+        with Lock(name="kept", client=user):
+            pass
+        nodes = server.counts().nodes
+    with EmbeddedServer(tmp_path / "data") as server:
+        assert server.counts().nodes == nodes
+    with EmbeddedServer() as server:
+        folder = Path(server._temporary.name)  # type: ignore[union-attr]
+        assert folder.exists()
+    assert not folder.exists()
+
+
+def test_stopped_server_answers_nobody_until_it_is_started(embedded: EmbeddedServer) -> None:
+    embedded.stop()
+    with pytest.raises(OSError):  # noqa: PT011
+        embedded.counts()
+    embedded.start()
+    assert embedded.counts().sessions == 0
+
+
+def test_what_was_not_started_says_so_and_what_runs_too(embedded: EmbeddedServer) -> None:
+    with pytest.raises(UsageError, match="not started"):
+        EmbeddedServer().hosts  # noqa: B018
+    with pytest.raises(UsageError, match="is running"):
+        embedded.start()
+
+
+def test_folder_in_use_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    with EmbeddedServer(tmp_path):
+        for process in (False, True):
+            with pytest.raises(DistsyncError, match=r"in use|server\.log"), EmbeddedServer(tmp_path, process=process):
+                pass
+
+
+def test_paused_server_keeps_connections_and_answers_later(embedded: EmbeddedServer, user: Client) -> None:
+    lock = Lock(name="later", client=user)
+    with lock:
+        session = user.session_id
+    with embedded.paused():
+        answer = Running(lock.acquire)
+        answer.join(4 * UNIT)
+        assert answer.is_alive()
+    assert answer.result()
+    lock.release()
+    assert user.session_id == session
+
+
+@pytest.mark.parametrize("given", ["client", "kazoo", "id"])
+def test_expired_session_has_lost_what_it_held(embedded: EmbeddedServer, given: str) -> None:
+    kazoo = KazooClient(embedded.hosts)
+    kazoo.start()
+    kazoo.create("/held", ephemeral=True)
+    with Client(embedded.hosts, namespace="/test") as user:
+        lock = Lock(name="held", client=user)
+        lock.acquire()
+        whose: dict[str, Any] = {"client": user, "kazoo": kazoo, "id": user.session_id}
+        embedded.expire(whose[given])
+        if given == "kazoo":
+            assert embedded.counts().sessions == 1
+            lock.release()
+        else:
+            eventually(lambda: not lock.held)
+    kazoo.stop()
+    kazoo.close()
+
+
+def test_session_that_is_not_known_is_not_expired(embedded: EmbeddedServer) -> None:
+    with pytest.raises(UsageError, match="0x5"):
+        embedded.expire(5)
+    with pytest.raises(UsageError, match="no session"):
+        embedded.drop_connection(Client(embedded.hosts))
+
+
+def test_dropped_connection_is_that_client_s_only(embedded: EmbeddedServer, user: Client) -> None:
+    lock = Lock(name="kept", client=user)
+    with lock, Client(embedded.hosts, namespace="/test") as other:
+        with Lock(name="other", client=other):
+            states: list[str] = []
+            others: list[str] = []
+            user.on_state(states.append)
+            other.on_state(others.append)
+            embedded.drop_connection(user)
+            eventually(lambda: states == ["suspended", "connected"])
+            assert others == []
+        assert lock.held
+
+
+@pytest.mark.parametrize("lost", ["reply", "request"])
+def test_dropped_reply_was_executed_and_dropped_request_was_not(embedded: EmbeddedServer, lost: str) -> None:
+    drop = {"reply": embedded.drop_next_reply, "request": embedded.drop_next_request}[lost]
+    nodes = embedded.counts().nodes
+    kazoo = KazooClient(embedded.hosts)
+    kazoo.start()
+    happened = drop(OpCode.CREATE, kazoo)
+    with pytest.raises(ConnectionLoss):
+        kazoo.create("/made")
+    assert happened.is_set()
+    assert embedded.counts().nodes == nodes + (lost == "reply")
+    kazoo.stop()
+    kazoo.close()
+
+
+def test_counts_tell_sessions_watches_and_nodes(embedded: EmbeddedServer) -> None:
+    before = embedded.counts()
+    kazoo = KazooClient(embedded.hosts)
+    kazoo.start()
+    kazoo.create("/one", ephemeral=True)
+    kazoo.exists("/two", watch=print)
+    after = embedded.counts()
+    assert [now - then for now, then in zip(after, before, strict=True)] == [1, 1, 1, 1]
+    kazoo.stop()
+    kazoo.close()
+
+
+def test_healed_server_runs_and_welcomes_connections(embedded: EmbeddedServer, user: Client) -> None:
+    embedded.drop_next_request()
+    embedded.refuse_connections()
+    embedded.pause()
+    embedded.heal()
+    embedded.stop()
+    embedded.heal()
+    with Lock(name="well", client=user):
+        pass
+
+
+def test_process_ends_with_a_test_that_was_killed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD_ON, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as test:
+        assert test.stdout is not None
+        server = int(test.stdout.readline())
+        assert is_running(server)
+        os.kill(test.pid, signal.SIGKILL)
+    eventually(lambda: not is_running(server))

@@ -1,0 +1,276 @@
+"""Hostile input: whatever one client sends, or does not take, the others' operations go on and memory stays bounded."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from links import LOOPBACK, Link, linked
+from servers import EmbeddedProcess
+from timing import PATIENCE, UNIT, eventually
+from tuned import TunedProcess
+
+from distsync.wire import records as r
+from distsync.wire.codec import encode_connect, encode_request
+from distsync.wire.frames import framed
+
+EXAMPLES = int(os.environ.get("DISTSYNC_TEST_FRAMES", "150"))
+GROWTH = 40_000_000
+MANY = 5000
+
+REQUESTS: list[r.Request] = [
+    r.CreateRequest("/fuzz-", b"data", flags=3),
+    r.CreateRequest("/fuzz", b"data" * 100),
+    r.DeleteRequest("/fuzz", -1),
+    r.ExistsRequest("/fuzz", True),
+    r.GetDataRequest("/zookeeper", True),
+    r.SetDataRequest("/fuzz", b"x", -1),
+    r.GetChildrenRequest("/", True),
+    r.GetChildren2Request("/", False),
+    r.GetAclRequest("/"),
+    r.SetAclRequest("/fuzz", r.OPEN_ACL, -1),
+    r.SyncRequest("/"),
+    r.MultiRequest((r.CreateRequest("/fuzz-m", b"", flags=1), r.CheckVersionRequest("/", -1), r.DeleteRequest("/no"))),
+    r.SetWatchesRequest(0, ("/a",), ("/b",), ("/c",)),
+    r.AuthRequest(0, "digest", b"a:b"),
+    r.PingRequest(),
+]
+FRAMES = [framed(encode_request(number, request)) for number, request in enumerate(REQUESTS, 1)]
+HELLO = framed(encode_connect(r.ConnectRequest(timeout_ms=1000)))
+
+
+@contextmanager
+def running(server: EmbeddedProcess) -> Iterator[EmbeddedProcess]:
+    server.start()
+    try:
+        yield server
+    finally:
+        server.kill()
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedProcess]:
+    with running(TunedProcess(tmp_path_factory.mktemp("hostile"), limits={"linger_seconds": 10 * UNIT})) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def witness(embedded: EmbeddedProcess) -> Iterator[Callable[[], None]]:
+    """Another client; when called, its operations go on."""
+    with linked(embedded.port, greeted=False) as link:
+        link.greet(r.ConnectRequest(timeout_ms=60_000))
+
+        def goes_on() -> None:
+            assert link.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
+            assert link.ask(2, r.CreateRequest("/witness", b"", flags=3), r.CreateReply)[2] == 0
+
+        yield goes_on
+        link.ask(3, r.CloseSessionRequest())
+
+
+def resident_bytes(pid: int | None) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def alive(server: EmbeddedProcess) -> int:
+    """Connections, but for the one that asks."""
+    return int(server.figures()["zk_num_alive_connections"]) - 1
+
+
+@st.composite
+def streams(draw: Any) -> bytes:
+    """What a broken or evil client sends: valid frames, some of their bytes changed, cut, doubled or out of place."""
+    pieces = draw(st.lists(st.one_of(st.sampled_from([HELLO, *FRAMES]), st.binary(max_size=64)), max_size=8))
+    stream = bytearray((HELLO if draw(st.booleans()) else b"") + b"".join(pieces))
+    for _ in range(draw(st.integers(0, 6)) if stream else 0):
+        stream[draw(st.integers(0, len(stream) - 1))] = draw(st.integers(0, 255))
+    return bytes(stream[: draw(st.integers(0, len(stream)))] if draw(st.booleans()) else stream)
+
+
+def test_mutated_frames_cost_their_own_connection_only(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
+    @seed(20240)
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(streams())
+    def attack(stream: bytes) -> None:
+        with socket.create_connection((LOOPBACK, embedded.port), timeout=PATIENCE) as link:
+            with suppress(ConnectionError):
+                link.sendall(stream)
+                link.shutdown(socket.SHUT_WR)
+                while link.recv(65536):
+                    pass
+        witness()
+
+    attack()
+    before = resident_bytes(embedded.pid)
+    attack()
+    assert resident_bytes(embedded.pid) - before < GROWTH
+    assert "Traceback" not in embedded.output()
+
+
+@pytest.mark.parametrize("sent", [FRAMES[0][:-3], struct.pack(">i", 0xFFFFE) + bytes(500_000)], ids=["short", "long"])
+def test_half_a_frame_for_ever_ends_with_the_session(
+    embedded: EmbeddedProcess, witness: Callable[[], None], sent: bytes
+) -> None:
+    with linked(embedded.port, greeted=False) as link:
+        link.greet(r.ConnectRequest(timeout_ms=1000))
+        link.socket.sendall(sent)
+        assert link.at_end()
+    witness()
+
+
+def test_greeting_without_end_is_not_waited_for(embedded: EmbeddedProcess) -> None:
+    with linked(embedded.port, greeted=False) as link:
+        with suppress(ConnectionError):
+            link.socket.sendall(struct.pack(">i", 0xFFFFE) + bytes(100_000))
+        assert link.at_end()
+
+
+def test_who_takes_no_answers_is_cut_off(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
+    before = alive(embedded)
+    with linked(embedded.port) as owner, linked(embedded.port, greeted=False) as link:
+        owner.ask(1, r.CreateRequest("/large", bytes(900_000), flags=1), r.CreateReply)
+        link.greet(r.ConnectRequest(timeout_ms=1000))
+        link.send(*(encode_request(xid, r.GetDataRequest("/large")) for xid in range(100)))
+        witness()
+        eventually(lambda: alive(embedded) == before + 1)
+
+
+def test_all_that_is_held_is_bounded(tmp_path: Path) -> None:
+    limit = 20_000_000
+    with running(TunedProcess(tmp_path, limits={"held_bytes": limit})) as server, linked(server.port) as witness:
+        before = resident_bytes(server.pid)
+        with ExitStack() as stack:
+            for _ in range(100):
+                link = stack.enter_context(linked(server.port, greeted=False))
+                link.greet(r.ConnectRequest(timeout_ms=60_000))
+                with suppress(ConnectionError):
+                    link.socket.sendall(struct.pack(">i", 0xFFFFE) + bytes(900_000))
+            assert witness.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
+            eventually(lambda: alive(server) < 50)
+            assert resident_bytes(server.pid) - before < limit + GROWTH
+            assert "all have too many" in server.output()
+
+
+def test_session_without_the_secret_ends_with_the_handshake_time(tmp_path: Path) -> None:
+    with running(TunedProcess(tmp_path, secret="open sesame", limits={"handshake_seconds": 10 * UNIT})) as server:
+        with linked(server.port, greeted=False) as friend, linked(server.port, greeted=False) as stranger:
+            friend.greet()
+            friend.ask(-4, r.AuthRequest(0, "digest", b"distsync:open sesame"))
+            stranger.greet(r.ConnectRequest(timeout_ms=60_000))
+            assert server.figures()["zk_global_sessions"] == "2"
+            assert stranger.at_end()
+            Link(server.port).close()
+            assert server.figures()["zk_global_sessions"] == "1"
+            assert friend.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
+
+
+def test_sessions_without_the_secret_are_few(tmp_path: Path) -> None:
+    with running(TunedProcess(tmp_path, secret="open sesame", limits={"strange_sessions": 5})) as server:
+        for _ in range(30):
+            with linked(server.port, greeted=False) as stranger:
+                stranger.greet(r.ConnectRequest(timeout_ms=60_000))
+        eventually(lambda: int(server.figures()["zk_global_sessions"]) <= 5)
+
+
+def test_more_connections_than_may_be_are_refused_and_the_others_stay(tmp_path: Path) -> None:
+    with running(TunedProcess(tmp_path, limits={"connections": 10})) as server:
+        with linked(server.port) as first, ExitStack() as stack:
+            for _ in range(9):
+                stack.enter_context(linked(server.port))
+            with linked(server.port, greeted=False) as late:
+                assert late.at_end()
+            assert "10 connections are all" in server.output()
+            assert first.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
+            stack.close()
+            eventually(lambda: says_hello(server.port))
+
+
+def says_hello(port: int) -> bool:
+    with linked(port, greeted=False) as link, suppress(struct.error):
+        return link.greet(r.ConnectRequest(timeout_ms=1000)).session_id != 0
+    return False
+
+
+def test_without_file_descriptors_it_goes_on_and_accepts_again_later(tmp_path: Path) -> None:
+    with running(EmbeddedProcess(tmp_path)) as server, linked(server.port) as first:
+        assert server.pid
+        resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (40, 40))
+        with ExitStack() as stack:
+            waiting = [stack.enter_context(linked(server.port, greeted=False)) for _ in range(60)]
+            assert len(waiting) == 60
+            assert first.ask(1, r.CreateRequest("/still", b"", flags=1), r.CreateReply)[2] == 0
+        eventually(lambda: says_hello(server.port))
+
+
+def test_thousands_of_connections_at_once(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < MANY + 1000:
+        pytest.skip(f"this system allows {hard} file descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    before, links = resident_bytes(embedded.pid), []
+    try:
+        for _ in range(MANY):
+            links.append(socket.create_connection((LOOPBACK, embedded.port), timeout=PATIENCE))
+        for link in links[: MANY // 2]:
+            link.sendall(HELLO)
+        witness()
+        assert all(len(link.recv(1000)) > 30 for link in links[: MANY // 2])
+        witness()
+        assert resident_bytes(embedded.pid) - before < 20_000 * MANY
+    finally:
+        for link in links:
+            link.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    eventually(lambda: alive(embedded) < 10)
+
+
+BUG = """
+from distsync.server.requests import Requests
+handle = Requests.handle
+def buggy(self, link, xid, request, now_ms):
+    path = getattr(request, "path", "")
+    if path == "/bug":
+        raise ZeroDivisionError("a bug")
+    effects = handle(self, link, xid, request, now_ms)
+    if path == "/half":
+        raise ZeroDivisionError("half a bug")
+    return effects
+Requests.handle = buggy
+"""
+
+
+def test_bug_of_the_server_before_any_change_costs_the_connection_that_met_it(tmp_path: Path) -> None:
+    with running(TunedProcess(tmp_path, before=BUG)) as server, linked(server.port) as other:
+        with linked(server.port, greeted=False) as link:
+            link.greet(r.ConnectRequest(timeout_ms=1000))
+            link.send(encode_request(1, r.CreateRequest("/bug", b"")))
+            assert link.at_end()
+        assert other.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
+        assert server.output().count("ZeroDivisionError: a bug") == 1
+
+
+def test_bug_of_the_server_within_a_change_stops_it_and_nobody_sees_the_half(tmp_path: Path) -> None:
+    server = TunedProcess(tmp_path, before=BUG)
+    with running(server):
+        with linked(server.port, greeted=False) as link:
+            link.greet()
+            link.ask(1, r.CreateRequest("/before", b""), r.CreateReply)
+            link.send(encode_request(2, r.CreateRequest("/half", b"")))
+            assert link.at_end()
+        assert server.process
+        assert server.process.wait(PATIENCE) == 1
+        assert "ZeroDivisionError: half a bug" in server.output()
+        server.before = ""
+        server.start()
+        with linked(server.port) as link:
+            assert link.ask(1, r.ExistsRequest("/before"), r.StatReply)[2] == 0
+            assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == -101

@@ -1,0 +1,69 @@
+"""What a server makes can be read by its own user only, whatever the umask of who starts it."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from servers import EmbeddedProcess
+from timing import PATIENCE
+
+START = "from distsync.server.startup import find_or_start; print(find_or_start().pid)"
+
+
+@pytest.fixture(params=[0o000, 0o022])
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """Of the folder and what is in it."""
+    wanted = {stat.S_IFDIR: 0o700, stat.S_IFREG: 0o600}
+    found = [(path, path.stat().st_mode) for path in (folder, *folder.rglob("*"))]
+    return [f"{path} {mode:o}" for path, mode in found if stat.S_IMODE(mode) != wanted[stat.S_IFMT(mode)]]
+
+
+@pytest.mark.usefixtures("umask")
+def test_server_by_hand(tmp_path: Path) -> None:
+    server = EmbeddedProcess(tmp_path)
+    server.command = lambda: [*EmbeddedProcess.command(server)[:-1], str(tmp_path / "new" / "data")]  # type: ignore[method-assign]
+    server.start()
+    try:
+        assert {path.name for path in (tmp_path / "new" / "data").iterdir()} >= {"lock", "address", "journal.sqlite"}
+        assert open_to_others(tmp_path / "new") == []
+    finally:
+        server.stop()
+    assert open_to_others(tmp_path / "new") == []
+
+
+@pytest.mark.usefixtures("umask")
+def test_server_that_starts_by_itself(tmp_path: Path) -> None:
+    folders = {"DISTSYNC_RUNTIME_DIR": str(tmp_path / "a" / "run"), "DISTSYNC_STATE_DIR": str(tmp_path / "b" / "state")}
+    settings = {**os.environ, **folders, "DISTSYNC_IDLE_EXIT": "1"}
+    (tmp_path / "b").mkdir(mode=0o700)
+    done = subprocess.run(
+        [sys.executable, "-c", START], env=settings, capture_output=True, text=True, timeout=PATIENCE, check=True
+    )
+    assert int(done.stdout) > 0
+    names = {path.name for path in (tmp_path / "b").rglob("*")}
+    assert names >= {"server.log", "start.lock", "secret", "data", "lock", "journal.sqlite"}
+    assert open_to_others(tmp_path / "a") + open_to_others(tmp_path / "b") == []
+
+
+@pytest.mark.usefixtures("umask")
+def test_files_of_an_older_version_are_closed_to_others(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir(mode=0o700)
+    (tmp_path / "data" / "lock").touch()
+    server = EmbeddedProcess(tmp_path)
+    server.start()
+    try:
+        assert open_to_others(tmp_path / "data") == []
+    finally:
+        server.stop()

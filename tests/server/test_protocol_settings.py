@@ -1,0 +1,108 @@
+"""What has to be configured: the super user, enforced quotas, how often nodes are reaped; alike on either server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+from servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess
+from speaker import Speaker
+from timing import eventually
+
+from distsync.server.acl import digest_of
+from distsync.wire import records as r
+from distsync.wire.records import CreateFlag, ErrorCode, EventType
+
+SUPER = b"super:admin"
+
+
+class TunedEmbedded(EmbeddedProcess):
+    def command(self) -> list[str]:
+        tuning = ["--super-digest", digest_of(SUPER), "--enforce-quota", "--reaping-interval", "0.2"]
+        return [*super().command(), *tuning]
+
+
+class TunedZooKeeper(ZooKeeperProcess):
+    def command(self) -> list[str]:
+        java, *others = super().command()
+        others = [other for other in others if "checkIntervalMs" not in other]
+        tuning = {
+            "zookeeper.DigestAuthenticationProvider.superDigest": digest_of(SUPER),
+            "zookeeper.enforceQuota": "true",
+            "znode.container.checkIntervalMs": "200",
+        }
+        return [java, *(f"-D{key}={value}" for key, value in tuning.items()), *others]
+
+
+@pytest.fixture(scope="module")
+def tuned(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    if server_kind == "zookeeper" and ZooKeeperProcess.missing():
+        pytest.skip(ZooKeeperProcess.missing())
+    server = {"embedded": TunedEmbedded, "zookeeper": TunedZooKeeper}[server_kind](tmp_path_factory.mktemp("tuned"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def root() -> str:
+    return f"/test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def me(tuned: ServerProcess, root: str) -> Iterator[Speaker]:
+    speaker = Speaker(tuned.port, root)
+    speaker.body(r.CreateRequest(root))
+    yield speaker
+    speaker.close()
+
+
+def test_super_is_bound_by_no_acl(me: Speaker, root: str) -> None:
+    me.body(r.CreateRequest(f"{root}/a", acl=(r.Acl(r.Permission.READ, "digest", digest_of(b"me:mine")),)))
+    assert me.err(r.GetDataRequest(f"{root}/a")) == me.err(r.CreateRequest(f"{root}/a/b")) == ErrorCode.NO_AUTH
+    assert me.err(r.AuthRequest(0, "digest", b"super:wrong")) == 0
+    assert me.err(r.SetDataRequest("/zookeeper/config", b"")) == ErrorCode.NO_AUTH
+    assert me.err(r.AuthRequest(0, "digest", SUPER)) == 0
+    assert me.err(r.GetDataRequest(f"{root}/a")) == me.err(r.CreateRequest(f"{root}/a/b")) == 0
+    assert me.body(r.GetAclRequest(f"{root}/a")).acl[0].id == digest_of(b"me:mine")
+    assert ("super", "") in me.body(r.WhoAmIRequest()).client_info
+
+
+def test_hard_limits_refuse(me: Speaker, root: str) -> None:
+    quota = f"/zookeeper/quota{root}"
+    me.body(r.CreateRequest(quota))
+    me.body(r.CreateRequest(f"{quota}/zookeeper_limits", b"count=-1,bytes=-1=;byteHardLimit=5;countHardLimit=2"))
+    me.body(r.CreateRequest(f"{quota}/zookeeper_stats"))
+    assert me.err(r.CreateRequest(f"{root}/a", b"123456")) == ErrorCode.QUOTA_EXCEEDED
+    assert me.err(r.CreateRequest(f"{root}/a", b"12345")) == 0
+    assert me.err(r.CreateRequest(f"{root}/b")) == ErrorCode.QUOTA_EXCEEDED
+    assert me.err(r.CreateTtlRequest(f"{root}/b", ttl=9)) == ErrorCode.QUOTA_EXCEEDED
+    assert me.err(r.CreateRequest(f"{root}/a")) == ErrorCode.NODE_EXISTS
+    assert me.err(r.SetDataRequest(f"{root}/a", b"123456", 7)) == ErrorCode.QUOTA_EXCEEDED
+    assert me.err(r.SetDataRequest(f"{root}/a", b"54321", 7)) == ErrorCode.BAD_VERSION
+    refused = me.body(r.MultiRequest((r.DeleteRequest(f"{root}/none"), r.CreateRequest(f"{root}/b")))).results
+    assert [result.err for result in refused] == [ErrorCode.NO_NODE, ErrorCode.RUNTIME_INCONSISTENCY]
+
+
+def test_nodes_that_have_outlived_their_time_are_reaped(me: Speaker, root: str) -> None:
+    """With an event, which a watcher hears of as of any other deletion; children keep them."""
+    for name, ttl in (("short", 300), ("used", 300), ("long", 600_000)):
+        me.body(r.CreateTtlRequest(f"{root}/{name}", ttl=ttl))
+    me.body(r.CreateRequest(f"{root}/used/child"))
+    me.body(r.GetDataRequest(f"{root}/short", True))
+    eventually(lambda: me.err(r.ExistsRequest(f"{root}/short")) == ErrorCode.NO_NODE)
+    assert me.events == [(EventType.NODE_DELETED, f"{root}/short")]
+    assert set(me.body(r.GetChildrenRequest(root)).children) == {"used", "long"}
+    me.body(r.DeleteRequest(f"{root}/used/child"))
+    eventually(lambda: me.err(r.ExistsRequest(f"{root}/used")) == ErrorCode.NO_NODE)
+    assert me.stat(root).cversion == 5
+
+
+def test_containers_are_reaped_once_they_were_used(me: Speaker, root: str) -> None:
+    for name in ("used", "unused"):
+        me.body(r.CreateContainerRequest(f"{root}/{name}"))
+    me.body(r.CreateRequest(f"{root}/used/child", flags=CreateFlag.EPHEMERAL))
+    me.body(r.DeleteRequest(f"{root}/used/child"))
+    eventually(lambda: me.err(r.ExistsRequest(f"{root}/used")) == ErrorCode.NO_NODE)
+    assert me.body(r.GetChildrenRequest(root)).children == ("unused",)

@@ -1,0 +1,190 @@
+"""TLS: who trusts the certificate is served, who is not trusted is not; and where a server listens."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+from links import LOOPBACK, linked, says
+from servers import EmbeddedProcess
+from timing import PATIENCE
+
+from distsync.session.client import Client
+from distsync.threading import Lock
+from distsync.wire import records as r
+from distsync.wire.codec import encode_connect
+from distsync.wire.frames import framed
+
+pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
+
+
+class Certificates:
+    """An authority, and what it signed: for a server on loopback, and for a client."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self.authority = self._make(
+            "authority", "-x509", "-subj", "/CN=authority", "-addext", "basicConstraints=critical,CA:TRUE"
+        )
+        self.server = self._signed("server", f"subjectAltName=IP:{LOOPBACK},DNS:localhost")
+        self.client = self._signed("client", "extendedKeyUsage=clientAuth")
+
+    def _openssl(self, *words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True, timeout=PATIENCE)
+
+    def _make(self, name: str, *words: str) -> Path:
+        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
+        self._openssl("req", *key, "-out", f"{name}.pem", *words)
+        return self.folder / f"{name}.pem"
+
+    def _signed(self, name: str, extension: str) -> Path:
+        request = self._make(name, "-subj", f"/CN={name}")
+        (self.folder / f"{name}.ext").write_text(extension + "\n")
+        by = ("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial")
+        self._openssl("x509", "-req", "-in", f"{name}.pem", *by, "-out", f"{name}.crt", "-extfile", f"{name}.ext")
+        (self.folder / f"{name}.crt").replace(request)
+        return request
+
+    @staticmethod
+    def key(certificate: Path) -> Path:
+        return certificate.with_suffix(".key")
+
+
+class TlsProcess(EmbeddedProcess):
+    def __init__(self, folder: Path, certificates: Certificates, *more: str) -> None:
+        super().__init__(folder)
+        self.words = [
+            "--tls-cert",
+            str(certificates.server),
+            "--tls-key",
+            str(certificates.key(certificates.server)),
+            *more,
+        ]
+
+    def command(self) -> list[str]:
+        return [*super().command(), *self.words]
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates") / "made")
+
+
+@pytest.fixture(scope="module")
+def encrypted(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsProcess]:
+    server = TlsProcess(tmp_path_factory.mktemp("encrypted"), certificates)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def mutual(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsProcess]:
+    """Clients have to show a certificate."""
+    server = TlsProcess(tmp_path_factory.mktemp("mutual"), certificates, "--tls-ca", str(certificates.authority))
+    server.start()
+    yield server
+    server.stop()
+
+
+@contextmanager
+def kazoo(server: EmbeddedProcess, **tls: object) -> Iterator[KazooClient]:
+    client = KazooClient(server.hosts, use_ssl=True, timeout=4.0, **tls)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+def test_kazoo_speaks_tls(encrypted: TlsProcess, certificates: Certificates) -> None:
+    with kazoo(encrypted, ca=str(certificates.authority)) as client:
+        client.start(PATIENCE)
+        client.create("/kazoo", bytes(500_000))
+        assert len(client.get("/kazoo")[0]) == 500_000
+        client.delete("/kazoo")
+
+
+def test_distsync_speaks_tls(encrypted: TlsProcess, certificates: Certificates) -> None:
+    with Client(encrypted.hosts, tls_ca=str(certificates.authority)) as client, Lock(name="tls", client=client) as held:
+        assert held
+
+
+def greeting(port: int, context: ssl.SSLContext) -> bytes:
+    """What the server answers to a handshake of its own protocol within TLS; empty when it closes the connection."""
+    with socket.create_connection((LOOPBACK, port), timeout=PATIENCE) as plain:
+        with context.wrap_socket(plain, server_hostname=LOOPBACK) as link, suppress(ssl.SSLError, ConnectionError):
+            link.sendall(framed(encode_connect(r.ConnectRequest(timeout_ms=1000))))
+            return link.recv(1000)
+    return b""
+
+
+def test_client_that_does_not_trust_the_certificate_stays_away(
+    encrypted: TlsProcess, certificates: Certificates
+) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError):
+        greeting(encrypted.port, ssl.create_default_context(cafile=str(certificates.client)))
+    assert greeting(encrypted.port, ssl.create_default_context(cafile=str(certificates.authority)))
+
+
+def test_client_without_tls_is_shown_out(encrypted: TlsProcess) -> None:
+    with linked(encrypted.port, greeted=False) as link:
+        link.send(bytes(44))
+        assert link.at_end()
+    assert says(encrypted.port, b"ruok\n\n") == b""
+
+
+def test_four_letter_word_over_tls(encrypted: TlsProcess, certificates: Certificates) -> None:
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    with socket.create_connection((LOOPBACK, encrypted.port), timeout=PATIENCE) as plain:
+        with context.wrap_socket(plain, server_hostname=LOOPBACK) as link:
+            link.sendall(b"ruok")
+            assert link.recv(100) == b"imok"
+
+
+def test_certificate_of_the_client_is_asked_for(mutual: TlsProcess, certificates: Certificates) -> None:
+    trusted = {"ca": str(certificates.authority)}
+    own = {"certfile": str(certificates.client), "keyfile": str(certificates.key(certificates.client))}
+    with kazoo(mutual, **trusted, **own) as client:
+        client.start(PATIENCE)
+        assert client.exists("/")
+    assert greeting(mutual.port, ssl.create_default_context(cafile=trusted["ca"])) == b""
+
+
+def refusal(*arguments: str) -> str:
+    command = [sys.executable, "-m", "distsync", "serve", "--port", "0", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+def test_certificate_of_no_use_is_refused(certificates: Certificates, tmp_path: Path) -> None:
+    other = str(certificates.key(certificates.client))
+    data = ("--data-dir", str(tmp_path / "data"))
+    assert "cannot be used for TLS" in refusal(*data, "--tls-cert", str(certificates.server), "--tls-key", other)
+    assert "--tls-key" in refusal(*data, "--tls-cert", str(certificates.server))
+    assert not (tmp_path / "data").exists()
+
+
+def test_tls_alone_does_not_open_the_server_to_other_machines(certificates: Certificates, tmp_path: Path) -> None:
+    words = TlsProcess(tmp_path, certificates).words
+    assert "--allow-remote" in refusal("--data-dir", str(tmp_path), "--host", "0.0.0.0", *words)
+
+
+def test_tls_with_certificates_of_clients_may_be_reached_from_other_machines(
+    certificates: Certificates, tmp_path: Path
+) -> None:
+    server = TlsProcess(tmp_path, certificates, "--tls-ca", str(certificates.authority), "--host", "0.0.0.0")
+    server.start()
+    server.stop()
+    assert "listening on 0.0.0.0:" in server.output()

@@ -1,0 +1,320 @@
+"""Plays scripts (plays.py) on a server and writes down all that it says, so that two servers can be compared.
+
+Rules for this file: it knows which reply belongs to a request, not which is right. What two servers cannot have in
+common is made alike: zxids count from the script's beginning, a session is called after the place in which it came,
+times are told from 0 only, and what ZooKeeper leaves open is sorted: children, identities, and the events of a session
+that is closed. The zxid of an event is left out: ZooKeeper sends it from 3.9 on, and -1 before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any
+
+from links import Link
+from plays import CLIENTS, Ask, Close, Reconnect, Step
+from timing import PATIENCE
+
+from distsync.wire import records as r
+from distsync.wire.codec import decode_event, decode_reply, encode_request
+
+BODIES: dict[type, type] = {
+    r.CreateRequest: r.CreateReply,
+    r.Create2Request: r.Create2Reply,
+    r.CreateContainerRequest: r.Create2Reply,
+    r.CreateTtlRequest: r.Create2Reply,
+    r.ExistsRequest: r.StatReply,
+    r.GetDataRequest: r.GetDataReply,
+    r.SetDataRequest: r.StatReply,
+    r.GetAclRequest: r.GetAclReply,
+    r.SetAclRequest: r.StatReply,
+    r.GetChildrenRequest: r.GetChildrenReply,
+    r.GetChildren2Request: r.GetChildren2Reply,
+    r.SyncRequest: r.SyncReply,
+    r.MultiRequest: r.MultiReply,
+    r.MultiReadRequest: r.MultiReply,
+    r.GetEphemeralsRequest: r.GetEphemeralsReply,
+    r.GetAllChildrenNumberRequest: r.GetAllChildrenNumberReply,
+    r.WhoAmIRequest: r.WhoAmIReply,
+    r.AddWatchRequest: r.ErrorReply,
+}
+ENDS_CONNECTIONS = (r.AuthRequest, r.UnknownRequest, r.MalformedRequest, r.ReconfigRequest)
+"""After these a ping shows whether the connection is still there."""
+
+XIDS: dict[type, int] = {r.PingRequest: r.PING_XID, r.AuthRequest: r.AUTH_XID}
+EVENT = r.EVENT_XID.to_bytes(4, "big", signed=True)
+TIMEOUT_MS = 30_000
+END = "the connection is closed"
+SILENCE = "no answer"
+SILENT_SECONDS = PATIENCE
+PATHS = ("path", "prefix_path")
+
+
+class Client:
+    """One of the script's clients: a session, and the connection that it has at the moment."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.link: Link | None = None
+        self.session = r.ConnectResponse(0, 0, 0, bytes(16))
+        self.xid = 0
+
+    def connect(self, hello: r.ConnectRequest) -> r.ConnectResponse | str:
+        """What the server answers; END where it hangs up without a word."""
+        self.link = Link(self.port)
+        self.link.socket.settimeout(SILENT_SECONDS)
+        try:
+            answer = self.link.greet(hello)
+        except Exception:  # there was no frame to decode
+            self.hang_up()
+            return END
+        if answer.session_id == 0:
+            self.hang_up()
+        else:
+            self.session = answer
+        return answer
+
+    def hello(self, zxid: int = 0, right_password: bool = True) -> r.ConnectRequest:
+        password = self.session.password if right_password else b"wrong" + bytes(11)
+        return r.ConnectRequest(0, zxid, TIMEOUT_MS, self.session.session_id, password, False)
+
+    def hang_up(self) -> None:
+        if self.link is not None:
+            self.link.close()
+            self.link = None
+
+    def leave(self) -> None:
+        """The connection is over, and the server has noticed: its watches are gone."""
+        if self.link is not None:
+            with suppress(OSError):
+                self.link.socket.shutdown(socket.SHUT_WR)
+                while self.link.frame():
+                    pass
+        self.hang_up()
+
+    def ask(self, *requests: Any) -> Iterator[Any]:
+        """Every frame up to the last reply, decoded: events and replies; at the end END where the server hangs up."""
+        assert self.link is not None
+        end = END
+        try:
+            self.link.send(*map(self._encoded, requests))
+            for request in requests:
+                yield from self._answer(self.link, BODIES.get(type(request)))
+            return
+        except (ConnectionError, EOFError):
+            pass
+        except TimeoutError:
+            end = SILENCE
+        self.hang_up()
+        yield end
+
+    def _encoded(self, request: Any) -> bytes:
+        self.xid += 1
+        return encode_request(XIDS.get(type(request), self.xid), request)
+
+    @staticmethod
+    def _answer(link: Link, body: type | None) -> Iterator[Any]:
+        while True:
+            frame = link.frame()
+            if not frame:
+                raise EOFError
+            if frame[:4] != EVENT:
+                yield decode_reply(frame, body)
+                return
+            yield decode_event(frame)
+
+
+class Play:
+    """One script on one server. ``transcript`` has a list for each step: who heard what."""
+
+    def __init__(self, port: int, number: int) -> None:
+        self.root = f"/d{number}"
+        self.clients = [Client(port) for _ in range(CLIENTS)]
+        self.sessions: dict[int, str] = {}
+        self.base = 0
+        self.transcript: list[list[Any]] = []
+
+    def run(self, script: Iterable[Step]) -> list[list[Any]]:
+        try:
+            self._begin()
+            for step in script:
+                self.transcript.append(list(self._alike(self._heard(step))))
+            self.transcript.append(list(self._alike(self._flushed(sort=False))))
+        finally:
+            self._end()
+        return self.transcript
+
+    def _begin(self) -> None:
+        first = self.clients[0]
+        first.connect(first.hello())
+        (made,) = first.ask(r.Create2Request(self.root))
+        self.base = made[3].stat.czxid - 1
+        self.sessions[first.session.session_id] = "session 1"
+
+    def _heard(self, step: Step) -> Iterator[tuple[int, Any]]:
+        client = self.clients[step.who]
+        if isinstance(step, Reconnect):
+            yield from self._reconnected(step, client)
+            return
+        if client.link is None:
+            yield step.who, self._connected(client, client.hello())
+            if client.link is None:
+                return
+        if isinstance(step, Close):
+            yield from self._closed(step.who, client)
+        else:
+            yield from self._asked(step, client)
+
+    def _connected(self, client: Client, hello: r.ConnectRequest) -> Any:
+        answer = client.connect(hello)
+        if isinstance(answer, r.ConnectResponse) and answer.session_id:
+            self.sessions.setdefault(answer.session_id, f"session {len(self.sessions) + 1}")
+        return answer
+
+    def _reconnected(self, step: Reconnect, client: Client) -> Iterator[tuple[int, Any]]:
+        if client.session.session_id == 0:
+            return
+        old = client.link
+        if step.hangs_up:
+            client.leave()
+        else:
+            yield from self._flushed(sort=False)
+            old = client.link
+        zxid = 0 if step.zxid is None else self.base + step.zxid
+        client.link = None
+        yield step.who, self._connected(client, client.hello(zxid, step.right_password))
+        if not step.hangs_up and old is not None:
+            yield step.who, self._fate(client, old)
+
+    def _fate(self, client: Client, old: Link) -> str:
+        """What became of the connection that somebody else took the session from, or tried to."""
+        if client.link is None:
+            client.link = old
+            return "the old connection goes on"
+        gone = old.at_end()
+        old.close()
+        return END if gone else "the old connection says something"
+
+    def _closed(self, who: int, client: Client) -> Iterator[tuple[int, Any]]:
+        yield from self._flushed(sort=False)
+        if client.link is None:
+            return
+        *events, reply = client.ask(r.CloseSessionRequest())
+        yield from ((who, heard) for heard in (*sorted(events, key=repr), reply))
+        if client.link is not None:
+            yield who, END if client.link.at_end() else "the connection goes on"
+        client.hang_up()
+        client.session = r.ConnectResponse(0, 0, 0, bytes(16))
+        yield from self._flushed(sort=True)
+
+    def _asked(self, step: Ask, client: Client) -> Iterator[tuple[int, Any]]:
+        yield from ((step.who, heard) for heard in client.ask(*map(self._located, step.requests)))
+        if isinstance(step.requests[-1], ENDS_CONNECTIONS) and client.link is not None:
+            yield from ((step.who, heard) for heard in client.ask(r.PingRequest()))
+
+    def _flushed(self, sort: bool) -> Iterator[tuple[int, Any]]:
+        """What was on its way to each client."""
+        for who, client in enumerate(self.clients):
+            if client.link is not None:
+                *heard, pong = client.ask(r.PingRequest())
+                yield from ((who, one) for one in (sorted(heard, key=repr) if sort else heard))
+                if isinstance(pong, str):
+                    yield who, pong
+
+    def _end(self) -> None:
+        """No session remains, since it would expire some time, in another script."""
+        for client in self.clients:
+            if client.link is None and client.session.session_id:
+                client.connect(client.hello())
+            if client.link is not None:
+                list(client.ask(r.CloseSessionRequest()))
+                client.hang_up()
+
+    def _located(self, request: Any) -> Any:
+        """With the paths that the server sees, and zxids from the script's beginning."""
+        changed: dict[str, Any] = {name: self._path(getattr(request, name)) for name in PATHS if hasattr(request, name)}
+        for name in ("data", "exist", "child", "persistent", "recursive"):
+            if isinstance(getattr(request, name, None), tuple):
+                changed[name] = tuple(map(self._path, getattr(request, name)))
+        if hasattr(request, "relative_zxid"):
+            changed["relative_zxid"] = self.base + request.relative_zxid
+        if hasattr(request, "operations"):
+            changed["operations"] = tuple(map(self._located, request.operations))
+        return request._replace(**changed) if changed else request
+
+    def _path(self, path: str) -> str:
+        if path.startswith("%"):
+            return f"/zookeeper/quota{self.root}{path[1:]}"
+        return path[1:] if path.startswith("@") else self.root + path
+
+    # ---- what is made alike
+
+    def _alike(self, heard: Iterable[tuple[int, Any]]) -> Iterator[Any]:
+        for who, one in heard:
+            if isinstance(one, r.ConnectResponse):
+                one = one._replace(session_id=self._session(one.session_id), password=b"")  # type: ignore[arg-type]
+            elif isinstance(one, tuple) and len(one) == 4:
+                xid, zxid, err, body = one
+                one = ("reply", xid, self._zxid(zxid), err, self._body(body))
+            elif isinstance(one, tuple):
+                one = ("event", one[1])
+            yield who, one
+
+    def _body(self, body: Any) -> Any:
+        if isinstance(body, r.Stat):
+            return self._stat(body)
+        if isinstance(body, (r.GetChildrenReply, r.GetChildren2Reply, r.GetEphemeralsReply, r.WhoAmIReply)):
+            body = body._replace(**{body._fields[0]: tuple(sorted(body[0]))})
+        if isinstance(body, tuple):
+            return (type(body).__name__, *map(self._body, body))
+        return body
+
+    def _stat(self, stat: r.Stat) -> tuple[Any, ...]:
+        return tuple(
+            self._zxid(value)
+            if name.endswith("zxid")
+            else bool(value)
+            if name.endswith("time")
+            else self._session(value)
+            if name == "ephemeral_owner"
+            else value
+            for name, value in zip(stat._fields, stat, strict=True)
+        )
+
+    def _session(self, id: int) -> Any:
+        return self.sessions.get(id, id)
+
+    def _zxid(self, zxid: int) -> Any:
+        return zxid if zxid <= 0 else zxid - self.base if zxid > self.base else "before"
+
+
+_numbers = itertools.count(1)
+
+
+def difference(ports: tuple[int, int], names: tuple[str, str], script: list[Step]) -> str:
+    """The first step at which the two servers differ, and what each said; empty where there is none."""
+    number = next(_numbers)
+    mine, theirs = (Play(port, number).run(script) for port in ports)
+    for at, (one, other) in enumerate(itertools.zip_longest(mine, theirs)):
+        if one != other:
+            steps = "".join(f"\n  {index}: {step}" for index, step in enumerate(script[: at + 1]))
+            return f"after{steps}\n{names[0]}:{_lines(one)}\n{names[1]}:{_lines(other)}"
+    return ""
+
+
+def shortened(script: list[Step], differs: Callable[[list[Step]], object]) -> list[Step]:
+    """A script that still differs, without most of the steps that have nothing to do with it."""
+    size = len(script)
+    while size := size // 2:
+        for at in reversed(range(0, len(script), size)):
+            shorter = script[:at] + script[at + size :]
+            if differs(shorter):
+                script = shorter
+    return script
+
+
+def _lines(told: list[Any] | None) -> str:
+    return "".join(f"\n    {each}" for each in told or ())

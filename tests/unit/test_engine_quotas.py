@@ -1,0 +1,145 @@
+"""Do the stats of a quota say what its subtree holds; and are hard limits enforced where it is asked for?"""
+
+from __future__ import annotations
+
+import pytest
+from enginekit import Bench, Client
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distsync.server.quotas import exceeded, held, moved
+from distsync.wire import records as r
+from distsync.wire.records import CreateFlag, ErrorCode
+
+QUOTA = "/zookeeper/quota/q"
+LIMITS, STATS = f"{QUOTA}/zookeeper_limits", f"{QUOTA}/zookeeper_stats"
+
+
+def limited(bench: Bench, limits: bytes = b"count=5,bytes=10") -> Client:
+    """A client; /q has a quota, and one byte."""
+    client = bench.client()
+    client.create("/q", b"1")
+    client.create(QUOTA)
+    client.create(LIMITS, limits)
+    client.create(STATS)
+    return client
+
+
+def held_by(client: Client, stats: str = STATS) -> bytes:
+    return bytes(client.body(r.GetDataRequest(stats)).data)
+
+
+class TestCounting:
+    def test_a_new_stats_node_tells_what_is_there(self) -> None:
+        client = Bench().client()
+        for path in ("/q", "/q/a", "/q/a/b", "/qq"):
+            client.create(path, b"12")
+        client.create(QUOTA)
+        client.create(STATS, b"nonsense")
+        assert held_by(client) == b"count=3,bytes=6"
+
+    def test_of_a_path_that_is_not_there(self) -> None:
+        client = Bench().client()
+        client.create(QUOTA)
+        client.create(STATS)
+        assert held_by(client) == b"count=0,bytes=0"
+
+    def test_every_change_is_counted(self) -> None:
+        client = limited(Bench())
+        client.create("/q/a", b"123")
+        client.create("/q/e", flags=CreateFlag.EPHEMERAL)
+        client.create("/elsewhere", b"12345")
+        client.body(r.SetDataRequest("/q/a", b"12345"))
+        assert held_by(client) == b"count=3,bytes=6"
+        client.body(r.DeleteRequest("/q/a"))
+        client.send(r.CloseSessionRequest())
+        assert held_by(client.bench.client()) == b"count=1,bytes=1"
+
+    def test_only_the_lowest_quota_counts(self) -> None:
+        client = limited(Bench())
+        client.create("/q/a")
+        client.create(f"{QUOTA}/a")
+        for name in ("zookeeper_limits", "zookeeper_stats"):
+            client.create(f"{QUOTA}/a/{name}")
+        client.create("/q/a/b", b"12")
+        assert held_by(client) == b"count=2,bytes=1"
+        assert held_by(client, f"{QUOTA}/a/zookeeper_stats") == b"count=2,bytes=2"
+
+    def test_a_failed_multi_is_not_counted(self) -> None:
+        client = limited(Bench())
+        changes = (r.CreateRequest("/q/a", b"123"), r.SetDataRequest("/q", b""), r.DeleteRequest("/q/a"))
+        client.ask(r.MultiRequest((*changes, r.DeleteRequest("/none"))))
+        assert held_by(client) == b"count=1,bytes=1"
+
+    def test_a_failed_multi_takes_back_the_quota_itself(self) -> None:
+        client = limited(Bench())
+        for change in (r.DeleteRequest(LIMITS), r.DeleteRequest(STATS)):
+            client.ask(r.MultiRequest((change, r.CreateRequest("/q/a"), r.DeleteRequest("/none"))))
+        assert held_by(client) == b"count=1,bytes=1"
+        client.create("/q/a")
+        assert held_by(client) == b"count=2,bytes=1"
+
+    def test_it_survives_a_restart(self) -> None:
+        bench = Bench()
+        client = limited(bench)
+        client.create("/q/a", b"12")
+        again = Bench()
+        again.engine.restore(bench.engine.snapshot())
+        other = again.client(last_zxid_seen=0)
+        other.create("/q/b", b"3")
+        assert held_by(other) == b"count=3,bytes=4"
+
+    @pytest.mark.parametrize("path", ["/zookeeper/quota/zookeeper_limits", "/zookeeper/quota/zookeeper_stats"])
+    def test_the_root_has_none(self, path: str) -> None:
+        client = Bench().client()
+        client.create(path, b"count=0,bytes=0")
+        client.create("/a")
+        assert client.body(r.GetDataRequest(path)).data == b"count=0,bytes=0"
+
+
+class TestEnforcement:
+    LIMITS = b"count=-1,bytes=-1=;byteHardLimit=5;countHardLimit=3"
+
+    @pytest.fixture
+    def client(self) -> Client:
+        return limited(Bench(enforce_quota=True), self.LIMITS)
+
+    def test_more_nodes_than_allowed_are_refused(self, client: Client) -> None:
+        client.create("/q/a")
+        client.create("/q/b")
+        assert client.err(r.CreateRequest("/q/c")) == ErrorCode.QUOTA_EXCEEDED
+        assert client.err(r.CreateRequest("/q/b")) == ErrorCode.NODE_EXISTS
+        client.body(r.DeleteRequest("/q/a"))
+        client.create("/q/c")
+
+    def test_more_bytes_than_allowed_are_refused(self, client: Client) -> None:
+        assert client.err(r.CreateRequest("/q/a", b"12345")) == ErrorCode.QUOTA_EXCEEDED
+        assert client.err(r.SetDataRequest("/q", b"123456", 77)) == ErrorCode.QUOTA_EXCEEDED
+        assert client.err(r.SetDataRequest("/q", b"12345")) == 0
+        assert client.err(r.SetDataRequest("/q", b"54321")) == 0
+
+    def test_soft_limits_are_advice(self) -> None:
+        client = limited(Bench(enforce_quota=True), b"count=1,bytes=1")
+        client.create("/q/a", b"12345")
+
+    def test_nothing_is_enforced_unless_asked_for(self) -> None:
+        client = limited(Bench(), self.LIMITS)
+        client.create("/q/a", b"12345678")
+
+    def test_a_quota_without_stats_limits_nothing(self, client: Client) -> None:
+        client.body(r.DeleteRequest(STATS))
+        client.create("/q/a", b"12345678")
+
+
+class TestText:
+    @given(st.integers(0, 9), st.integers(0, 99), st.integers(-9, 9), st.integers(-99, 99))
+    def test_what_is_written_is_read(self, count: int, size: int, more: int, bytes_more: int) -> None:
+        assert moved(held(count, size), more, bytes_more) == held(count + more, size + bytes_more)
+
+    @given(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
+    def test_nonsense_limits_nothing_and_breaks_nothing(self, limits: bytes | None, stats: bytes | None) -> None:
+        moved(stats, 1, 1)
+        assert not exceeded(limits, stats, 1, 1)
+
+    def test_other_fields_are_kept(self) -> None:
+        assert moved(b"z=1;count=2,bytes=3=;a=4", 1, 1) == b"count=3,bytes=4=;a=4;z=1"
