@@ -52,18 +52,25 @@ class Event(Named):
     def set(self) -> None:
         """The flag is set, and all who wait go on, also if it is cleared right after.
 
+        In a signal handler that happens to run inside of distsync it is set soon, in the background.
         Raises: OutcomeUnknownError when the session ended in this moment and nobody can know.
         Cost: 1 request; 1 event to each who waits.
         """
-        self._run(self._core.set())
+        if self.client.may_wait():
+            self._run(self._core.set())
+        else:
+            self.client.background(self._core.set())
 
     def clear(self) -> None:
-        """The flag is not set.
+        """The flag is not set; in a signal handler as set.
 
         Raises: as set.
         Cost: 2 requests; 1 if it was not set.
         """
-        self._run(self._core.clear())
+        if self.client.may_wait():
+            self._run(self._core.clear())
+        else:
+            self.client.background(self._core.clear())
 
     def wait(self, timeout: float | None = None) -> bool:
         """The flag is set, or was since the call began.

@@ -43,6 +43,11 @@ FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
 #: What a close may spend (seconds) on: calls that clean up, background work, the session, callbacks. Less than 2 s.
 CLOSE_CALLS_S, CLOSE_KEEPER_S, CLOSE_LINK_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
 
+WAITS_HERE = (
+    "a call that waits cannot be made in distsync's own threads, nor inside of another call, as a finalizer or a "
+    "signal handler may be: set an Event there, or put into a SimpleQueue"
+)
+
 logger = logging.getLogger("distsync.session")
 
 
@@ -146,7 +151,7 @@ class Core:
         operation that no signal can divide."""
         if not self.may_wait_here():
             work.close()
-            raise UsageError("a call that waits cannot be made in distsync's own threads or in a finalizer")
+            raise UsageError(WAITS_HERE)
         woken: SimpleQueue[Any] = SimpleQueue()
         task = Task(work, self, None, lambda: woken.put(None))
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import pytest
@@ -10,7 +11,7 @@ from peers import Peer, Running, expire
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.session.client import Client
-from distsync.threading import Event
+from distsync.threading import Event, Lock
 
 
 @pytest.fixture
@@ -102,3 +103,26 @@ def test_set_from_many_processes_at_once_is_one_state(event: Event, peers: list[
         for peer in peers:
             peer.result()
         assert event.is_set() == (operation == event.set)
+
+
+def test_signal_handlers_set_events_wherever_they_strike(client: Client) -> None:
+    """Also in the midst of a call, whose thread cannot wait then."""
+    lock, numbers = Lock(name="busy"), 40
+    stops = [Event(name=f"stop {number}") for number in range(numbers)]
+    left = list(stops)
+
+    def stop(number: int, frame: object) -> None:
+        if left:
+            left.pop().set()
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.001, 0.003)
+    try:
+        while left:
+            with lock:
+                pass
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    for event in stops:
+        assert event.wait(PATIENCE)
