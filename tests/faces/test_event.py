@@ -11,6 +11,7 @@ from peers import Peer, Running, expire
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.session.client import Client
+from distsync.session.pending import Waiting
 from distsync.threading import Event, Lock
 
 
@@ -20,8 +21,9 @@ def event(client: Client) -> Event:
 
 
 def waits(client: Client) -> bool:
-    """Whether a call of this client has armed a watch."""
-    return client._core is not None and len(client._core.link.watches) > 0
+    """Whether a call of this client has looked, and waits for a change."""
+    calls = () if client._core is None else tuple(client._core._calls)
+    return any(isinstance(task._pending, Waiting) for task in calls)
 
 
 def test_flag_is_the_same_for_everybody(event: Event, peers: list[Peer]) -> None:

@@ -416,7 +416,8 @@ def test_segments_keep_the_order_and_go_when_they_are_empty(
 ) -> None:
     for number in range(23):
         queue.put(number)
-    eventually(lambda: len(observer.kazoo.get_children(f"{queue.path}/items")) >= 4)
+        full = (number + 1) // small_segments  # each is followed by a new one, in the background
+        eventually(lambda: len(observer.kazoo.get_children(f"{queue.path}/items")) > full)  # noqa: B023
     assert [queue.get() for _ in range(20)] == [*range(20)]
     assert len(observer.kazoo.get_children(f"{queue.path}/items")) <= 2
     assert [queue.get() for _ in range(3)] == [20, 21, 22]
