@@ -123,7 +123,7 @@ def test_first_call_starts_one_and_the_second_finds_it(home: Home) -> None:
 
 def test_none_is_found_where_none_was_started(home: Home) -> None:
     assert find() is None
-    assert not servers_of(home)
+    eventually(lambda: not servers_of(home))
 
 
 def test_fifty_processes_at_once_get_the_same_one(home: Home) -> None:
@@ -351,7 +351,7 @@ def test_corrupt_journal_is_told_to_who_wanted_the_server(home: Home) -> None:
     with pytest.raises(ServerStartError, match=r"journal\.sqlite is corrupt \(it is empty\).*server\.log"):
         find_or_start()
     assert journal.read_bytes() == b""
-    assert not servers_of(home)
+    eventually(lambda: not servers_of(home))
 
 
 def test_idle_exit_is_set_by_the_environment(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
