@@ -69,6 +69,9 @@ class Core:
         state, zxid = self.state, self.next_zxid()
         if change is None:
             return [state.commit(zxid, now_ms, ())]
+        if not self.watches.any:
+            state.apply(change, zxid, now_ms)
+            return [state.commit(zxid, now_ms, (change,))]
         audience = self.audience(change)
         state.apply(change, zxid, now_ms)
         return [state.commit(zxid, now_ms, (change,)), *self.fire(change, audience, zxid)]

@@ -18,10 +18,12 @@ from distsync.server.refusal import Refusal
 from distsync.server.tree import Node, Tree
 from distsync.wire import records as r
 from distsync.wire.codes import CreateFlag, ErrorCode
+from distsync.wire.records import OPEN_ACL
 
-_TTL_FLAGS = (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)
-_SEQUENCE_FLAGS = (CreateFlag.SEQUENCE, CreateFlag.EPHEMERAL_SEQUENCE, CreateFlag.SEQUENCE_TTL)
-_EPHEMERAL_FLAGS = (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL_SEQUENCE)
+_PERSISTENT, _CONTAINER, _LAST_FLAG = map(int, (CreateFlag.PERSISTENT, CreateFlag.CONTAINER, CreateFlag.SEQUENCE_TTL))
+_TTL_FLAGS = frozenset(map(int, (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)))
+_SEQUENCE_FLAGS = frozenset(map(int, (CreateFlag.SEQUENCE, CreateFlag.EPHEMERAL_SEQUENCE, CreateFlag.SEQUENCE_TTL)))
+_EPHEMERAL_FLAGS = frozenset(map(int, (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL_SEQUENCE)))
 
 AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest | r.CreateTtlRequest
 _CREATES = (r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest)
@@ -69,9 +71,11 @@ class Writes:
         path, data, acl, flags = request[:4]
         owner, container = _owner(link, request), type(request) is r.CreateContainerRequest
         parent_path = parent_of_new(path)
-        acl = settle(acl, link.identities)
+        if acl is not OPEN_ACL:
+            acl = settle(acl, link.identities)
         parent = self._require(parent_path)
-        permit(parent.acl, CREATE, link.identities)
+        if parent.acl is not OPEN_ACL:
+            permit(parent.acl, CREATE, link.identities)
         if flags in _SEQUENCE_FLAGS:
             path = f"{path}{parent.creates:010d}"
         check_path(path)
@@ -79,7 +83,8 @@ class Writes:
             raise Refusal(ErrorCode.NODE_EXISTS)
         if parent.owner > 0:
             raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
-        self._check_quota(path, 1, len(data or b""))
+        if self._enforce_quota:
+            self._check_quota(path, 1, len(data or b""))
         return CreateNode(path, data, acl, owner, container)
 
     def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
@@ -99,7 +104,8 @@ class Writes:
         check_path(path)
         node = self._require(path)
         permit(node.acl, WRITE, link.identities)
-        self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
+        if self._enforce_quota:
+            self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
         _check_version(version, node.version)
         return SetNodeData(path, data)
 
@@ -120,10 +126,9 @@ class Writes:
         _check_version(version, node.version)
 
     def _check_quota(self, path: str, count: int, size: int) -> None:
-        if self._enforce_quota:
-            limits, stats = self._tree.quota_of(path)
-            if limits and stats and exceeded(limits.data, stats.data, count, size):
-                raise Refusal(ErrorCode.QUOTA_EXCEEDED)
+        limits, stats = self._tree.quota_of(path)
+        if limits and stats and exceeded(limits.data, stats.data, count, size):
+            raise Refusal(ErrorCode.QUOTA_EXCEEDED)
 
     def _require(self, path: str) -> Node:
         node = self._tree.nodes.get(path)
@@ -141,15 +146,17 @@ def in_multi(operation: r.Operation) -> r.Operation:
         if isinstance(operation, r.CreateTtlRequest):
             return operation
         raise Refusal(ErrorCode.MARSHALLING_ERROR)
-    kind = r.CreateContainerRequest if operation.flags == CreateFlag.CONTAINER else r.CreateRequest
+    kind = r.CreateContainerRequest if operation.flags == _CONTAINER else r.CreateRequest
     return kind(*operation[:4])
 
 
 def _owner(link: Link, request: AnyCreate) -> int:
     """Whose the node will be. A time to live has an operation of its own."""
     flags = request.flags
-    if not CreateFlag.PERSISTENT <= flags <= CreateFlag.SEQUENCE_TTL:
+    if not _PERSISTENT <= flags <= _LAST_FLAG:
         raise Refusal(ErrorCode.BAD_ARGUMENTS)
+    if flags == _PERSISTENT and type(request) is r.CreateRequest:
+        return 0
     if flags in _TTL_FLAGS or type(request) is r.CreateTtlRequest:
         return _ttl_owner(request)
     ephemeral = flags in _EPHEMERAL_FLAGS and type(request) is not r.CreateContainerRequest
@@ -163,5 +170,5 @@ def _ttl_owner(request: AnyCreate) -> int:
 
 
 def _check_version(expected: int, version: int) -> None:
-    if expected not in (-1, version):
+    if expected != -1 and expected != version:
         raise Refusal(ErrorCode.BAD_VERSION)
