@@ -209,7 +209,8 @@ def _unpack_one(stored: bytes, at: int) -> tuple[Any, int]:
 
 def pack_transaction(zxid: int, time_ms: int, changes: Sequence[Change]) -> bytes:
     """A failed write has no changes: it has used up its zxid all the same."""
-    return _TRANSACTION.pack(zxid, time_ms) + b"".join(map(pack, changes))
+    packed = pack(changes[0]) if len(changes) == 1 else b"".join(map(pack, changes))
+    return _TRANSACTION.pack(zxid, time_ms) + packed
 
 
 def unpack_transaction(payload: bytes) -> tuple[int, int, list[Change]]:

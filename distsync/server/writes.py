@@ -69,23 +69,25 @@ class Writes:
         """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
         by its flag, whatever its operation (in_multi)."""
         path, data, acl, flags = request[:4]
-        owner, container = _owner(link, request), type(request) is r.CreateContainerRequest
+        kind = type(request)
+        owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
         parent_path = parent_of_new(path)
         if acl is not OPEN_ACL:
             acl = settle(acl, link.identities)
-        parent = self._require(parent_path)
+        nodes = self._tree.nodes
+        parent = nodes.get(parent_path) or self._require(parent_path)
         if parent.acl is not OPEN_ACL:
             permit(parent.acl, CREATE, link.identities)
         if flags in _SEQUENCE_FLAGS:
             path = f"{path}{parent.creates:010d}"
         check_path(path)
-        if path in self._tree.nodes:
+        if path in nodes:
             raise Refusal(ErrorCode.NODE_EXISTS)
         if parent.owner > 0:
             raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
         if self._enforce_quota:
             self._check_quota(path, 1, len(data or b""))
-        return CreateNode(path, data, acl, owner, container)
+        return CreateNode(path, data, acl, owner, kind is r.CreateContainerRequest)
 
     def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
         path, version = request
@@ -103,7 +105,8 @@ class Writes:
         path, data, version = request
         check_path(path)
         node = self._require(path)
-        permit(node.acl, WRITE, link.identities)
+        if node.acl is not OPEN_ACL:
+            permit(node.acl, WRITE, link.identities)
         if self._enforce_quota:
             self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
         _check_version(version, node.version)
@@ -155,8 +158,6 @@ def _owner(link: Link, request: AnyCreate) -> int:
     flags = request.flags
     if not _PERSISTENT <= flags <= _LAST_FLAG:
         raise Refusal(ErrorCode.BAD_ARGUMENTS)
-    if flags == _PERSISTENT and type(request) is r.CreateRequest:
-        return 0
     if flags in _TTL_FLAGS or type(request) is r.CreateTtlRequest:
         return _ttl_owner(request)
     ephemeral = flags in _EPHEMERAL_FLAGS and type(request) is not r.CreateContainerRequest

@@ -62,13 +62,20 @@ def write_string(value: str) -> bytes:
 
 def read_string(frame: bytes, at: int) -> tuple[str, int]:
     """Null reads as "". Bytes that are not UTF-8 read as U+FFFD, which no path may hold."""
-    value, at = read_buffer(frame, at)
-    return (value.decode("utf-8", "replace") if value else ""), at
+    (length,) = _read_int(frame, at)
+    end = at + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[at + 4 : end].decode("utf-8", "replace"), end
+    return "", read_buffer(frame, at)[1]
 
 
 def read_path(frame: bytes, at: int) -> tuple[str, int]:
     """A string that must not be null."""
-    if frame.startswith(_NULL, at):
+    (length,) = _read_int(frame, at)
+    end = at + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[at + 4 : end].decode("utf-8", "replace"), end
+    if length == -1:
         raise WireError("a path that is null")
     return read_string(frame, at)
 

@@ -153,6 +153,8 @@ def write(record: Any) -> bytes:
     layout = LAYOUTS[type(record)]
     if len(layout) == 1:
         return layout[0].write(record[0])
+    if len(layout) == 2:
+        return layout[0].write(record[0]) + layout[1].write(record[1])
     return b"".join([field.write(value) for field, value in zip(layout, record, strict=True)])
 
 
@@ -163,8 +165,13 @@ def read(kind: type, frame: bytes, at: int) -> tuple[Any, int]:
         values, after = read_create(frame, at)
         if values is not None:
             return _new(kind, values), after
+    layout = LAYOUTS[kind]
+    if len(layout) == 2:
+        first, at = layout[0].read(frame, at)
+        second, at = layout[1].read(frame, at)
+        return _new(kind, (first, second)), at
     values = []
-    for field in LAYOUTS[kind]:
+    for field in layout:
         value, at = field.read(frame, at)
         values.append(value)
     return _new(kind, values), at
