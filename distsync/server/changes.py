@@ -7,7 +7,7 @@ check, and the same changes in the same order lead to the same state.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from distsync.errors import DistsyncError
@@ -141,7 +141,46 @@ _WRITERS = {kind: (bytes([number]), fields) for number, (kind, fields) in _FORMS
 _TRANSACTION = struct.Struct(">qq")
 
 
+_PATH = struct.Struct(">Bi")
+_LENGTH = struct.Struct(">i")
+_OPEN_END = struct.Struct(">iq?")
+
+
+def _pack_create(change: CreateNode) -> bytes:
+    path, data, acl, owner, container = change
+    if data is None or acl is not OPEN_ACL:
+        return _pack_any(change)
+    name = path.encode()
+    head, length = _PATH.pack(1, len(name)), _LENGTH.pack(len(data))
+    return b"".join((head, name, length, data, _OPEN_END.pack(0, owner, container)))
+
+
+def _pack_delete(change: DeleteNode) -> bytes:
+    name = change.path.encode()
+    return _PATH.pack(2, len(name)) + name
+
+
+def _pack_set_data(change: SetNodeData) -> bytes:
+    path, data = change
+    if data is None:
+        return _pack_any(change)
+    name = path.encode()
+    return b"".join((_PATH.pack(3, len(name)), name, _LENGTH.pack(len(data)), data))
+
+
+_QUICK: dict[type, Callable[[Any], bytes]] = {
+    CreateNode: _pack_create,
+    DeleteNode: _pack_delete,
+    SetNodeData: _pack_set_data,
+}
+"""The same bytes as _pack_any, for what is written most."""
+
+
 def pack(record: Stored) -> bytes:
+    return _QUICK.get(type(record), _pack_any)(record)
+
+
+def _pack_any(record: Stored) -> bytes:
     number, fields = _WRITERS[type(record)]
     return number + b"".join([field.write(value) for field, value in zip(fields, record, strict=True)])
 
@@ -170,7 +209,8 @@ def _unpack_one(stored: bytes, at: int) -> tuple[Any, int]:
 
 def pack_transaction(zxid: int, time_ms: int, changes: Sequence[Change]) -> bytes:
     """A failed write has no changes: it has used up its zxid all the same."""
-    return _TRANSACTION.pack(zxid, time_ms) + b"".join(map(pack, changes))
+    packed = pack(changes[0]) if len(changes) == 1 else b"".join(map(pack, changes))
+    return _TRANSACTION.pack(zxid, time_ms) + packed
 
 
 def unpack_transaction(payload: bytes) -> tuple[int, int, list[Change]]:

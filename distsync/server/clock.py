@@ -9,15 +9,16 @@ from __future__ import annotations
 
 
 class WakingClock:
-    """``now_ms``: the last time told, None before the first. ``hold_until``: no expiry before this waking time,
-    so that what the clients sent meanwhile is read first."""
+    """``now_ms``: the last time told, None before the first; ``awake_ms``: the waking time then.
+    ``hold_until``: no expiry before this waking time, so that what the clients sent meanwhile is read first."""
 
-    __slots__ = ("tick_ms", "forgiving", "now_ms", "hold_until", "_lag_ms")
+    __slots__ = ("tick_ms", "forgiving", "now_ms", "awake_ms", "hold_until", "_lag_ms")
 
     def __init__(self, tick_ms: int, forgiving: bool) -> None:
         self.tick_ms = tick_ms
         self.forgiving = forgiving
         self.now_ms: int | None = None
+        self.awake_ms = 0
         self.hold_until = 0
         self._lag_ms = 0
 
@@ -29,7 +30,8 @@ class WakingClock:
                 self._lag_ms += gap
                 self.hold_until = now_ms - self._lag_ms + self.tick_ms
         self.now_ms = now_ms
-        return now_ms - self._lag_ms
+        self.awake_ms = now_ms - self._lag_ms
+        return self.awake_ms
 
     def wall(self, waking_ms: int) -> int:
         """When, as far as is known, the waking time will be ``waking_ms``."""

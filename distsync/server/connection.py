@@ -140,18 +140,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def work(self) -> None:
         """As many requests as the output has room for."""
-        while self._frames and not self._closing and not self._choked:
+        frames, handle = self._frames, self.rim.handle
+        while frames and not (self._closing or self._stalled or self._output_bytes > ANSWERS_BYTES):
             self.received += 1
-            frame = self._frames.popleft()
+            frame = frames.popleft()
             self._last_frame = frame[:8] if len(frame) >= 8 else bytes(8)
-            self.rim.handle(self, frame)
+            handle(self, frame)
         if self._frames and not self._reading_paused:
             self._reading_paused = True
             self.transport.pause_reading()
-
-    @property
-    def _choked(self) -> bool:
-        return self._stalled or self._output_bytes > ANSWERS_BYTES
 
     @property
     def queued(self) -> int:
@@ -167,8 +164,9 @@ class Connection(asyncio.BufferedProtocol):
         """After the next flush."""
         self.sent += 1
         self._last_payload = payload[:12]
-        self._output.append(framed(payload))
-        self._output_bytes += len(payload) + 4
+        frame = framed(payload)
+        self._output.append(frame)
+        self._output_bytes += len(frame)
 
     def flush(self) -> None:
         """All that was to be sent is with the operating system, or waits for the client to take it.

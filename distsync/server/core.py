@@ -53,8 +53,11 @@ class Core:
 
     def tell(self, now_ms: int) -> int:
         """The waking time. Sessions that come from a journal start with their full time-out at the first call."""
-        first = self.clock.now_ms is None
-        awake_ms = self.clock.tell(now_ms)
+        clock = self.clock
+        if clock.now_ms == now_ms:
+            return clock.awake_ms
+        first = clock.now_ms is None
+        awake_ms = clock.tell(now_ms)
         if first:
             self.sessions.touch_all(awake_ms)
             self.containers_due = awake_ms + self.config.container_interval_ms
@@ -66,9 +69,13 @@ class Core:
 
     def transact(self, change: Change | None, now_ms: int) -> list[Effect]:
         """The change is applied under the next zxid, committed, and its watches fire; None uses the zxid up."""
-        state, zxid = self.state, self.next_zxid()
+        state = self.state
+        zxid = state.zxid = state.zxid + 1
         if change is None:
             return [state.commit(zxid, now_ms, ())]
+        if not self.watches.any:
+            state.apply(change, zxid, now_ms)
+            return [state.commit(zxid, now_ms, (change,))]
         audience = self.audience(change)
         state.apply(change, zxid, now_ms)
         return [state.commit(zxid, now_ms, (change,)), *self.fire(change, audience, zxid)]

@@ -32,6 +32,7 @@ def parent_of(path: str) -> str:
 
 def parent_of_new(path: str) -> str:
     """The parent's path as far as a create or delete looks at it before anything else."""
-    if "/" not in path or "\0" in path:
+    cut = path.rfind("/")
+    if cut < 0 or "\0" in path:
         raise Refusal(ErrorCode.BAD_ARGUMENTS)
-    return parent_of(path)
+    return path[:cut] or "/"

@@ -12,7 +12,7 @@ from typing import Any
 
 from distsync.server.acl import SUPER, Identity, digest_of
 from distsync.server.changes import NodeChange
-from distsync.server.core import Audience, Core
+from distsync.server.core import NOBODY, Audience, Core
 from distsync.server.effects import Effect, Reply
 from distsync.server.link import Link
 from distsync.server.reads import Reads
@@ -95,7 +95,7 @@ class Requests:
         except Refusal as refusal:
             reply = self._failed(link, xid, len(request.operations) - len(results), len(results), refusal.code)
             return [core.state.commit(zxid, now_ms, ()), reply]
-        told = zip(changes, audiences, strict=True)
+        told = zip(changes, audiences, strict=True) if core.watches.any else ()
         notices = [notice for change, audience in told for notice in core.fire(change, audience, zxid)]
         body = r.MultiReply(tuple(results))
         return [core.state.commit(zxid, now_ms, changes), *notices, self._reply(link, xid, 0, body)]
@@ -109,18 +109,19 @@ class Requests:
         audiences: list[Audience],
         results: list[r.Result],
     ) -> None:
-        """Fills ``changes``, ``audiences`` and ``results``; when refused, the tree is as it was."""
-        state, reversals = self._core.state, []
+        """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was."""
+        state, reversals = self._core.state, list[Callable[[], None]]()
+        watched = self._core.watches.any
         try:
             for operation in map(in_multi, operations):
                 change = self._writes.plans[type(operation)](link, operation)
                 if change is not None:
                     reversals.append(state.tree.reversal(change))
-                    audiences.append(self._core.audience(change))
+                    audiences.append(self._core.audience(change) if watched else NOBODY)
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(self._writes.result(operation, change))
-        except Refusal:
+        except BaseException:
             for take_back in reversed(reversals):
                 take_back()
             raise

@@ -221,18 +221,21 @@ class Rim:
             else:
                 blame.break_off(error)
             return
+        if effects and not self._flushing:
+            self._begin_turn()
         for effect in effects:
-            self._perform(effect)
+            if isinstance(effect, Commit):
+                self._commits.append(effect)
+            else:
+                self._deliver(effect)
 
-    def _perform(self, effect: Effect) -> None:
-        if not self._flushing:
-            self._flushing = True
-            self._turn_began = time.monotonic()
-            if not self._at_once:
-                self._loop.call_soon(self._flush)
-        if isinstance(effect, Commit):
-            self._commits.append((effect.zxid, effect.payload))
-            return
+    def _begin_turn(self) -> None:
+        self._flushing = True
+        self._turn_began = time.monotonic()
+        if not self._at_once:
+            self._loop.call_soon(self._flush)
+
+    def _deliver(self, effect: Accepted | Reply | Notify | Drop) -> None:
         connection = self._peers.get(effect.peer)
         if connection is None:
             return
@@ -308,7 +311,8 @@ def _flush_one(connection: Connection) -> None:
 
 def _encode(effect: Accepted | Reply | Notify) -> bytes:
     if isinstance(effect, Reply):
-        return encode_reply(effect.xid, effect.zxid, effect.err, effect.body)
+        _, xid, zxid, err, body = effect
+        return encode_reply(xid, zxid, err, body)
     if isinstance(effect, Accepted):
         return encode_connect_response(effect.response)
     return encode_event(effect.zxid, effect.event)

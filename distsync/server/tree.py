@@ -24,6 +24,9 @@ from distsync.server.paths import SPECIAL, parent_of
 from distsync.server.quotas import LIMITS, QUOTA, held, limits_path, moved, prefix_of, stats_path, target_of
 from distsync.wire.records import OPEN_ACL, Acl, Stat
 
+_stat: Callable[[type[Stat], tuple[int, ...]], Stat] = tuple.__new__
+"""Half the time of its own constructor."""
+
 _NO_CHILDREN: dict[str, None] = {}
 """Shared by all leaves, never written to."""
 
@@ -75,19 +78,22 @@ class Node:
     @property
     def stat(self) -> Stat:
         """On the wire cversion counts creates and deletes of children: 2 * creates - children."""
-        children = len(self.children)
-        return Stat(
-            self.czxid,
-            self.mzxid,
-            self.ctime,
-            self.mtime,
-            self.version,
-            wrapped(2 * self.creates - children),
-            self.aversion,
-            self.owner if self.owner > 0 else 0,
-            len(self.data) if self.data else 0,
-            children,
-            self.pzxid,
+        children, owner, data = len(self.children), self.owner, self.data
+        return _stat(
+            Stat,
+            (
+                self.czxid,
+                self.mzxid,
+                self.ctime,
+                self.mtime,
+                self.version,
+                wrapped(2 * self.creates - children) if self.creates else -children,
+                self.aversion,
+                owner if owner > 0 else 0,
+                len(data) if data else 0,
+                children,
+                self.pzxid,
+            ),
         )
 
     @property
@@ -201,15 +207,18 @@ class Tree:
 
     def _add(self, path: str, node: Node) -> Node:
         """Answers the parent (the root's is itself)."""
-        self.nodes[path] = node
+        nodes = self.nodes
+        nodes[path] = node
         self.data_bytes += len(path) + len(node.data or b"")
         cut = path.rfind("/")
-        parent = self.nodes[path[:cut] or "/"]
+        parent = nodes[path[:cut] or "/"]
         if path != "/":
-            if parent.children is _NO_CHILDREN:
-                parent.children = {}
-            parent.children[path[cut + 1 :]] = None
-        self._enlist(path, node)
+            children = parent.children
+            if children is _NO_CHILDREN:
+                children = parent.children = {}
+            children[path[cut + 1 :]] = None
+        if node.owner or node.container or path.endswith(LIMITS):
+            self._enlist(path, node)
         return parent
 
     def _enlist(self, path: str, node: Node) -> None:

@@ -111,6 +111,10 @@ class Watches:
         self.data = WatchTable()
         self.children = WatchTable()
 
+    @property
+    def any(self) -> bool:
+        return bool(self.data.by_path or self.children.by_path)
+
     def created(self, path: str, zxid: int) -> list[Notify]:
         return _notices(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)
 

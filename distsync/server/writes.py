@@ -18,10 +18,12 @@ from distsync.server.refusal import Refusal
 from distsync.server.tree import Node, Tree
 from distsync.wire import records as r
 from distsync.wire.codes import CreateFlag, ErrorCode
+from distsync.wire.records import OPEN_ACL
 
-_TTL_FLAGS = (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)
-_SEQUENCE_FLAGS = (CreateFlag.SEQUENCE, CreateFlag.EPHEMERAL_SEQUENCE, CreateFlag.SEQUENCE_TTL)
-_EPHEMERAL_FLAGS = (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL_SEQUENCE)
+_PERSISTENT, _CONTAINER, _LAST_FLAG = map(int, (CreateFlag.PERSISTENT, CreateFlag.CONTAINER, CreateFlag.SEQUENCE_TTL))
+_TTL_FLAGS = frozenset(map(int, (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)))
+_SEQUENCE_FLAGS = frozenset(map(int, (CreateFlag.SEQUENCE, CreateFlag.EPHEMERAL_SEQUENCE, CreateFlag.SEQUENCE_TTL)))
+_EPHEMERAL_FLAGS = frozenset(map(int, (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL_SEQUENCE)))
 
 AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest | r.CreateTtlRequest
 _CREATES = (r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest)
@@ -67,20 +69,25 @@ class Writes:
         """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
         by its flag, whatever its operation (in_multi)."""
         path, data, acl, flags = request[:4]
-        owner, container = _owner(link, request), type(request) is r.CreateContainerRequest
+        kind = type(request)
+        owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
         parent_path = parent_of_new(path)
-        acl = settle(acl, link.identities)
-        parent = self._require(parent_path)
-        permit(parent.acl, CREATE, link.identities)
+        if acl is not OPEN_ACL:
+            acl = settle(acl, link.identities)
+        nodes = self._tree.nodes
+        parent = nodes.get(parent_path) or self._require(parent_path)
+        if parent.acl is not OPEN_ACL:
+            permit(parent.acl, CREATE, link.identities)
         if flags in _SEQUENCE_FLAGS:
             path = f"{path}{parent.creates:010d}"
         check_path(path)
-        if path in self._tree.nodes:
+        if path in nodes:
             raise Refusal(ErrorCode.NODE_EXISTS)
         if parent.owner > 0:
             raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
-        self._check_quota(path, 1, len(data or b""))
-        return CreateNode(path, data, acl, owner, container)
+        if self._enforce_quota:
+            self._check_quota(path, 1, len(data or b""))
+        return CreateNode(path, data, acl, owner, kind is r.CreateContainerRequest)
 
     def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
         path, version = request
@@ -98,8 +105,10 @@ class Writes:
         path, data, version = request
         check_path(path)
         node = self._require(path)
-        permit(node.acl, WRITE, link.identities)
-        self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
+        if node.acl is not OPEN_ACL:
+            permit(node.acl, WRITE, link.identities)
+        if self._enforce_quota:
+            self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
         _check_version(version, node.version)
         return SetNodeData(path, data)
 
@@ -120,10 +129,9 @@ class Writes:
         _check_version(version, node.version)
 
     def _check_quota(self, path: str, count: int, size: int) -> None:
-        if self._enforce_quota:
-            limits, stats = self._tree.quota_of(path)
-            if limits and stats and exceeded(limits.data, stats.data, count, size):
-                raise Refusal(ErrorCode.QUOTA_EXCEEDED)
+        limits, stats = self._tree.quota_of(path)
+        if limits and stats and exceeded(limits.data, stats.data, count, size):
+            raise Refusal(ErrorCode.QUOTA_EXCEEDED)
 
     def _require(self, path: str) -> Node:
         node = self._tree.nodes.get(path)
@@ -141,14 +149,14 @@ def in_multi(operation: r.Operation) -> r.Operation:
         if isinstance(operation, r.CreateTtlRequest):
             return operation
         raise Refusal(ErrorCode.MARSHALLING_ERROR)
-    kind = r.CreateContainerRequest if operation.flags == CreateFlag.CONTAINER else r.CreateRequest
+    kind = r.CreateContainerRequest if operation.flags == _CONTAINER else r.CreateRequest
     return kind(*operation[:4])
 
 
 def _owner(link: Link, request: AnyCreate) -> int:
     """Whose the node will be. A time to live has an operation of its own."""
     flags = request.flags
-    if not CreateFlag.PERSISTENT <= flags <= CreateFlag.SEQUENCE_TTL:
+    if not _PERSISTENT <= flags <= _LAST_FLAG:
         raise Refusal(ErrorCode.BAD_ARGUMENTS)
     if flags in _TTL_FLAGS or type(request) is r.CreateTtlRequest:
         return _ttl_owner(request)
@@ -163,5 +171,5 @@ def _ttl_owner(request: AnyCreate) -> int:
 
 
 def _check_version(expected: int, version: int) -> None:
-    if expected not in (-1, version):
+    if expected != -1 and expected != version:
         raise Refusal(ErrorCode.BAD_VERSION)

@@ -19,6 +19,7 @@ Value = TypeVar("Value")
 _INT = struct.Struct(">i")
 _STAT = struct.Struct(">qqqqiiiqiiq")
 _NULL = _INT.pack(-1)
+_read_int = _INT.unpack_from
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,13 @@ def write_buffer(value: bytes | None) -> bytes:
 
 
 def read_buffer(frame: bytes, at: int) -> tuple[bytes | None, int]:
-    (length,) = _INT.unpack_from(frame, at)
+    (length,) = _read_int(frame, at)
+    end = at + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[at + 4 : end], end
     if length == -1:
         return None, at + 4
-    end = at + 4 + length
-    if length < 0 or end > len(frame):
-        raise WireError(f"a field of {length} bytes in a frame of {len(frame)}")
-    return frame[at + 4 : end], end
+    raise WireError(f"a field of {length} bytes in a frame of {len(frame)}")
 
 
 def write_string(value: str) -> bytes:
@@ -61,13 +62,20 @@ def write_string(value: str) -> bytes:
 
 def read_string(frame: bytes, at: int) -> tuple[str, int]:
     """Null reads as "". Bytes that are not UTF-8 read as U+FFFD, which no path may hold."""
-    value, at = read_buffer(frame, at)
-    return (value.decode(errors="replace") if value else ""), at
+    (length,) = _read_int(frame, at)
+    end = at + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[at + 4 : end].decode("utf-8", "replace"), end
+    return "", read_buffer(frame, at)[1]
 
 
 def read_path(frame: bytes, at: int) -> tuple[str, int]:
     """A string that must not be null."""
-    if frame.startswith(_NULL, at):
+    (length,) = _read_int(frame, at)
+    end = at + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[at + 4 : end].decode("utf-8", "replace"), end
+    if length == -1:
         raise WireError("a path that is null")
     return read_string(frame, at)
 
@@ -78,6 +86,22 @@ def read_count(frame: bytes, at: int, nullable: bool) -> tuple[int, int]:
     if count > len(frame) or (count == -1 and not nullable):
         raise WireError(f"a list of {count} items in a frame of {len(frame)} bytes")
     return max(count, 0), at + 4
+
+
+def read_create(frame: bytes, at: int) -> tuple[tuple[str, bytes, tuple[Acl, ...], int] | None, int]:
+    """The four fields of nearly every create in one go; None for one that is unusual, and has to be read field by
+    field: null data, another ACL than the open one, or malformed."""
+    (path_bytes,) = _read_int(frame, at)
+    data_at = at + 4 + path_bytes
+    if path_bytes < 0 or data_at + 4 > len(frame):
+        return None, at
+    (data_bytes,) = _read_int(frame, data_at)
+    acl_at = data_at + 4 + data_bytes
+    if data_bytes < 0 or not frame.startswith(_OPEN_LIST, acl_at):
+        return None, at
+    path = frame[at + 4 : data_at].decode("utf-8", "replace")
+    flags_at = acl_at + len(_OPEN_LIST)
+    return (path, frame[data_at + 4 : acl_at], OPEN_ACL, _read_int(frame, flags_at)[0]), flags_at + 4
 
 
 def vector(item: Field[Value], nullable: bool = False) -> Field[tuple[Value, ...]]:
@@ -111,15 +135,17 @@ def _read_acl(frame: bytes, at: int) -> tuple[Acl, int]:
     return Acl(permissions, scheme, id), at
 
 
+_ANY_LIST = vector(Field(_write_acl, _read_acl), nullable=True)
+_OPEN_LIST = _ANY_LIST.write(OPEN_ACL)
+
+
 def _acls() -> Field[tuple[Acl, ...]]:
     """Lists of ACL entries; nearly all are the open ACL, which is recognised as a whole."""
-    any_list = vector(Field(_write_acl, _read_acl), nullable=True)
-    open_list = any_list.write(OPEN_ACL)
 
     def read(frame: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
-        return (OPEN_ACL, at + len(open_list)) if frame.startswith(open_list, at) else any_list.read(frame, at)
+        return (OPEN_ACL, at + len(_OPEN_LIST)) if frame.startswith(_OPEN_LIST, at) else _ANY_LIST.read(frame, at)
 
-    return Field(any_list.write, read)
+    return Field(_ANY_LIST.write, read)
 
 
 def _write_stat(stat: Stat) -> bytes:

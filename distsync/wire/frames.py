@@ -51,17 +51,14 @@ class FrameSplitter:
         return frames
 
     def _cut(self, stream: bytes | bytearray) -> tuple[list[bytes], int]:
-        frames, at, size = [], 0, len(stream)
+        frames, at, size, limit, read = [], 0, len(stream), self.limit, _LENGTH.unpack_from
         while size - at >= 4:
-            end = at + 4 + self._length(stream, at)
+            (length,) = read(stream, at)
+            if not 0 < length <= limit:
+                raise WireError(f"a frame of {length} bytes, the limit is {limit}")
+            end = at + 4 + length
             if end > size:
                 break
             frames.append(bytes(stream[at + 4 : end]))
             at = end
         return frames, at
-
-    def _length(self, stream: bytes | bytearray, at: int) -> int:
-        (length,) = _LENGTH.unpack_from(stream, at)
-        if not 0 < length <= self.limit:
-            raise WireError(f"a frame of {length} bytes, the limit is {self.limit}")
-        return int(length)

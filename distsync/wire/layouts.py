@@ -6,11 +6,12 @@ Rules for this file: tables, and the one record whose layout is not a row of fie
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from distsync.wire import records as r
 from distsync.wire.codes import OpCode
-from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, PATH, PATHS, STAT, STRING, Field, vector
+from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, PATH, PATHS, STAT, STRING, Field, read_create, vector
 from distsync.wire.frames import WireError
 
 Layout = tuple[Field[Any], ...]
@@ -142,21 +143,38 @@ LAYOUTS: dict[type, Layout] = {
 }
 
 
+_CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerRequest})
+_new: Callable[[type, Iterable[Any]], Any] = tuple.__new__
+"""A named tuple of all its fields, without the work of its own constructor."""
+
+
 def write(record: Any) -> bytes:
     """The record's fields, one after the other."""
     layout = LAYOUTS[type(record)]
     if len(layout) == 1:
         return layout[0].write(record[0])
+    if len(layout) == 2:
+        return layout[0].write(record[0]) + layout[1].write(record[1])
     return b"".join([field.write(value) for field, value in zip(layout, record, strict=True)])
 
 
 def read(kind: type, frame: bytes, at: int) -> tuple[Any, int]:
     """A record of type ``kind`` that starts at ``at``, and the place after it."""
+    values: tuple[Any, ...] | list[Any] | None
+    if kind in _CREATES:
+        values, after = read_create(frame, at)
+        if values is not None:
+            return _new(kind, values), after
+    layout = LAYOUTS[kind]
+    if len(layout) == 2:
+        first, at = layout[0].read(frame, at)
+        second, at = layout[1].read(frame, at)
+        return _new(kind, (first, second)), at
     values = []
-    for field in LAYOUTS[kind]:
+    for field in layout:
         value, at = field.read(frame, at)
         values.append(value)
-    return kind(*values), at
+    return _new(kind, values), at
 
 
 def _operations(allowed: frozenset[OpCode]) -> Field[tuple[Any, ...]]:

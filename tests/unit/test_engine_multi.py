@@ -98,6 +98,15 @@ class TestSuccess:
         assert client.events() == [(EventType.NODE_CREATED, "/a"), (EventType.NODE_CHILDREN_CHANGED, "/")]
 
 
+def test_an_error_halfway_leaves_the_tree_as_it_was(client: Client) -> None:
+    """Not only a refusal: here a path of a type that no decoded request has."""
+    before = client.stat("/")
+    with pytest.raises(TypeError):
+        client.send(multi(r.CreateRequest("/a"), r.SetDataRequest(None, b"x")))  # type: ignore[arg-type]
+    assert client.stat("/") == before
+    assert "/a" not in client.bench.engine.tree.nodes
+
+
 class TestFailure:
     """M-15."""
 

@@ -196,6 +196,21 @@ def test_the_form_of_the_journal_stays_what_it_is() -> None:
     assert engine.tree.nodes["/a"].data == b"x"
 
 
+def test_what_is_packed_quickly_reads_back_as_any() -> None:
+    written = [
+        change
+        for data in (b"", b"x" * 300, None)
+        for acl in (r.OPEN_ACL, (r.Acl(1, "ip", "127.0.0.1"),))
+        for change in (
+            changes.CreateNode("/\u00e9", data, acl, -(1 << 55), True),
+            changes.SetNodeData("/\u00e9", data),
+            changes.DeleteNode("/\u00e9"),
+        )
+    ]
+    read = changes.unpack(b"".join(map(pack, written)))
+    assert [(type(change), change) for change in read] == [(type(change), change) for change in written]
+
+
 FORM = (
     "0000000000000002" "0000018bcfe56800" "01" "000000022f61" "0000000178" "00000001" "0000001f" "000000026970"
     "00000009" "3132372e302e302e31" "0000000000000000" "00"
