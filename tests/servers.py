@@ -75,6 +75,8 @@ class ServerProcess:
     def pause(self) -> None:
         """The server does nothing; its sockets stay open."""
         self._signal(signal.SIGSTOP)
+        assert self.process is not None
+        os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads stand
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

@@ -120,6 +120,7 @@ class ProcessHost(Host):
 
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads stand
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)

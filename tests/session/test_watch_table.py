@@ -11,6 +11,7 @@ from servers import ServerProcess
 from timing import UNIT, eventually
 
 from distsync.session.client import Client
+from distsync.session.pending import Waiting
 from distsync.session.steps import Children, Create, Exists, GetData, Wait, Watch, Woke
 from distsync.session.watches import SWEEP_EVERY, WatchTable
 
@@ -91,7 +92,8 @@ def test_change_wakes_all_who_wait_in_all_threads(
 
     waiting = [in_thread(near.run, wait()) for _ in range(5)]
     assert near._core is not None
-    eventually(lambda: len(near._core.link.watches) == 5, limit=100 * UNIT)
+    calls = near._core._calls
+    eventually(lambda: sum(isinstance(task._pending, Waiting) for task in tuple(calls)) == 5)
     observer.kazoo.create(f"{namespace}/new")
     assert [one.result() for one in waiting] == [Woke.SIGNAL] * 5
 
