@@ -18,6 +18,7 @@ from timing import PATIENCE
 
 from distsync.session import default
 from distsync.session.client import Client
+from distsync.session.pending import Waiting
 
 Credentials = tuple[str, tuple[int, bytes]]
 
@@ -48,6 +49,12 @@ class Running(threading.Thread):
 
 def results(running: Iterable[Running], timeout: float = PATIENCE) -> list[Any]:
     return [one.result(timeout) for one in running]
+
+
+def waiting_calls(client: Client) -> int:
+    """How many calls of this client have looked, and wait for a change."""
+    calls = () if client._core is None else tuple(client._core._calls)
+    return sum(isinstance(task._pending, Waiting) for task in calls)
 
 
 class Peer:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from leaks import Observer
-from peers import Running
+from peers import Running, waiting_calls
 from timing import UNIT, eventually
 
 from distsync.queue import LifoQueue, PriorityQueue, Queue
@@ -321,7 +321,7 @@ def test_notify_costs_3_requests_and_wakes_one(client: Client, make_client: Make
     for left in (3, 2, 1):  # the first notify makes the receipt
         eventually(lambda: len(observer.tree(f"{ours.path}/waiters")) == left)  # noqa: B023
         ours.acquire()
-        eventually(lambda: sum(len(one._core.link.watches) for one in others) == left)  # type: ignore[union-attr]  # noqa: B023
+        eventually(lambda: sum(map(waiting_calls, others)) == left)  # noqa: B023
         before = events_of(others)
         with counted(client) as notifying, counted(*others) as woken:
             ours.notify()

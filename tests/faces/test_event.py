@@ -7,23 +7,16 @@ from collections.abc import Callable
 
 import pytest
 from leaks import Observer
-from peers import Peer, Running, expire
+from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.session.client import Client
-from distsync.session.pending import Waiting
 from distsync.threading import Event, Lock
 
 
 @pytest.fixture
 def event(client: Client) -> Event:
     return Event(name="e")
-
-
-def waits(client: Client) -> bool:
-    """Whether a call of this client has looked, and waits for a change."""
-    calls = () if client._core is None else tuple(client._core._calls)
-    return any(isinstance(task._pending, Waiting) for task in calls)
 
 
 def test_flag_is_the_same_for_everybody(event: Event, peers: list[Peer]) -> None:
@@ -53,7 +46,7 @@ def test_set_and_clear_wake_who_waited_when_they_came(
     others = [make_client() for _ in range(3)]
     for _ in range(5):
         waiting = [Running(Event(name="e", client=one).wait) for one in others]
-        eventually(lambda: all(map(waits, others)))
+        eventually(lambda: all(map(waiting_calls, others)))
         event.set()
         event.clear()
         assert [one.result() for one in waiting] == [True] * 3
@@ -63,7 +56,7 @@ def test_set_and_clear_wake_who_waited_when_they_came(
 def test_set_and_clear_are_not_missed_by_who_looks_late(event: Event, client: Client) -> None:
     """Many changes, one event: the state tells."""
     waiting = Running(event.wait)
-    eventually(lambda: waits(client))
+    eventually(lambda: waiting_calls(client))
     other = Event(name="e")
     for _ in range(20):
         other.set()
@@ -74,7 +67,7 @@ def test_set_and_clear_are_not_missed_by_who_looks_late(event: Event, client: Cl
 def test_wait_outlives_the_session(event: Event, client: Client, make_client: Callable[..., Client]) -> None:
     other = make_client()
     waiting = Running(Event(name="e", client=other).wait)
-    eventually(lambda: waits(other))
+    eventually(lambda: waiting_calls(other))
     before = other.session_id
     expire(other)
     eventually(lambda: other.session_id not in (None, before))
@@ -85,7 +78,7 @@ def test_wait_outlives_the_session(event: Event, client: Client, make_client: Ca
 def test_wait_outlives_the_znode(event: Event, client: Client, observer: Observer) -> None:
     event.clear()
     waiting = Running(event.wait)
-    eventually(lambda: waits(client))
+    eventually(lambda: waiting_calls(client))
     observer.wipe(event.path)
     eventually(lambda: observer.kazoo.exists(event.path))
     event.set()
@@ -95,7 +88,7 @@ def test_wait_outlives_the_znode(event: Event, client: Client, observer: Observe
 def test_wait_that_times_out_leaves_nothing(event: Event, client: Client) -> None:
     for _ in range(20):
         assert not event.wait(1e-4)
-    assert not waits(client)
+    assert not waiting_calls(client)
 
 
 def test_set_from_many_processes_at_once_is_one_state(event: Event, peers: list[Peer]) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 from leaks import Observer
+from peers import waiting_calls
 from servers import ServerProcess
 from timing import UNIT, eventually
 
 from distsync.session.client import Client
-from distsync.session.pending import Waiting
 from distsync.session.steps import Children, Create, Exists, GetData, Wait, Watch, Woke
 from distsync.session.watches import SWEEP_EVERY, WatchTable
 
@@ -92,8 +92,7 @@ def test_change_wakes_all_who_wait_in_all_threads(
 
     waiting = [in_thread(near.run, wait()) for _ in range(5)]
     assert near._core is not None
-    calls = near._core._calls
-    eventually(lambda: sum(isinstance(task._pending, Waiting) for task in tuple(calls)) == 5)
+    eventually(lambda: waiting_calls(near) == 5)
     observer.kazoo.create(f"{namespace}/new")
     assert [one.result() for one in waiting] == [Woke.SIGNAL] * 5
 
