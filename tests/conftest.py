@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from leaks import Census, Observer, nothing_more
-from servers import KINDS, ServerProcess, ZooKeeperProcess
+from servers import KINDS, ServerProcess, need_zookeeper
 
 FAILED = pytest.StashKey[bool]()
 
@@ -86,12 +86,8 @@ def own_server(server_kind: str, tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def make_server(kind: str, folder: Path) -> ServerProcess:
-    """Skips where there is no ZooKeeper; fails instead where there has to be one."""
-    lacking = ZooKeeperProcess.missing() if kind == "zookeeper" else ""
-    if lacking and (os.environ.get("DISTSYNC_NEED_ZOOKEEPER") or os.environ.get("CI")):
-        pytest.fail(lacking, pytrace=False)
-    if lacking:
-        pytest.skip(lacking)
+    if kind == "zookeeper":
+        need_zookeeper()
     return KINDS[kind](folder)
 
 

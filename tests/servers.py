@@ -13,6 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from timing import UNIT, eventually
 
 LOOPBACK = "127.0.0.1"
@@ -200,3 +201,12 @@ def free_port() -> int:
 
 
 KINDS: dict[str, type[ServerProcess]] = {kind.name: kind for kind in (EmbeddedProcess, ZooKeeperProcess)}
+
+
+def need_zookeeper() -> None:
+    """Skips where there is no ZooKeeper; fails instead where there has to be one."""
+    lacking = ZooKeeperProcess.missing()
+    if lacking and (os.environ.get("DISTSYNC_NEED_ZOOKEEPER") or os.environ.get("CI")):
+        pytest.fail(lacking, pytrace=False)
+    if lacking:
+        pytest.skip(lacking)

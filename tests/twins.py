@@ -16,31 +16,12 @@ from typing import Any
 
 from links import Link
 from plays import CLIENTS, Ask, Close, Reconnect, Step
+from speaker import BODIES
 from timing import PATIENCE
 
 from distsync.wire import records as r
 from distsync.wire.codec import decode_event, decode_reply, encode_request
 
-BODIES: dict[type, type] = {
-    r.CreateRequest: r.CreateReply,
-    r.Create2Request: r.Create2Reply,
-    r.CreateContainerRequest: r.Create2Reply,
-    r.CreateTtlRequest: r.Create2Reply,
-    r.ExistsRequest: r.StatReply,
-    r.GetDataRequest: r.GetDataReply,
-    r.SetDataRequest: r.StatReply,
-    r.GetAclRequest: r.GetAclReply,
-    r.SetAclRequest: r.StatReply,
-    r.GetChildrenRequest: r.GetChildrenReply,
-    r.GetChildren2Request: r.GetChildren2Reply,
-    r.SyncRequest: r.SyncReply,
-    r.MultiRequest: r.MultiReply,
-    r.MultiReadRequest: r.MultiReply,
-    r.GetEphemeralsRequest: r.GetEphemeralsReply,
-    r.GetAllChildrenNumberRequest: r.GetAllChildrenNumberReply,
-    r.WhoAmIRequest: r.WhoAmIReply,
-    r.AddWatchRequest: r.ErrorReply,
-}
 ENDS_CONNECTIONS = (r.AuthRequest, r.UnknownRequest, r.MalformedRequest, r.ReconfigRequest)
 """After these a ping shows whether the connection is still there."""
 

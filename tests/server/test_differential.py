@@ -12,7 +12,7 @@ from functools import partial
 
 import pytest
 from plays import Author
-from servers import ZooKeeperProcess
+from servers import ZooKeeperProcess, need_zookeeper
 from twins import difference, shortened
 
 from distsync.testing import EmbeddedServer
@@ -37,11 +37,7 @@ class PatientZooKeeper(ZooKeeperProcess):
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
     if request.config.getoption("--server") != "both":
         pytest.skip("it needs both servers")
-    lacking = ZooKeeperProcess.missing()
-    if lacking and os.environ.get("DISTSYNC_NEED_ZOOKEEPER"):
-        pytest.fail(lacking, pytrace=False)
-    if lacking:
-        pytest.skip(lacking)
+    need_zookeeper()
     server = PatientZooKeeper(tmp_path_factory.mktemp("twin"))
     server.start()
     yield server

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess
+from servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess, need_zookeeper
 from speaker import Speaker
 from timing import eventually
 
@@ -37,8 +37,8 @@ class TunedZooKeeper(ZooKeeperProcess):
 
 @pytest.fixture(scope="module")
 def tuned(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
-    if server_kind == "zookeeper" and ZooKeeperProcess.missing():
-        pytest.skip(ZooKeeperProcess.missing())
+    if server_kind == "zookeeper":
+        need_zookeeper()
     server = {"embedded": TunedEmbedded, "zookeeper": TunedZooKeeper}[server_kind](tmp_path_factory.mktemp("tuned"))
     server.start()
     yield server

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from links import Link, linked, says
-from servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess
+from servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess, need_zookeeper
 
 from distsync.server.options import WORDS
 from distsync.server.words import ALL
@@ -24,8 +24,8 @@ class TalkativeProcess(EmbeddedProcess):
 @pytest.fixture(scope="module")
 def talkative(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     """A server that answers all words; nobody else is connected to it."""
-    if server_kind == "zookeeper" and ZooKeeperProcess.missing():
-        pytest.skip(ZooKeeperProcess.missing())
+    if server_kind == "zookeeper":
+        need_zookeeper()
     kind = TalkativeProcess if server_kind == "embedded" else ZooKeeperProcess
     server = kind(tmp_path_factory.mktemp("words"))
     server.start()
