@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leaks import Census, Observer
+from leaks import Census, Observer, nothing_more
 from servers import ServerProcess
 
 from distsync.session import default
@@ -49,5 +49,5 @@ def test_closed_client_leaves_no_thread_socket_session_or_ephemeral(
     assert observer.ephemerals(namespace) == [f"{namespace}/held"]
     assert Census.take(server).more_than(before)
     client.close()
-    assert Census.take(server).more_than(before) == []
+    assert nothing_more(lambda: Census.take(server).more_than(before)) == []
     assert observer.ephemerals(namespace) == []

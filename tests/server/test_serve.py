@@ -17,6 +17,7 @@ import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.retry import KazooRetry
 from servers import LOOPBACK, EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
 
@@ -33,7 +34,9 @@ def embedded(tmp_path: Path) -> Iterator[EmbeddedProcess]:
 
 @contextmanager
 def connected(server: EmbeddedProcess, *auth: tuple[str, str], timeout: float = 10.0) -> Iterator[KazooClient]:
-    client = KazooClient(server.hosts, timeout=timeout, auth_data=list(auth))
+    """It tries again each tenth of a second: kazoo's own pauses grow longer than a short session."""
+    often = KazooRetry(max_tries=-1, delay=0.1, backoff=1, max_delay=0.1)
+    client = KazooClient(server.hosts, timeout=timeout, auth_data=list(auth), connection_retry=often)
     client.start(PATIENCE)
     try:
         yield client
@@ -137,7 +140,7 @@ def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: Emb
 
 
 def test_pause_of_the_server_expires_nobody(embedded: EmbeddedProcess) -> None:
-    with connected(embedded, timeout=1.0) as client:
+    with connected(embedded, timeout=2.0) as client:
         session = client.client_id
         client.create("/ephemeral", b"", ephemeral=True)
         embedded.pause()
