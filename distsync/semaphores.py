@@ -110,7 +110,8 @@ class Semaphore(Held):
         try:
             core = self._core
             before.append(tuple(core.grants) if isinstance(core, SemaphoreCore) else ())
-            acquired = bool(self._run(core.acquire(describe(), blocking, me()), seconds))
+            taking = core.acquire(describe(), blocking, me(), self._bound)
+            acquired = bool(self._run(taking, seconds))
             if acquired:
                 self._tell_loss()
             return acquired
@@ -192,6 +193,7 @@ class Semaphore(Held):
 class BoundedSemaphore(Semaphore):
     """A semaphore that is never released more often than acquired.
 
+    The permit of a holder who dies comes back, also if somebody else has released it before.
     On loss, Cost, Fair, Znodes: as Semaphore.
     Source: recipes.txt, Locks, with a limit; ``threading.BoundedSemaphore``.
 

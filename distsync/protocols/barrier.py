@@ -6,8 +6,9 @@ Rules for this file: pure; a wake is a hint; what counts is whether our own znod
 
 Who arrives stands in the line. The one with ``parties - 1`` ahead runs the action and then, in one transaction,
 moves the generation on and deletes the znodes of all members: whose znode is gone while his session lives has
-passed. Whoever breaks the barrier only says so, and each one waiting leaves by himself; a reset says up to which
-sequence number those who stand there are of a broken generation, and count no more.
+passed. Whoever breaks the barrier only says so, and each one waiting leaves by himself. A reset puts a mark of its own
+into the line, in its transaction: those ahead of it are of a broken generation, and count no more. Then the number of
+the mark goes into the data, and the mark goes.
 
 Who has passed before he could look learns his index from the lists of the last members. Whose name is in none of
 them was deleted by somebody else, or has slept through so many generations that nobody can know: for him it is broken.
@@ -15,6 +16,7 @@ them was deleted by somebody else, or has slept through so many generations that
 Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s,
                                                "passed": [[names of a generation that passed], ...]}``
          ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a party that waits
+         ``<path>/_r_<guid>-reset-<sequence>`` ephemeral, for a moment: the mark of a reset
 """
 
 from __future__ import annotations
@@ -36,15 +38,17 @@ from distsync.errors import (
 )
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all, remove
-from distsync.protocols.line import LOCK, Place, in_order, look, stand
-from distsync.protocols.turn import Turn, turn_in
+from distsync.protocols.line import LOCK, Place, look, stand
+from distsync.protocols.turn import RESET, Turn, turn_in
 from distsync.session.steps import (
     Background,
     Call,
     Children,
     Connected,
+    Create,
     Delete,
     GetData,
+    Guid,
     Listing,
     Node,
     SetData,
@@ -65,13 +69,14 @@ class View:
 
 @dataclass
 class Party:
-    """One call of wait: its place, what it saw last, all who were seen to wait with it, and the turn that it found
-    broken."""
+    """One call of wait: its place, what it saw last, all who were seen to wait with it, the turn that it found
+    broken, and for whom it ran the action."""
 
     place: Place
     view: View | None = None
     seen: set[str] = field(default_factory=set)
     refused: Turn | None = None
+    acted: tuple[int, list[str]] | None = None
 
     def index_in(self, turn: Turn) -> int:
         """Our znode has gone: our index, as we have passed. Raises BrokenBarrierError if somebody else deleted it."""
@@ -152,7 +157,7 @@ class BarrierCore:
             if ahead is None:
                 return await self._give_up(party)
             if ahead == self.parties - 1:
-                if await self._open(view, action):
+                if await self._open(party, view, action):
                     return ahead
             elif await self._wait(watch) is Woke.DEADLINE:
                 return await self._give_up(party)
@@ -175,10 +180,9 @@ class BarrierCore:
             return None
         if listing.stat.version != node.stat.version:
             return None
-        turn = self._turn(node)
-        contenders = in_order(listing.names)
-        present = any(contender.name == place.name for contender in contenders)
-        return View([contender.name for contender in contenders if turn.counts(contender)], present, turn)
+        turn, standing = self._turn(node).seen_with(listing.names)
+        present = any(contender.name == place.name for contender in standing)
+        return View([contender.name for contender in standing if turn.counts(contender)], present, turn)
 
     def _turn(self, node: Node) -> Turn:
         turn = turn_in(self.path, node)
@@ -193,15 +197,17 @@ class BarrierCore:
             if view is not None and (view.present or (await Connected()).session_id == place.session_id):
                 return view
 
-    async def _open(self, view: View, action: Callable[[], Any] | None) -> bool:
+    async def _open(self, party: Party, view: View, action: Callable[[], Any] | None) -> bool:
         """The last one to arrive: the action, then everybody passes. False: the turn changed meanwhile."""
-        if action is not None:
+        names = view.names[: self.parties]
+        group = (view.turn.generation, names)
+        if action is not None and party.acted != group:
             try:
                 await Call(action)
             except BaseException:
                 await self._break(view.turn)
                 raise
-        names = view.names[: self.parties]
+            party.acted = group
         turn = view.turn.opened(names)
         members = [Delete(f"{self.path}/{name}") for name in names]
         try:
@@ -262,24 +268,51 @@ class BarrierCore:
 
     async def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError."""
+        guid = await Guid()
+        mark = Create(f"{self.path}/_r_{guid}{RESET}", ephemeral=True, sequence=True)
+        asked = False
+        try:
+            while True:
+                listing, node = await read_all(Children(self.path), GetData(self.path))
+                if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+                    return
+                now, standing = self._turn(node).seen_with(listing.names)
+                after = standing[-1].number if standing else now.after  # should we die before the mark is read
+                fresh = replace(now, generation=now.generation + 1, broken=False, after=after)
+                asked = True
+                try:
+                    await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)
+                    return
+                except BadVersionError:
+                    continue
+        finally:
+            if asked:
+                await Background(self._fold(guid))
+
+    async def _fold(self, guid: str) -> None:
+        """What our mark says goes into the data, and the mark goes."""
         while True:
             listing, node = await read_all(Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return
-            now, standing = self._turn(node), in_order(listing.names)
-            after = standing[-1].number if standing else now.after
-            fresh = Turn(self.parties, now.generation + 1, after=after, passed=now.passed)
+            now, _ = self._turn(node).seen_with(listing.names)
+            marks = [name for name in listing.names if guid in name]
+            if not marks:
+                return
+            folded = SetData(self.path, now.data(), now.version)
             try:
-                await self.receipts.commit(SetData(self.path, fresh.data(), now.version))
+                await self.receipts.commit(folded, Delete(f"{self.path}/{marks[0]}"))
                 return
             except BadVersionError:
                 continue
+            except NoNodeError:
+                return
 
     async def state(self) -> tuple[int, bool]:
         """How many wait now, and whether the barrier is broken."""
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return 0, False
-        turn = self._turn(node)
-        waiting = [contender for contender in in_order(listing.names) if turn.counts(contender)]
+        turn, standing = self._turn(node).seen_with(listing.names)
+        waiting = [contender for contender in standing if turn.counts(contender)]
         return (0 if turn.broken else min(len(waiting), self.parties)), turn.broken

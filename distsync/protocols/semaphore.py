@@ -78,8 +78,11 @@ class SemaphoreCore:
     async def parents(self, directory: str) -> None:
         await ensure(directory, permits_data(self.initial, 0))
 
-    async def acquire(self, data: bytes, wait: bool = True, owner: object = None) -> Grant | None:
-        """A permit. None: not at once if we do not ``wait``, or not before the deadline."""
+    async def acquire(
+        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
+    ) -> Grant | None:
+        """A permit. None: not at once if we do not ``wait``, or not before the deadline; then no more than ``bound``
+        are free for it, should one have been released to us in this moment."""
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
@@ -97,13 +100,25 @@ class SemaphoreCore:
             except SessionLostError:
                 continue
             except BaseException as error:
-                await Background(remove(place.path, place.session_id))
+                await Background(self._forgo(place, bound))
                 if isinstance(error, DeadlineError):
                     return None
                 raise
             if admitted is False:
-                await leave(place.path, place.session_id)
+                await self._forgo(place, bound)
                 return None
+
+    async def _forgo(self, place: line.Place, bound: int | None) -> None:
+        """We do not wait any more."""
+        if bound is None:
+            await leave(place.path, place.session_id)
+            return
+        try:
+            await self._leave_bounded(place.path, bound)
+        except (OverReleaseError, SessionLostError):
+            return
+        except (DeadlineError, OutcomeUnknownError):
+            await Background(remove(place.path, place.session_id))
 
     async def _enter(self, crowd: Lease, answers: tuple[Any, ...], wait: bool) -> bool | None:
         """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""
@@ -205,8 +220,10 @@ class SemaphoreCore:
             change: Check | SetData = Check(self.path, self.version)
             if self.extra or self.version < 0:
                 listing, node = await read_all(Children(self.path), GetData(self.path))
-                if isinstance(node, NoNodeError):
+                if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                     return False
+                if listing.stat.version != node.stat.version:
+                    continue
                 free, leases = self.limit(node), len(line.in_order(listing.names))
                 over = free - leases + 1 > bound and self.extra > 0
                 data = permits_data(self.initial, self.extra - over)
@@ -225,18 +242,19 @@ class SemaphoreCore:
     async def _add(self, count: int, bound: int | None) -> None:
         while True:
             listing, node = await read_all(Children(self.path), GetData(self.path))
-            if isinstance(node, NoNodeError):
+            if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 await self.parents(self.path)
                 continue
             initial, extra = permits_in(self.path, node.data)
-            free = initial + extra - len(line.in_order(listing.names))
-            if bound is not None and free + count > bound:
+            taken = [f"{self.path}/{lease.name}" for lease in line.in_order(listing.names)]
+            over = 0 if bound is None else max(0, initial + extra + count - bound)
+            if over > len(taken):
                 raise OverReleaseError("Semaphore released too many times")
-            try:
-                data = permits_data(initial, extra + count)
-                await self.receipts.commit(SetData(self.path, data, node.stat.version))
+            change = SetData(self.path, permits_data(initial, extra + count), node.stat.version)
+            try:  # so many are taken still
+                await self.receipts.commit(change, *map(Check, taken[len(taken) - over :]))
                 return
-            except BadVersionError:
+            except (BadVersionError, NoNodeError):
                 continue
 
     async def value(self) -> int:

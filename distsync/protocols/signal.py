@@ -35,7 +35,7 @@ class SignalCore:
         """Nobody waits."""
         return not self.turns.taken
 
-    async def acquire(self, data: bytes, wait: bool = True, owner: object = None) -> bool:
+    async def acquire(self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None) -> bool:
         """A permit is used up. False: not at once if we do not ``wait``, or not before the deadline."""
         return await take(self, self.turns, self.takers, data, wait) is not None
 

@@ -6,14 +6,18 @@ Rules for this file: pure; it asks nothing of a server.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 
 from distsync.errors import CorruptNodeError
-from distsync.protocols.line import Contender, offset
+from distsync.protocols.line import Contender, in_order, offset
 from distsync.session.steps import Node
 
 #: So many names of those who have passed are remembered, but at least two whole generations.
 REMEMBERED = 32
+
+#: A mark in the line: who stands ahead of it was sent away by a reset.
+RESET = "-reset-"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,14 @@ class Turn:
     def index_of(self, name: str) -> int | None:
         """The index with which this contender has passed; None: it has not, or long ago."""
         return next((names.index(name) for names in self.passed if name in names), None)
+
+    def seen_with(self, names: Iterable[str]) -> tuple[Turn, list[Contender]]:
+        """This turn, as the marks among the ``names`` of the line complete it, and all who stand there."""
+        line = in_order(names)
+        marks = [each.number for each in line if RESET in each.name]
+        standing = [each for each in line if RESET not in each.name]
+        after = marks[-1] if marks and (self.after is None or offset(marks[-1], self.after) > 0) else self.after
+        return replace(self, after=after), standing
 
     def counts(self, contender: Contender) -> bool:
         """Whether this contender is of the present generation, or of a later one."""

@@ -1,7 +1,8 @@
 """What the server's tree says of a barrier: who stands there, whom it let pass, since when it is broken.
 
 Rules for this file: it judges by the znodes and by what the threads recorded; of the barrier's data it reads only
-whether it is broken. The data of a znode in the line is the call (JSON) that stands there.
+whether it is broken, and the number of the generation. The data of a znode in the line is the call (JSON) that
+stands there.
 """
 
 from __future__ import annotations
@@ -52,14 +53,16 @@ class Passing(Check):
         self.acts = acts
         self.line: dict[str, Stay] = {}
         self.gone: dict[str, Stay] = {}
-        self.version, self.broken, self.breaks, self.full_ms = -1, False, 0, -1
+        self.version, self.generation, self.broken, self.breaks, self.full_ms = -1, -1, False, 0, -1
         self.passed: dict[str, int] = {}
         self.arrived: dict[str, Record] = {}
         self.done: dict[str, Record] = {}
         self.acted: list[str] = []
         self.begun: dict[str, Any] = {}
+        self.resetter: Record | None = None
         self.stragglers = False
-        """Somebody arrived while the last reset was under way: he may be of the time before, and break it."""
+        """Somebody arrived while the last reset was under way, whose process then had a fault: the mark of the reset
+        may go unread, so that who is of the time before breaks the barrier."""
         self.owing: tuple[int, str] | None = None
         """Since when it should be broken, as this call was interrupted."""
 
@@ -93,6 +96,7 @@ class Passing(Check):
 
     def _resetting(self, world: World, record: Record) -> None:
         self.begun[record.task] = list(self.line.values())
+        self.resetter = record
 
     def _reset(self, world: World, record: Record) -> None:
         for stay in self.begun.pop(record.task):
@@ -127,10 +131,12 @@ class Passing(Check):
         for stay in left:
             self.gone[stay.name] = self.line.pop(stay.name)
         moved, self.version = node.version != self.version, node.version
-        was_broken, self.broken = self.broken, bool(json.loads(node.data or b"")["broken"])
-        if moved and not self.broken and not left:
-            self._is_reset()
-        elif moved and not self.broken:
+        said = json.loads(node.data or b"")
+        was_broken, self.broken = self.broken, bool(said["broken"])
+        turned, self.generation = said["generation"] != self.generation, said["generation"]
+        if turned and not self.broken and not left:
+            self._is_reset(world)
+        elif turned and not self.broken:
             self._opens(world, was_broken, left)
         elif self.broken and not was_broken:
             self._breaks(world)
@@ -141,9 +147,13 @@ class Passing(Check):
                 self._stands(world, name)
         self._judge_fullness(world)
 
-    def _is_reset(self) -> None:
+    def _is_reset(self, world: World) -> None:
+        if self.resetter is not None and unhurt(world, self.resetter):
+            for stay in self.line.values():
+                stay.sent_away = True
+                stay.told_ms = stay.told_ms or world.now_ms
         known = [stay for begun in self.begun.values() if isinstance(begun, list) for stay in begun]
-        self.stragglers = any(stay not in known for stay in self.line.values())
+        self.stragglers = any(stay not in known and not stay.sent_away for stay in self.line.values())
         self.acted.clear()
         self.owing = None
         self.full_ms = -1

@@ -5,11 +5,13 @@ Rules for this file: threads use one core a process, as the faces do.
 
 from __future__ import annotations
 
-from distsync.errors import LockLostError, OutcomeUnknownError
+import json
+
+from distsync.errors import LockLostError, OutcomeUnknownError, OverReleaseError
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.signal import SignalCore
 from distsync.testing.simulation.calls import Run
-from distsync.testing.simulation.checks import Capacity, NothingLeft
+from distsync.testing.simulation.checks import Capacity, Check, NothingLeft
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
@@ -33,12 +35,12 @@ PATH = f"{ROOT}/semaphore/s"
 # Semaphore(n)
 
 
-async def holder(world: World, process: SimProcess, permits: int) -> None:
+async def holder(world: World, process: SimProcess, permits: int, bound: int | None) -> None:
     """Takes a permit some times, as a ``with`` block does."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
-        grant = await Run(core.acquire(b"", timeout != 0.0), timeout)
+        grant = await Run(core.acquire(b"", timeout != 0.0, bound=bound), timeout)
         if grant is None:
             continue
         world.record("granted", what="permit", session_id=grant.place.session_id, loss=grant.loss)
@@ -47,34 +49,90 @@ async def holder(world: World, process: SimProcess, permits: int) -> None:
             world.record("working", what="permit")
         finally:
             world.record("released", what="permit")
-            await Run(give_back(world, core))
+            await Run(give_back(world, core, bound))
 
 
-async def give_back(world: World, core: SemaphoreCore) -> None:
-    """A loss is told of at the release, and never without a reason."""
+async def give_back(world: World, core: SemaphoreCore, bound: int | None) -> None:
+    """A loss is told of at the release, and never without a reason; one too many, not without a stranger."""
     try:
-        await core.release()
+        await core.release(1, bound)
     except LockLostError as error:
         if not world.faults.struck:
             world.fail(f"a loss without a fault: {error}")
+    except OverReleaseError:
+        if not world.history.events("adding"):
+            world.fail("one release for each acquire was one too many")
+        world.record("one too many")
+
+
+async def stranger(world: World, process: SimProcess, permits: int, bound: int | None) -> None:
+    """Releases what it never acquired."""
+    core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+    await Run(work(world))
+    world.record("adding")
+    try:
+        await Run(core.release(1, bound))
+    except OverReleaseError:
+        world.record("refused")
+    except OutcomeUnknownError:
+        world.record("unknown")
+    else:
+        world.record("added")
+
+
+class Bounded(Check):
+    """Never more permits free than at the beginning. But after a fault the permit of a holder who died, or of a call
+    that ended before it knew where it stands, comes back, also if a stranger has released it before."""
+
+    def __init__(self, permits: int) -> None:
+        self.permits = permits
+        self.leases: set[str] = set()
+        self.deaths = 0
+
+    def changed(self, world: World) -> None:
+        node = world.server.engine.tree.node(PATH)
+        if node is None:
+            return
+        leases = {name for name in node.children if "-lock-" in name}
+        gone = self.leases - leases
+        if world.faults.struck:
+            self.deaths += len(gone)
+        self.leases = leases
+        free = self.permits + json.loads(node.data or b"")["extra"] - len(leases)
+        if free > self.permits + self.deaths:
+            world.fail(f"{free} permits are free, and {self.permits} is the bound")
 
 
 def play_semaphore(world: World) -> None:
-    permits = world.rng.randint(1, 3)
-    world.checks += [Capacity("permit", permits), NothingLeft(f"{PATH}/")]
-    for process in processes(world, 2, 3):
-        for _ in range(world.rng.randint(1, 2)):
-            spawn(process, holder(world, process, permits))
-    finish(world, lambda: count_free(world, permits))
+    """As a BoundedSemaphore, or as one to which a stranger adds permits."""
+    rng = world.rng
+    permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
+    bound = permits if rng.random() < 0.5 else None
+    most = permits + strangers
+    world.checks += [Capacity("permit", most), NothingLeft(f"{PATH}/")]
+    if bound is not None:
+        world.checks.append(Bounded(permits))
+    made = processes(world, 2, 3)
+    for process in made:
+        for _ in range(rng.randint(1, 2)):
+            spawn(process, holder(world, process, permits, bound))
+    for number in range(strangers):
+        process = world.process(f"s{number}")
+        spawn(process, stranger(world, process, permits, bound))
+    finish(world, lambda: count_free(world, permits, bound))
 
 
-def count_free(world: World, permits: int) -> None:
-    """All permits are free at the end."""
+def count_free(world: World, permits: int, bound: int | None) -> None:
+    """All permits are free at the end, and those that strangers added."""
     counted = world.process(OBSERVER)
     counting = counted.spawn(SemaphoreCore(PATH, permits, receipts(counted)).value())
     world.run(lambda: counting.done)
-    if counting.result != permits:
-        world.fail(f"{counting.result} permits are free at the end, not {permits}")
+    free, events = counting.result, world.history.events
+    added, unsure = len(events("added")), len(events("adding")) - len(events("added")) - len(events("refused"))
+    if bound is None and not permits + added <= free <= permits + added + unsure:
+        world.fail(f"{free} permits are free at the end, not {permits} and the {added} added")
+    if bound is not None and not permits <= free <= permits + added + unsure:
+        world.fail(f"{free} permits are free at the end, not {permits}")
 
 
 # Semaphore(0)
