@@ -185,7 +185,7 @@ class Queue(_QueueBase[Item]):
     def shutdown(self, immediate: bool = False) -> None:
         """No item can be put any more; getters get what is left, with ``immediate`` nothing, and then ShutDown.
 
-        Cost: 1 request; with ``immediate`` 2 more for each item that is thrown away.
+        Cost: 1 request; with ``immediate`` 5, and 2 for each item that is thrown away.
         Source: ``queue.Queue.shutdown`` of Python 3.13, here on every Python.
         """
         core = self._core

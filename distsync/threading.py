@@ -6,7 +6,7 @@ Rules for this file: names only. What is not replaced here (Thread, Timer, local
 from __future__ import annotations
 
 import threading as _stdlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distsync.barriers import Barrier as Barrier
 from distsync.conditions import Condition as Condition
@@ -17,6 +17,25 @@ from distsync.locks import RLock as RLock
 from distsync.named import TIMEOUT_MAX as TIMEOUT_MAX
 from distsync.semaphores import BoundedSemaphore as BoundedSemaphore
 from distsync.semaphores import Semaphore as Semaphore
+
+if TYPE_CHECKING:  # for type checkers; see __getattr__
+    from threading import ExceptHookArgs as ExceptHookArgs
+    from threading import Thread as Thread
+    from threading import ThreadError as ThreadError
+    from threading import Timer as Timer
+    from threading import active_count as active_count
+    from threading import current_thread as current_thread
+    from threading import enumerate as enumerate
+    from threading import excepthook as excepthook
+    from threading import get_ident as get_ident
+    from threading import get_native_id as get_native_id
+    from threading import getprofile as getprofile
+    from threading import gettrace as gettrace
+    from threading import local as local
+    from threading import main_thread as main_thread
+    from threading import setprofile as setprofile
+    from threading import settrace as settrace
+    from threading import stack_size as stack_size
 
 _REPLACED = ["Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Event", "Barrier", "BrokenBarrierError"]
 __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604

@@ -109,6 +109,8 @@ class BarrierCore:
         self.path = path
         self.parties = parties
         self.receipts = receipts
+        self.generation = 0
+        """The latest that anybody here has seen."""
 
     async def _parents(self, directory: str) -> None:
         await ensure(directory, Turn(self.parties).data())
@@ -123,8 +125,8 @@ class BarrierCore:
         try:
             stood = await stand(self.path, LOCK, data, *reads, parents=self._parents, served=self._passed)
             place, answers = stood
-        except DeadlineError:
-            await self._break_soon()
+        except DeadlineError:  # whoever has reset it meanwhile does not count on us
+            await Background(self._break(Turn(self.parties, self.generation)))
             raise BrokenBarrierError from None
         party = Party(place)
         try:
@@ -188,6 +190,7 @@ class BarrierCore:
         turn = turn_in(self.path, node)
         if turn.parties != self.parties:
             raise MismatchError("the number of parties", self.path, turn.parties, self.parties)
+        self.generation = max(self.generation, turn.generation)
         return turn
 
     async def _look(self, place: Place, watch: Watch) -> View:
@@ -245,9 +248,6 @@ class BarrierCore:
                 await self._break(party.refused or view.turn)
             await remove(place.path, place.session_id)
 
-    async def _break_soon(self) -> None:
-        await Background(self._break(None))
-
     async def _break(self, turn: Turn | None) -> None:
         """The barrier is broken: this turn of it, or (None) the present one."""
         while True:
@@ -283,7 +283,7 @@ class BarrierCore:
                 try:
                     await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)
                     return
-                except BadVersionError:
+                except (BadVersionError, NoNodeError):
                     continue
         finally:
             if asked:

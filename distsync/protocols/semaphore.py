@@ -134,11 +134,11 @@ class SemaphoreCore:
 
     def limit(self, node: Node) -> int:
         """How many permits there are in all."""
-        initial, self.extra = permits_in(self.path, node.data)
+        initial, extra = permits_in(self.path, node.data)
         if initial != self.initial:
             raise MismatchError("the initial value", self.path, initial, self.initial)
-        self.version = node.stat.version
-        return initial + self.extra
+        self.extra, self.version = extra, node.stat.version
+        return initial + extra
 
     async def capacity(self) -> int:
         """How many permits there are, free or not."""
@@ -165,7 +165,7 @@ class SemaphoreCore:
                 self.grants.remove(grant)
             if count > len(mine):
                 try:
-                    await self._add(count - len(mine), bound)
+                    await self._add(count - len(mine), bound, mine)
                 except OverReleaseError:
                     self.grants.extendleft(reversed(mine))
                     raise
@@ -239,14 +239,17 @@ class SemaphoreCore:
                 raise OverReleaseError("Semaphore released too many times")
             return True
 
-    async def _add(self, count: int, bound: int | None) -> None:
+    async def _add(self, count: int, bound: int | None, returned: list[Grant]) -> None:
+        """More permits for good. They, and those that are ``returned`` beside them, may be over the bound."""
+        returning = {grant.place.name for grant in returned}
         while True:
             listing, node = await read_all(Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 await self.parents(self.path)
                 continue
             initial, extra = permits_in(self.path, node.data)
-            taken = [f"{self.path}/{lease.name}" for lease in line.in_order(listing.names)]
+            holders = line.in_order(listing.names)[: initial + extra]
+            taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
             over = 0 if bound is None else max(0, initial + extra + count - bound)
             if over > len(taken):
                 raise OverReleaseError("Semaphore released too many times")

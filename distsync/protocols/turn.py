@@ -39,7 +39,9 @@ class Turn:
     def opened(self, names: list[str]) -> Turn:
         """The next turn: these have passed."""
         kept = max(2, REMEMBERED // self.parties)
-        return replace(self, generation=self.generation + 1, passed=(*self.passed, tuple(names))[-kept:])
+        passed = (*self.passed, tuple(names))[-kept:]
+        after = max((each.number for each in in_order(names)[-1:]), default=self.after)
+        return replace(self, generation=self.generation + 1, after=after, passed=passed)
 
     def index_of(self, name: str) -> int | None:
         """The index with which this contender has passed; None: it has not, or long ago."""

@@ -25,11 +25,11 @@ class _Default:
     def __init__(self) -> None:
         self.client: Client | None = None
         self.others: dict[tuple[str | None, str], Client] = {}
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # a signal handler may come in between, in the same thread
 
     def renew_lock(self) -> None:
         """In a forked child: whichever thread held the lock is not here."""
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()
 
 
 _default = _Default()
@@ -78,10 +78,12 @@ def default_client() -> Client:
     Raises: ConfigurationError for a variable that cannot be used.
     Cost: no request.
     """
-    with _default.lock:
-        if _default.client is None:
-            _default.client = _make()
-        return _default.client
+    if _default.client is None:
+        made = _make()
+        with _default.lock:
+            if _default.client is None:
+                _default.client = made
+    return _default.client
 
 
 def client_of(origin: tuple[str | None, str]) -> Client:

@@ -17,7 +17,7 @@ class Dispatcher:
     def __init__(self, name: str) -> None:
         self._name = name
         self._waiting: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()  # a signal handler may come in between
         self._thread: threading.Thread | None = None
         self._stopped = False
 

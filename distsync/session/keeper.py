@@ -136,7 +136,15 @@ class Keeper:
         self._core.dispatcher.call(call)
 
     def _resume(self, task: Task) -> None:
-        if task in self._tasks and task.resume():
+        if task not in self._tasks:
+            return
+        try:
+            over = task.resume()
+        except Exception as error:  # this thread goes on: what is held depends on it
+            self._tasks.discard(task)
+            self._core.background_failed(task, error)
+            return
+        if over:
             self._tasks.discard(task)
             if task.over is not None and task.over.error is not None:
                 self._core.background_failed(task, task.over.error)

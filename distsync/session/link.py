@@ -178,7 +178,8 @@ class Link:
 
     def _on_session(self, session_id: int, timeout_ms: int) -> None:
         """Connected and authenticated."""
-        if session_id != self._session_id:
+        is_new = session_id != self._session_id
+        if is_new:
             self._end_session()
             self._lease.begin(session_id, timeout_ms / 1000, self._attempt_at)
         self._holds.lapse(lease_clock())  # by the time-out that it was held under
@@ -191,6 +192,8 @@ class Link:
             self.was_connected, self.lost_since = True, None
             self.state = State.CONNECTED
             waiting, self._waiting = self._waiting, []
+            if is_new:  # another server may be behind the one that we read from before
+                self._send(Batch((Sync("/"),), _nobody).replies[0])
             for reply in waiting:
                 self._send(reply)
         self._tell()
@@ -305,3 +308,7 @@ class Link:
         """In a forked child: nothing here is ours."""
         if self._kazoo is not None:
             self._kazoo.forget()
+
+
+def _nobody() -> None:
+    """Nobody waits for it."""

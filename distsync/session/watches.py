@@ -66,7 +66,7 @@ class WatchTable:
     def _sweep(self) -> None:
         for key, signals in list(self._signals.items()):
             if not any(map(_waiting, signals)):
-                del self._signals[key]
+                self._signals.pop(key, None)  # unless it fires in this moment, in another thread
         self._sweep_at = len(self._signals) + SWEEP_EVERY
 
     def fire(self, key: Key) -> None:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 from typing import Any
 
 import pytest
-from public import MODULES
+from public import documented
+
+import distsync
+
+TOP = {name: value for name, value in documented().items() if name.count(".") == 1}
+OBJECTS = {name: value for name, value in TOP.items() if hasattr(value, "_kind")}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_examples_of_the_module_run(module: str, client: Any) -> None:
-    results = doctest.testmod(importlib.import_module(module), optionflags=doctest.ELLIPSIS)
+@pytest.mark.parametrize("name", sorted(OBJECTS))
+def test_examples_of_the_docstring_run(name: str, client: Any) -> None:
+    names = {each: getattr(distsync, each) for each in distsync.__all__}
+    test = doctest.DocTestParser().get_doctest(OBJECTS[name].__doc__, names, name, None, None)
+    results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    assert results.attempted > 0
     assert results.failed == 0

@@ -196,6 +196,59 @@ def test_ordered_queue_costs_1_request_to_put_and_3_to_get(client: Client, kind:
     assert get.requests == 3
 
 
+def spent(client: Client, call: Callable[[], Any]) -> tuple[int, int]:
+    """Requests and round trips of one call."""
+    with counted(client) as cost:
+        call()
+    return cost.requests, cost.round_trips
+
+
+def test_looks_at_queues_semaphores_and_barriers_cost_what_their_docstrings_say(client: Client) -> None:
+    queue: Queue[int] = Queue(name="q")
+    bounded: Queue[int] = Queue(5, name="b")
+    slots, start = Semaphore(2, name="s"), Barrier(1, name="g")
+    for each in (queue, bounded):
+        each.put(1)
+    for _ in range(2):  # one with a fresh znode first
+        start.wait()
+    slots.acquire()
+    slots.release()
+    looks = [queue.qsize, queue.empty, bounded.full, slots.get_value, lambda: start.n_waiting, lambda: start.broken]
+    assert [spent(client, look) for look in looks] == [(2, 1)] * 6
+    assert spent(client, queue.full) == (0, 0)
+    assert spent(client, lambda: queue.unfinished_tasks) == (2, 1)
+    assert spent(client, lambda: queue.is_shutdown) == (1, 1)
+    slots.release()
+    assert spent(client, slots.release) == (3, 2)  # permits that were never acquired
+
+
+def test_holders_cost_1_request_and_1_for_each(client: Client, other: Client) -> None:
+    slots = Semaphore(3, name="s")
+    with slots, Semaphore(3, name="s", client=other):
+        assert spent(client, slots.holders) == (3, 2)
+        assert spent(client, slots.waiters) == (3, 2)
+
+
+def test_barrier_broken_costs_2_requests_and_reset_3(client: Client) -> None:
+    start = Barrier(1, name="g")
+    start.wait()
+    assert spent(client, start.abort) == (2, 2)
+    before = sum(client.statistics().requests.values())
+    assert spent(client, start.reset)[1] >= 2
+    eventually(lambda: sum(client.statistics().requests.values()) == before + 6)
+
+
+def test_queue_shut_down_costs_1_request_or_5_and_2_for_each_item_thrown_away(client: Client) -> None:
+    for items, immediate, most in ((0, False, 1), (4, False, 1), (4, True, 13), (8, True, 21)):
+        queue: Queue[int] = Queue(name=f"q{items}{immediate}")
+        queue.put(0)
+        queue.get()
+        for each in range(items):
+            queue.put(each)
+        requests, _ = spent(client, lambda: queue.shutdown(immediate))  # noqa: B023
+        assert requests == most
+
+
 # ---- against others
 
 
@@ -370,9 +423,13 @@ def test_many_threads_that_wait_cost_one_watch(client: Client, other: Client) ->
 
         def wait() -> bool:
             barrier.wait()
-            return lock.acquire(timeout=2 * UNIT)
+            return lock.acquire(timeout=20 * UNIT)
 
         waiting = [Running(wait) for _ in range(10)]
         barrier.wait()
+        eventually(lambda: len(lock.waiters()) == 1)
+        eventually(lambda: len(client._core.link.watches) == 1)  # type: ignore[union-attr]
+        eventually(lambda: len(lock.waiters()) == 1)
+        assert len(client._core.link.watches) == 1  # type: ignore[union-attr]
         assert not any(one.result() for one in waiting)
         assert len(client._core.link.watches) == 0  # type: ignore[union-attr]

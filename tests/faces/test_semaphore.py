@@ -206,6 +206,26 @@ def test_bound_holds_over_all_processes(client: Client, peers: list[Peer]) -> No
     assert [peer.do(slots.get_value) for peer in peers] == [2, 2, 2]
 
 
+def test_release_of_too_many_releases_none(client: Client) -> None:
+    slots = BoundedSemaphore(2, name="s")
+    slots.acquire()
+    with pytest.raises(ValueError, match="released too many times"):
+        slots.release(2)
+    assert (slots.held, slots.get_value()) == (True, 1)
+    slots.release()
+
+
+def test_who_waits_does_not_make_room_below_the_bound(client: Client, peer: Peer) -> None:
+    slots = BoundedSemaphore(1, name="s")
+    slots.acquire()
+    waiting = Running(lambda: slots.acquire(timeout=40 * UNIT))
+    eventually(lambda: len(slots.waiters()) == 1)
+    assert peer.do(deeds.catch, slots.release, 2) == "OverReleaseError"
+    assert not waiting.result()
+    slots.release()
+    assert slots.get_value() == 1
+
+
 def test_bound_holds_whoever_releases_first(client: Client, peer: Peer) -> None:
     slots = BoundedSemaphore(1, name="s")
     slots.acquire()

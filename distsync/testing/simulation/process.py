@@ -58,6 +58,8 @@ class SimProcess:
         self.shared: dict[str, Any] = {}
         self.at_close: list[Callable[[], Coroutine[Any, Any, Any]]] = []
         self.alive = True
+        self.left_undone: list[str] = []
+        """The names of the functions that ran in the background when it died."""
         self.paused: list[Actor] = []
         self._spawned = 0
 
@@ -167,7 +169,9 @@ class SimProcess:
         """Its tasks are no more."""
         for task in self.tasks:
             self.world.tasks_open -= not task.daemon
-            self.world.graveyard += task.vanish()
+            gone = task.vanish()
+            self.left_undone += [getattr(work, "__qualname__", "") for work in gone if task.background]
+            self.world.graveyard += gone
         self.tasks.clear()
         self.clockwork.stop()
         self.dispatcher.calls.clear()

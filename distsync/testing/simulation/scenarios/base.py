@@ -52,12 +52,11 @@ def troubled(world: World, process: SimProcess) -> bool:
     return not process.alive or process.session.ended > 0
 
 
-def came_too_late(world: World, empty_handed: str) -> int:
-    """How many calls in a process that died had ended just before without anything (``empty_handed`` is their
-    event): what they may have taken too late was on its way back, and died with the process."""
-    dead = [name for name, process in world.processes.items() if not process.alive]
-    last = {(record.process, record.task): record.event for record in world.history.records if record.process in dead}
-    return list(last.values()).count(empty_handed)
+def came_too_late(world: World) -> int:
+    """How many calls had ended without anything before their process died: what they may have taken too late was on
+    its way back, and died with the process."""
+    dead = [process for process in world.processes.values() if not process.alive]
+    return sum("_settle" in name for process in dead for name in process.left_undone)
 
 
 async def work(world: World) -> None:

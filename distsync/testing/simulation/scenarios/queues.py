@@ -194,7 +194,7 @@ class Play:
         events = [record.event for record in self.world.history.records if record.process in troubled_ones]
         late = [task for task, at in self.world.interrupts if isinstance(at, Call)]
         answered = events.count("got") + events.count("empty")
-        return events.count("getting") - answered + len(late) + came_too_late(self.world, "empty")
+        return events.count("getting") - answered + len(late) + came_too_late(self.world)
 
 
 @contextmanager

@@ -65,27 +65,29 @@ async def give_back(world: World, core: SemaphoreCore, bound: int | None) -> Non
         world.record("one too many")
 
 
-async def stranger(world: World, process: SimProcess, permits: int, bound: int | None) -> None:
+async def stranger(world: World, process: SimProcess, permits: int, bound: int | None, count: int) -> None:
     """Releases what it never acquired."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     await Run(work(world))
-    world.record("adding")
+    world.record("adding", count=count)
     try:
-        await Run(core.release(1, bound))
+        await Run(core.release(count, bound))
     except OverReleaseError:
-        world.record("refused")
+        world.record("refused", count=count)
     except OutcomeUnknownError:
         world.record("unknown")
     else:
-        world.record("added")
+        world.record("added", count=count)
 
 
 class Bounded(Check):
-    """Never more permits free than at the beginning. But after a fault the permit of a holder who died, or of a call
-    that ended before it knew where it stands, comes back, also if a stranger has released it before."""
+    """Never more permits free than at the beginning, and none added that would be. But after a fault the permit of a
+    holder who died, or of a call that ended before it knew where it stands, comes back, also if a stranger has released
+    it before."""
 
     def __init__(self, permits: int) -> None:
         self.permits = permits
+        self.extra = 0
         self.leases: set[str] = set()
         self.deaths = 0
 
@@ -94,11 +96,18 @@ class Bounded(Check):
         if node is None:
             return
         leases = {name for name in node.children if "-lock-" in name}
+        extra = json.loads(node.data or b"")["extra"]
+        free = max(0, self.permits + self.extra - len(leases))
+        if extra > self.extra and free + extra - self.extra > self.permits + self.deaths:
+            world.fail(
+                f"{extra - self.extra} permits were added when {free} were free, and {self.permits} is the bound"
+            )
+        self.extra = extra
         gone = self.leases - leases
         if world.faults.struck:
             self.deaths += len(gone)
         self.leases = leases
-        free = self.permits + json.loads(node.data or b"")["extra"] - len(leases)
+        free = self.permits + extra - len(leases)
         if free > self.permits + self.deaths:
             world.fail(f"{free} permits are free, and {self.permits} is the bound")
 
@@ -108,7 +117,8 @@ def play_semaphore(world: World) -> None:
     rng = world.rng
     permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
     bound = permits if rng.random() < 0.5 else None
-    most = permits + strangers
+    counts = [rng.choice((1, 1, 2, 3)) for _ in range(strangers)]
+    most = permits + sum(counts)
     world.checks += [Capacity("permit", most), NothingLeft(f"{PATH}/")]
     if bound is not None:
         world.checks.append(Bounded(permits))
@@ -116,9 +126,9 @@ def play_semaphore(world: World) -> None:
     for process in made:
         for _ in range(rng.randint(1, 2)):
             spawn(process, holder(world, process, permits, bound))
-    for number in range(strangers):
+    for number, count in enumerate(counts):
         process = world.process(f"s{number}")
-        spawn(process, stranger(world, process, permits, bound))
+        spawn(process, stranger(world, process, permits, bound, count))
     finish(world, lambda: count_free(world, permits, bound))
 
 
@@ -128,7 +138,8 @@ def count_free(world: World, permits: int, bound: int | None) -> None:
     counting = counted.spawn(SemaphoreCore(PATH, permits, receipts(counted)).value())
     world.run(lambda: counting.done)
     free, events = counting.result, world.history.events
-    added, unsure = len(events("added")), len(events("adding")) - len(events("added")) - len(events("refused"))
+    adding, added, refused = (sum(each.count for each in events(name)) for name in ("adding", "added", "refused"))
+    unsure = adding - added - refused
     if bound is None and not permits + added <= free <= permits + added + unsure:
         world.fail(f"{free} permits are free at the end, not {permits} and the {added} added")
     if bound is not None and not permits <= free <= permits + added + unsure:
@@ -184,7 +195,7 @@ def count_permits(world: World) -> None:
     answered = len(history.events("taken")) + len(history.events("not taken"))
     open_calls = len(history.events("taking")) - answered
     unsure = open_calls if any(troubled(world, process) for process in world.processes.values()) else 0
-    unsure += came_too_late(world, "not taken")
+    unsure += came_too_late(world)
     if taken + left > begun:
         world.fail(f"{begun} permits were given, {taken} taken, and {left} are left: some were doubled")
     if taken + left + unsure < given:
