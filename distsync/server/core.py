@@ -63,6 +63,13 @@ class Core:
             self.containers_due = awake_ms + self.config.container_interval_ms
         return awake_ms
 
+    def hear(self, link: Link, now_ms: int) -> None:
+        """The client of ``link`` has spoken: its session has its full time-out again."""
+        awake_ms = self.tell(now_ms)
+        if link.heard_ms != awake_ms:
+            link.heard_ms = awake_ms
+            self.sessions.touch(link.session, awake_ms)
+
     def next_zxid(self) -> int:
         self.state.zxid += 1
         return self.state.zxid
@@ -74,11 +81,9 @@ class Core:
         if change is None:
             return [state.commit(zxid, now_ms, ())]
         if not self.watches.any:
-            state.apply(change, zxid, now_ms)
-            return [state.commit(zxid, now_ms, (change,))]
+            return [state.apply_and_commit(change, zxid, now_ms)]
         audience = self.audience(change)
-        state.apply(change, zxid, now_ms)
-        return [state.commit(zxid, now_ms, (change,)), *self.fire(change, audience, zxid)]
+        return [state.apply_and_commit(change, zxid, now_ms), *self.fire(change, audience, zxid)]
 
     def audience(self, change: Change) -> Audience:
         """Who may hear of a change that is about to be applied."""

@@ -13,7 +13,7 @@ from typing import Any
 from distsync.server.acl import SUPER, Identity, digest_of
 from distsync.server.changes import NodeChange
 from distsync.server.core import NOBODY, Audience, Core
-from distsync.server.effects import Effect, Reply
+from distsync.server.effects import Effect, Reply, reply
 from distsync.server.link import Link
 from distsync.server.reads import Reads
 from distsync.server.refusal import Refusal
@@ -58,30 +58,31 @@ class Requests:
         }
 
     def handle(self, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
-        if not link.admitted and not isinstance(request, _OUTSIDE_THE_GATE):
-            return [self._reply(link, xid, ErrorCode.NO_AUTH)]
-        return self._handlers[type(request)](link, xid, request, now_ms)
+        if link.admitted or isinstance(request, _OUTSIDE_THE_GATE):
+            return self._handlers[type(request)](link, xid, request, now_ms)
+        return [self._reply(link, xid, ErrorCode.NO_AUTH)]
 
     def _reply(self, link: Link, xid: int, err: int = 0, body: r.Body | None = None) -> Reply:
-        return Reply(link.peer, xid, self._core.state.zxid, err, body)
+        return reply(link.peer, xid, self._core.state.zxid, err, body)
 
     def _read(
         self, answer: Callable[[Link, Any], r.Body | None], link: Link, xid: int, request: Any, now_ms: int
     ) -> list[Effect]:
         try:
-            return [self._reply(link, xid, 0, answer(link, request))]
+            return [reply(link.peer, xid, self._core.state.zxid, 0, answer(link, request))]
         except Refusal as refusal:
             return [self._reply(link, xid, refusal.code)]
 
     def _write(
         self, plan: Callable[[Link, Any], NodeChange | None], link: Link, xid: int, request: Any, now_ms: int
     ) -> list[Effect]:
+        core = self._core
         try:
             change = plan(link, request)
         except Refusal as refusal:
-            return [*self._core.transact(None, now_ms), self._reply(link, xid, refusal.code)]
-        effects = self._core.transact(change, now_ms)
-        effects.append(self._reply(link, xid, 0, self._writes.body(request, change)))
+            return [*core.transact(None, now_ms), self._reply(link, xid, refusal.code)]
+        effects = core.transact(change, now_ms)
+        effects.append(reply(link.peer, xid, core.state.zxid, 0, self._writes.body(request, change)))
         return effects
 
     def _multi(self, link: Link, xid: int, request: r.MultiRequest, now_ms: int) -> list[Effect]:

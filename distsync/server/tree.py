@@ -31,6 +31,9 @@ _NO_CHILDREN: dict[str, None] = {}
 """Shared by all leaves, never written to."""
 
 
+LAST_INT = 0x7FFFFFFF
+
+
 def wrapped(number: int) -> int:
     """As a 32-bit number with a sign."""
     return (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
@@ -129,7 +132,7 @@ class Tree:
     def create(self, change: CreateNode, zxid: int, time_ms: int) -> None:
         path, data, acl, owner, container = change
         parent = self._add(path, Node(data, acl, owner, container, zxid, time_ms))
-        parent.creates = wrapped(parent.creates + 1)
+        parent.creates = parent.creates + 1 if parent.creates < LAST_INT else -LAST_INT - 1
         parent.pzxid = zxid
         if path.startswith(QUOTA):
             self._count_held(path)
@@ -209,7 +212,7 @@ class Tree:
         """Answers the parent (the root's is itself)."""
         nodes = self.nodes
         nodes[path] = node
-        self.data_bytes += len(path) + len(node.data or b"")
+        self.data_bytes += len(path) + len(node.data) if node.data else len(path)
         cut = path.rfind("/")
         parent = nodes[path[:cut] or "/"]
         if path != "/":
@@ -217,7 +220,7 @@ class Tree:
             if children is _NO_CHILDREN:
                 children = parent.children = {}
             children[path[cut + 1 :]] = None
-        if node.owner or node.container or path.endswith(LIMITS):
+        if node.owner or node.container or path.startswith(QUOTA):
             self._enlist(path, node)
         return parent
 
@@ -245,7 +248,7 @@ class Tree:
             del self.ttls[path]
         elif node.container:
             del self.containers[path]
-        if path.endswith(LIMITS):
+        if path.startswith(QUOTA) and path.endswith(LIMITS):
             self.limited.discard(target_of(path))
         return parent
 

@@ -19,6 +19,7 @@ Value = TypeVar("Value")
 _INT = struct.Struct(">i")
 _STAT = struct.Struct(">qqqqiiiqiiq")
 _NULL = _INT.pack(-1)
+_NONE = (-1,)
 _read_int = _INT.unpack_from
 
 
@@ -88,19 +89,17 @@ def read_count(frame: bytes, at: int, nullable: bool) -> tuple[int, int]:
     return max(count, 0), at + 4
 
 
-def read_create(frame: bytes, at: int) -> tuple[tuple[str, bytes, tuple[Acl, ...], int] | None, int]:
+def read_create(frame: bytes, at: int) -> tuple[tuple[str, bytes, tuple[Acl, ...], int], int] | None:
     """The four fields of nearly every create in one go; None for one that is unusual, and has to be read field by
     field: null data, another ACL than the open one, or malformed."""
     (path_bytes,) = _read_int(frame, at)
     data_at = at + 4 + path_bytes
-    if path_bytes < 0 or data_at + 4 > len(frame):
-        return None, at
-    (data_bytes,) = _read_int(frame, data_at)
+    (data_bytes,) = _read_int(frame, data_at) if path_bytes >= 0 else _NONE
     acl_at = data_at + 4 + data_bytes
     if data_bytes < 0 or not frame.startswith(_OPEN_LIST, acl_at):
-        return None, at
+        return None
     path = frame[at + 4 : data_at].decode("utf-8", "replace")
-    flags_at = acl_at + len(_OPEN_LIST)
+    flags_at = acl_at + _OPEN_BYTES
     return (path, frame[data_at + 4 : acl_at], OPEN_ACL, _read_int(frame, flags_at)[0]), flags_at + 4
 
 
@@ -137,6 +136,7 @@ def _read_acl(frame: bytes, at: int) -> tuple[Acl, int]:
 
 _ANY_LIST = vector(Field(_write_acl, _read_acl), nullable=True)
 _OPEN_LIST = _ANY_LIST.write(OPEN_ACL)
+_OPEN_BYTES = len(_OPEN_LIST)
 
 
 def _acls() -> Field[tuple[Acl, ...]]:
