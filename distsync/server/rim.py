@@ -21,19 +21,21 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from distsync.server.connection import Connection
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
 from distsync.server.engine import Engine
+from distsync.server.framing import frame_of
+from distsync.server.hoards import break_off_hoarders
 from distsync.server.journal import Journal
 from distsync.server.loop import affordable_connections, backlog, run
 from distsync.server.options import USUAL, Options
 from distsync.server.report import Report
 from distsync.server.strangers import Strangers
-from distsync.wire.codec import decode_connect, decode_request, encode_connect_response, encode_event, encode_reply
-from distsync.wire.records import ConnectRequest
+from distsync.wire.codec import decode_connect, decode_request
 
 log = logging.getLogger("distsync.server")
 
@@ -71,6 +73,7 @@ class Rim:
         self._last_peer = 0
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
         self._commits: list[tuple[int, bytes]] = []
+        self._committed = engine.zxid  # the last of them, on disk or not
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
         self._flushing = self._at_once = False
         self._few = 0 if options.sync_full else FEW_CONNECTIONS
@@ -126,7 +129,7 @@ class Rim:
         now_ms = _now_ms()
         self._carry_out(self.engine.advance, now_ms)
         self._look_for_strangers()
-        self._look_for_hoards()
+        break_off_hoarders(self._connections, self._limits.held_bytes)
         self._look_for_idleness()
         due = self.engine.next_tick()
         delay = HEARTBEAT_SECONDS if due is None else (due - now_ms) / 1000
@@ -139,16 +142,6 @@ class Rim:
         for connection in tuple(self._connections):
             if connection.deadline is not None and connection.deadline < now:
                 connection.break_off("it takes too long")
-
-    def _look_for_hoards(self) -> None:
-        """Those that hold most are closed until all that is held is half of what may be."""
-        held = sum(connection.held for connection in self._connections)
-        if held > self._limits.held_bytes:
-            for connection in sorted(self._connections, key=lambda one: -one.held):
-                held -= connection.held
-                connection.break_off(f"{connection.held} bytes wait for it, and all have too many")
-                if held <= self._limits.held_bytes // 2:
-                    break
 
     def _look_for_idleness(self) -> None:
         now = time.monotonic()
@@ -178,21 +171,36 @@ class Rim:
         if self._peers.pop(connection.peer, None) is not None:
             self._carry_out(self.engine.hang_up, connection.peer, _now_ms())
 
-    def handle(self, connection: Connection, frame: bytes) -> None:
-        """One frame of a client is worked for."""
-        try:
-            if not connection.greeted:
-                self._greet(connection, decode_connect(frame))
+    def work(self, connection: Connection, frames: deque[bytes]) -> None:
+        """The frames of a client are worked for, one after the other, while there is room for the answers."""
+        now_ms, peer, step = _now_ms(), connection.peer, self.engine.step
+        if not connection.greeted:
+            self._greet(connection, frames.popleft())
+        while frames and connection.has_room:
+            frame = frames.popleft()
+            connection.last_head = frame[:8]
+            connection.received += 1
+            try:
+                xid, request = decode_request(frame)
+            except Exception as error:  # whatever it is, nothing has happened yet
+                connection.break_off(error)
                 return
-            xid, request = decode_request(frame)
-        except Exception as error:  # whatever it is, nothing has happened yet
+            try:
+                effects = step(peer, xid, request, now_ms)
+            except Exception as error:
+                self._judge(error, connection)
+                return
+            self._gather(effects)
+            if not connection.admitted:
+                self._look_whether_admitted(connection)
+
+    def _greet(self, connection: Connection, frame: bytes) -> None:
+        connection.received += 1
+        try:
+            request = decode_connect(frame)
+        except Exception as error:
             connection.break_off(error)
             return
-        self._carry_out(self.engine.step, connection.peer, xid, request, _now_ms(), blame=connection)
-        if not connection.admitted:
-            self._look_whether_admitted(connection)
-
-    def _greet(self, connection: Connection, request: ConnectRequest) -> None:
         connection.greeted = True
         self._peers[connection.peer] = connection
         host = connection.address[0]
@@ -209,25 +217,33 @@ class Rim:
             self._strangers.admitted(connection.session_id)
 
     def _carry_out(self, move: Callable[..., list[Effect]], *arguments: Any, blame: Connection | None = None) -> None:
-        """An engine that failed halfway is not trusted any more: the journal is."""
         if self._failure is not None:
             return
-        zxid = self.engine.zxid
         try:
             effects = move(*arguments)
         except Exception as error:
-            if blame is None or self.engine.zxid != zxid:
-                self._fail(error)
-            else:
-                blame.break_off(error)
+            self._judge(error, blame)
             return
-        if effects and not self._flushing:
+        if effects:
+            self._gather(effects)
+
+    def _judge(self, error: Exception, blame: Connection | None) -> None:
+        """An engine that failed halfway is not trusted any more: the journal is."""
+        if blame is None or self.engine.zxid != self._committed:
+            self._fail(error)
+        else:
+            blame.break_off(error)
+
+    def _gather(self, effects: list[Effect]) -> None:
+        """They wait for the end of the turn."""
+        if not self._flushing:
             self._begin_turn()
         for effect in effects:
-            if isinstance(effect, Commit):
+            if type(effect) is Commit:
                 self._commits.append(effect)
+                self._committed = effect.zxid
             else:
-                self._deliver(effect)
+                self._deliver(effect)  # type: ignore[arg-type]
 
     def _begin_turn(self) -> None:
         self._flushing = True
@@ -236,7 +252,7 @@ class Rim:
             self._loop.call_soon(self._flush)
 
     def _deliver(self, effect: Accepted | Reply | Notify | Drop) -> None:
-        connection = self._peers.get(effect.peer)
+        connection = self._peers.get(effect[0])
         if connection is None:
             return
         self._dirty[connection] = None
@@ -245,7 +261,7 @@ class Rim:
             connection.close()
             return
         try:
-            connection.send(_encode(effect))
+            connection.send(frame_of(effect))
         except Exception as error:  # what cannot be said to this client is known all the same
             connection.break_off(error)
 
@@ -271,7 +287,7 @@ class Rim:
             if commits:
                 self._journal.append(commits)
             for connection in dirty:
-                _flush_one(connection)
+                connection.flush()
             if self._journal.wants_compaction:
                 self._journal.compact(self.engine.snapshot())
             self.report.turn(time.monotonic() - self._turn_began)
@@ -300,19 +316,3 @@ class Rim:
 def _now_ms() -> int:
     """The wall's clock: the engine copes with its leaps in both directions."""
     return time.time_ns() // 1_000_000
-
-
-def _flush_one(connection: Connection) -> None:
-    try:
-        connection.flush()
-    except Exception as error:
-        connection.break_off(error)
-
-
-def _encode(effect: Accepted | Reply | Notify) -> bytes:
-    if isinstance(effect, Reply):
-        _, xid, zxid, err, body = effect
-        return encode_reply(xid, zxid, err, body)
-    if isinstance(effect, Accepted):
-        return encode_connect_response(effect.response)
-    return encode_event(effect.zxid, effect.event)
