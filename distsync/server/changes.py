@@ -109,7 +109,7 @@ def _read_acl(stored: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
 
 
 _ACL: Field[tuple[Acl, ...]] = Field(_write_acl, _read_acl)
-_CREATED = (STRING, BUFFER, _ACL, LONG, BOOL)
+_CREATE_FIELDS = (STRING, BUFFER, _ACL, LONG, BOOL)
 
 _NUMBERS = struct.Struct(">5q3i")
 
@@ -125,7 +125,7 @@ def _read_counters(stored: bytes, at: int) -> tuple[tuple[int, ...], int]:
 _COUNTERS: Field[tuple[int, ...]] = Field(_write_counters, _read_counters)
 
 _FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
-    1: (CreateNode, _CREATED),
+    1: (CreateNode, _CREATE_FIELDS),
     2: (DeleteNode, (STRING,)),
     3: (SetNodeData, (STRING, BUFFER)),
     4: (SetNodeAcl, (STRING, _ACL)),
@@ -133,7 +133,7 @@ _FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
     6: (ResizeSession, (LONG, INT)),
     7: (CloseSession, (LONG,)),
     8: (StoredHead, (LONG, LONG, LONG, LONG)),
-    9: (StoredNode, (*_CREATED, _COUNTERS)),
+    9: (StoredNode, (*_CREATE_FIELDS, _COUNTERS)),
 }
 """Numbers are never used again for something else: old journals stay readable."""
 
@@ -146,6 +146,7 @@ _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 _USUAL_CREATE, _USUAL_STORED = 10, 11
 _CREATE = struct.Struct(">Biiq?")
+_CREATED = struct.Struct(">qqBiiq?")
 _STORED = struct.Struct(">Biiq?5q3i")
 _TEXT = struct.Struct(">Bi")
 _LENGTH = struct.Struct(">i")
@@ -249,7 +250,13 @@ def pack_transaction(zxid: int, time_ms: int, changes: Sequence[Change]) -> byte
 
 
 def pack_change(zxid: int, time_ms: int, change: Change) -> bytes:
-    """The transaction of one change."""
+    """The transaction of one change; a create in one go."""
+    if type(change) is CreateNode:
+        path, data, acl, owner, container = change
+        if data is not None and acl is OPEN_ACL:
+            name = path.encode()
+            head = _CREATED.pack(zxid, time_ms, _USUAL_CREATE, len(name), len(data), owner, container)
+            return b"".join((head, name, data))
     return _TRANSACTION.pack(zxid, time_ms) + _PACK[type(change)](change)
 
 

@@ -65,10 +65,8 @@ class Core:
 
     def hear(self, link: Link, now_ms: int) -> None:
         """The client of ``link`` has spoken: its session has its full time-out again."""
-        awake_ms = self.tell(now_ms)
-        if link.heard_ms != awake_ms:
-            link.heard_ms = awake_ms
-            self.sessions.touch(link.session, awake_ms)
+        link.heard_ms = now_ms
+        self.sessions.touch(link.session, self.tell(now_ms))
 
     def next_zxid(self) -> int:
         self.state.zxid += 1
@@ -80,7 +78,7 @@ class Core:
         zxid = state.zxid = state.zxid + 1
         if change is None:
             return [state.commit(zxid, now_ms, ())]
-        if not self.watches.any:
+        if not (self.watches.any and self.watches.may_fire(change)):
             return [state.apply_and_commit(change, zxid, now_ms)]
         audience = self.audience(change)
         return [state.apply_and_commit(change, zxid, now_ms), *self.fire(change, audience, zxid)]

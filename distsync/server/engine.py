@@ -82,7 +82,8 @@ class Engine:
             core.tell(now_ms)
             return [Drop(peer)]
         self._count += 1
-        core.hear(link, now_ms)
+        if link.heard_ms != now_ms or core.clock.now_ms != now_ms:
+            core.hear(link, now_ms)
         return self._requests.handle(link, xid, request, now_ms)
 
     def admission(self, peer: int) -> tuple[int, bool]:

@@ -13,8 +13,7 @@ from distsync.wire.frames import framed
 def frame_of(effect: Accepted | Reply | Notify) -> bytes:
     """The whole frame, with its length in front."""
     if isinstance(effect, Reply):
-        _, xid, zxid, err, body = effect
-        return framed_reply(xid, zxid, err, body)
+        return framed_reply(*effect[1:])
     if isinstance(effect, Accepted):
         return framed(encode_connect_response(effect.response))
     return framed(encode_event(effect.zxid, effect.event))

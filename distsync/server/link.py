@@ -11,7 +11,7 @@ from distsync.server.sessions import Session
 
 class Link:
     """``identities`` grow with each auth; ``admitted`` is False while a required identity has not been shown;
-    ``heard_ms``: the waking time at the last request."""
+    ``heard_ms``: when the last request came."""
 
     __slots__ = ("peer", "session", "identities", "admitted", "heard_ms")
 

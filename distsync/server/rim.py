@@ -241,7 +241,7 @@ class Rim:
         for effect in effects:
             if type(effect) is Commit:
                 self._commits.append(effect)
-                self._committed = effect.zxid
+                self._committed = effect[0]
             else:
                 self._deliver(effect)  # type: ignore[arg-type]
 

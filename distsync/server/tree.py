@@ -82,6 +82,7 @@ class Node:
     def stat(self) -> Stat:
         """On the wire cversion counts creates and deletes of children: 2 * creates - children."""
         children, owner, data = len(self.children), self.owner, self.data
+        changes = 2 * self.creates - children
         return _stat(
             Stat,
             (
@@ -90,7 +91,7 @@ class Node:
                 self.ctime,
                 self.mtime,
                 self.version,
-                wrapped(2 * self.creates - children) if self.creates else -children,
+                changes if -LAST_INT <= changes <= LAST_INT else wrapped(changes),
                 self.aversion,
                 owner if owner > 0 else 0,
                 len(data) if data else 0,
@@ -147,7 +148,7 @@ class Tree:
         more = self._put(node, change.data)
         if self.limited:
             self._move_held(change.path, 0, more)
-        node.version = next_version(node.version)
+        node.version = node.version + 1 if 0 <= node.version < LAST_INT else next_version(node.version)
         node.mzxid = zxid
         node.mtime = time_ms
 
@@ -180,15 +181,19 @@ class Tree:
 
     def reversal(self, change: NodeChange) -> Callable[[], None]:
         """Called before ``change`` is applied: what takes it back, when everything after it was taken back."""
-        stats, take_back = self.quota_of(change.path)[1], self._reversal(change)
+        take_back = self._reversal(change)
+        if not self.limited:
+            return take_back
+        stats = self.quota_of(change.path)[1]
         return take_back if stats is None else partial(self._also_put, take_back, stats, stats.data)
 
     def _reversal(self, change: NodeChange) -> Callable[[], None]:
+        path = change[0]
         if isinstance(change, CreateNode):
-            return partial(self._uncreate, change.path, self.nodes[parent_of(change.path)].pzxid)
-        node = self.nodes[change.path]
+            return partial(self._uncreate, path, self.nodes[parent_of(path)].pzxid)
+        node = self.nodes[path]
         if isinstance(change, DeleteNode):
-            return partial(self._undelete, change.path, node, self.nodes[parent_of(change.path)].pzxid)
+            return partial(self._undelete, path, node, self.nodes[parent_of(path)].pzxid)
         return partial(self._reset, node, node.data, node.acl, node.version, node.aversion, node.mzxid, node.mtime)
 
     def stored(self) -> Iterator[StoredNode]:
@@ -299,7 +304,7 @@ class Tree:
 
     def _put(self, node: Node, data: bytes | None) -> int:
         """How many bytes more that are."""
-        more = len(data or b"") - len(node.data or b"")
+        more = (len(data) if data else 0) - (len(node.data) if node.data else 0)
         self.data_bytes += more
         node.data = data
         return more

@@ -88,7 +88,7 @@ class Writes:
         parent = nodes.get(parent_path) or self._require(parent_path)
         if parent.acl is not OPEN_ACL:
             permit(parent.acl, CREATE, link.identities)
-        if flags in _SEQUENCE_FLAGS:
+        if flags and flags in _SEQUENCE_FLAGS:
             path = f"{path}{parent.creates:010d}"
         check_child(path)
         if path in nodes:
@@ -105,7 +105,9 @@ class Writes:
         parent_path = parent_of_new(path)
         if path in SPECIAL:
             raise Refusal(ErrorCode.BAD_ARGUMENTS)
-        permit(self._require(parent_path).acl, DELETE, link.identities)
+        parent = self._require(parent_path)
+        if parent.acl is not OPEN_ACL:
+            permit(parent.acl, DELETE, link.identities)
         node = self._require(path)
         _check_version(version, node.version)
         if node.children:
@@ -166,7 +168,7 @@ def in_multi(operation: r.Operation) -> r.Operation:
             return operation
         raise Refusal(ErrorCode.MARSHALLING_ERROR)
     kind = r.CreateContainerRequest if operation.flags == _CONTAINER else r.CreateRequest
-    return kind(*operation[:4])
+    return operation if type(operation) is kind else kind(*operation[:4])
 
 
 def _owner(link: Link, request: AnyCreate) -> int:

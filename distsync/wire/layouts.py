@@ -79,7 +79,7 @@ RESULTS: dict[int, type[r.Result]] = {
     OpCode.GET_DATA: r.GetDataReply,
     OpCode.ERROR: r.ErrorReply,
 }
-_RESULT_OPS: dict[type, int] = {result: int(op) for op, result in RESULTS.items()}
+_RESULT_HEADS = {result: _MULTI_HEADER.pack(op, False, 0) for op, result in RESULTS.items()}
 
 
 def _write_client_info(info: r.ClientInfo) -> bytes:
@@ -143,6 +143,7 @@ LAYOUTS: dict[type, Layout] = {
 }
 
 
+Writer = Callable[[Any], bytes]
 Reader = Callable[[bytes, int], tuple[Any, int]]
 _CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerRequest})
 _new: Callable[[type, Iterable[Any]], Any] = tuple.__new__
@@ -151,15 +152,19 @@ _new: Callable[[type, Iterable[Any]], Any] = tuple.__new__
 
 def write(record: Any) -> bytes:
     """The record's fields, one after the other."""
-    layout = LAYOUTS[type(record)]
-    if len(layout) == 1:
-        return layout[0].write(record[0])
-    return b"".join([field.write(value) for field, value in zip(layout, record, strict=True)])
+    return WRITERS[type(record)](record)
 
 
 def read(kind: type, frame: bytes, at: int) -> tuple[Any, int]:
     """A record of type ``kind`` that starts at ``at``, and the place after it."""
     return READERS[kind](frame, at)
+
+
+def _writer(layout: Layout) -> Writer:
+    writes = [field.write for field in layout]
+    if len(writes) == 1:
+        return lambda record: writes[0](record[0])
+    return lambda record: b"".join([write_field(value) for write_field, value in zip(writes, record, strict=True)])
 
 
 def _reader(kind: type, layout: Layout) -> Reader:
@@ -223,8 +228,10 @@ def _write_results(results: tuple[r.Result, ...]) -> bytes:
 
 
 def _write_result(result: r.Result) -> bytes:
-    err = result.err if isinstance(result, r.ErrorReply) else 0
-    return _MULTI_HEADER.pack(_RESULT_OPS[type(result)], False, err) + write(result)
+    kind = type(result)
+    if kind is r.ErrorReply:
+        return _MULTI_HEADER.pack(OpCode.ERROR, False, result[0]) + write(result)  # type: ignore[misc]
+    return _RESULT_HEADS[kind] + WRITERS[kind](result)
 
 
 def _read_results(frame: bytes, at: int) -> tuple[tuple[r.Result, ...], int]:
@@ -244,4 +251,5 @@ LAYOUTS[r.MultiRequest] = (_operations(IN_MULTI),)
 LAYOUTS[r.MultiReadRequest] = (_operations(IN_MULTI_READ),)
 LAYOUTS[r.MultiReply] = (Field(_write_results, _read_results),)
 
+WRITERS: dict[type, Writer] = {kind: _writer(layout) for kind, layout in LAYOUTS.items()}
 READERS: dict[type, Reader] = {kind: _reader(kind, layout) for kind, layout in LAYOUTS.items()}
