@@ -4,8 +4,10 @@
 
 The client is the same for both: a bare socket, frames that were encoded before the clock runs, answers that are only
 counted. ``--sync process``: neither waits for the disk (ZooKeeper: forceSync=no). ``--sync full``: both do, which is
-ZooKeeper's default. ZooKeeper is warmed up, Java runs with its own defaults. Each round measures both, one right after
-the other; a ratio is the median of those of the rounds. Needs java and ZooKeeper's jars, as the tests do.
+ZooKeeper's default. ZooKeeper is warmed up, Java runs with its own defaults. Rounds are short and many; each measures
+both, one right after the other, in turn the one or the other first. A latency is the median of the requests of a round,
+a ratio the median of those of the rounds: what else the machine does then falls on both, or is left out. Needs java and
+ZooKeeper's jars, as the tests do.
 """
 
 from __future__ import annotations
@@ -33,10 +35,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from servers import LOOPBACK, EmbeddedProcess, ServerProcess, ZooKeeperProcess
 
 DATA = bytes(100)
-WARM_UP = 5
+WARM_UP = 25
 """So many unmeasured rounds come first."""
 
-PIPELINE = 10_000
+PIPELINE = 5_000
 CHUNK = 500
 WINDOW = 2_000
 NUMBERS = itertools.count(1)
@@ -93,13 +95,14 @@ class Wire:
         return taken
 
     def latencies(self, frames: list[bytes]) -> float:
-        """Seconds per request and reply, one after the other."""
-        send, take = self.socket.sendall, self.take
-        started = time.perf_counter()
+        """Seconds for a request and its reply, one after the other: the median."""
+        send, take, now, times = self.socket.sendall, self.take, time.perf_counter, []
         for frame in frames:
+            started = now()
             send(frame)
             take(1)
-        return (time.perf_counter() - started) / len(frames)
+            times.append(now() - started)
+        return statistics.median(times)
 
     def pipelined(self, frames: list[bytes]) -> float:
         """Seconds per request, many under way."""
@@ -197,11 +200,17 @@ def measure(servers: list[ServerProcess], rounds: int, count: int) -> Iterator[R
     for name, (run, wanted) in MEASURES.items():
         for wire in WARM_UP * wires:
             run(wire, count)
-        pairs = [tuple(run(wire, count) * 1e6 for wire in wires) for _ in range(rounds)]
+        pairs = [one_round(run, wires, count, number % 2) for number in range(rounds)]
         ratio = statistics.median(zookeeper / embedded for embedded, zookeeper in pairs)
         yield Row(name, *(statistics.median(side) for side in zip(*pairs, strict=True)), ratio, wanted)
     for wire in wires:
         wire.close()
+
+
+def one_round(run: Measure, wires: list[Wire], count: int, first: int) -> tuple[float, float]:
+    """Microseconds of both, whichever is measured first."""
+    taken = {place: run(wires[place], count) * 1e6 for place in (first, 1 - first)}
+    return taken[0], taken[1]
 
 
 def show(rows: Iterator[Row], sync: str) -> None:
@@ -216,8 +225,8 @@ def show(rows: Iterator[Row], sync: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sync", choices=["process", "full"], default="process")
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--requests", type=int, default=500, help="of one kind, in one round")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--requests", type=int, default=100, help="of one kind, in one round")
     parser.add_argument("--profile", default="", help="write the embedded server's profile to this file")
     given = parser.parse_args()
     missing = ZooKeeperProcess.missing()

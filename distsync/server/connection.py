@@ -71,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self.address: tuple[str, int] = ("", 0)
         self._head: bytes | None = b""  # None once it is known that no four-letter word is coming
         self._since_ms = time.time_ns() // 1_000_000
-        self.last_head = bytes(8)  # of the last request
+        self._last_head = bytes(8)  # of the last request
         self._last_answer = bytes(16)  # its head
         self._splitter = FrameSplitter(rim.engine.config.jute_maxbuffer)
         self._encrypted = rim.encrypted
@@ -125,7 +125,8 @@ class Connection(asyncio.BufferedProtocol):
     def figures(self) -> Link:
         """What four-letter words tell of it."""
         session = self.rim.engine.sessions.get(self.session_id)
-        (xid, op), (zxid,) = _XID_AND_OP.unpack_from(self.last_head + bytes(8)), _ZXID.unpack_from(self._last_answer, 8)
+        xid, op = _XID_AND_OP.unpack_from(self._last_head + bytes(8))
+        (zxid,) = _ZXID.unpack_from(self._last_answer, 8)
         return Link(
             *self.address,
             self.received,
@@ -146,6 +147,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._frames and not self._reading_paused:
             self._reading_paused = True
             self.transport.pause_reading()
+
+    def worked_for(self, frames: int, last: bytes) -> None:
+        """So many requests, of which that was the last."""
+        if last:
+            self.received += frames
+            self._last_head = last[:8]
 
     @property
     def has_room(self) -> bool:

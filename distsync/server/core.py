@@ -78,7 +78,7 @@ class Core:
         zxid = state.zxid = state.zxid + 1
         if change is None:
             return [state.commit(zxid, now_ms, ())]
-        if not (self.watches.any and self.watches.may_fire(change)):
+        if not self.watches.may_fire(change):
             return [state.apply_and_commit(change, zxid, now_ms)]
         audience = self.audience(change)
         return [state.apply_and_commit(change, zxid, now_ms), *self.fire(change, audience, zxid)]

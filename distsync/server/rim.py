@@ -35,7 +35,7 @@ from distsync.server.loop import affordable_connections, backlog, run
 from distsync.server.options import USUAL, Options
 from distsync.server.report import Report
 from distsync.server.strangers import Strangers
-from distsync.wire.codec import decode_connect, decode_request
+from distsync.wire.codec import decode_connect, decode_request, framed_reply
 
 log = logging.getLogger("distsync.server")
 
@@ -73,7 +73,7 @@ class Rim:
         self._last_peer = 0
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
         self._commits: list[tuple[int, bytes]] = []
-        self._committed = engine.zxid  # the last of them, on disk or not
+        self._committed = engine.zxid  # on disk
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
         self._flushing = self._at_once = False
         self._few = 0 if options.sync_full else FEW_CONNECTIONS
@@ -173,26 +173,26 @@ class Rim:
 
     def work(self, connection: Connection, frames: deque[bytes]) -> None:
         """The frames of a client are worked for, one after the other, while there is room for the answers."""
-        now_ms, peer, step = _now_ms(), connection.peer, self.engine.step
         if not connection.greeted:
             self._greet(connection, frames.popleft())
-        while frames and connection.has_room:
-            frame = frames.popleft()
-            connection.last_head = frame[:8]
-            connection.received += 1
+        now_ms, peer, step, gather = _now_ms(), connection.peer, self.engine.step, self._gather
+        done, frame = 0, b""
+        while frames and connection.has_room and self._failure is None:
+            frame, done = frames.popleft(), done + 1
             try:
                 xid, request = decode_request(frame)
             except Exception as error:  # whatever it is, nothing has happened yet
                 connection.break_off(error)
-                return
+                break
             try:
                 effects = step(peer, xid, request, now_ms)
             except Exception as error:
                 self._judge(error, connection)
-                return
-            self._gather(effects)
+                break
+            gather(effects)
             if not connection.admitted:
                 self._look_whether_admitted(connection)
+        connection.worked_for(done, frame)
 
     def _greet(self, connection: Connection, frame: bytes) -> None:
         connection.received += 1
@@ -229,7 +229,8 @@ class Rim:
 
     def _judge(self, error: Exception, blame: Connection | None) -> None:
         """An engine that failed halfway is not trusted any more: the journal is."""
-        if blame is None or self.engine.zxid != self._committed:
+        committed = self._commits[-1][0] if self._commits else self._committed
+        if blame is None or self.engine.zxid != committed:
             self._fail(error)
         else:
             blame.break_off(error)
@@ -241,7 +242,6 @@ class Rim:
         for effect in effects:
             if type(effect) is Commit:
                 self._commits.append(effect)
-                self._committed = effect[0]
             else:
                 self._deliver(effect)  # type: ignore[arg-type]
 
@@ -261,7 +261,7 @@ class Rim:
             connection.close()
             return
         try:
-            connection.send(frame_of(effect))
+            connection.send(framed_reply(*effect[1:]) if isinstance(effect, Reply) else frame_of(effect))
         except Exception as error:  # what cannot be said to this client is known all the same
             connection.break_off(error)
 
@@ -286,6 +286,7 @@ class Rim:
         try:
             if commits:
                 self._journal.append(commits)
+                self._committed = commits[-1][0]
             for connection in dirty:
                 connection.flush()
             if self._journal.wants_compaction:

@@ -118,11 +118,12 @@ class Watches:
 
     def may_fire(self, change: Change) -> bool:
         """Whether somebody may wait for it: nearly always nobody does."""
-        path = change[0]
+        data, children, path = self.data.by_path, self.children.by_path, change[0]
+        if not (data or children):
+            return False
         if not isinstance(path, str) or self.data.lasting or self.children.lasting:
             return True
-        children = self.children.by_path
-        return path in self.data.by_path or path in children or parent_of(path) in children
+        return path in data or path in children or parent_of(path) in children
 
     def created(self, path: str, zxid: int) -> list[Notify]:
         return _notices(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)

@@ -65,8 +65,7 @@ class Writes:
         if change is None:
             return _CHECKED
         if kind is r.CreateRequest:
-            made = _new(r.CreateReply, (change[0],))
-            return made
+            return created(request, change)
         if kind is r.DeleteRequest:
             return _DELETED
         stat = self._tree.nodes[change[0]].stat
@@ -156,6 +155,13 @@ class Writes:
         if node is None:
             raise Refusal(ErrorCode.NO_NODE)
         return node
+
+
+def created(request: r.CreateRequest, change: NodeChange | None) -> r.CreateReply:
+    """The answer to a plain create."""
+    assert change is not None
+    made: r.CreateReply = _new(r.CreateReply, (change[0],))
+    return made
 
 
 def in_multi(operation: r.Operation) -> r.Operation:

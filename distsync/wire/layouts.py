@@ -11,7 +11,21 @@ from typing import Any
 
 from distsync.wire import records as r
 from distsync.wire.codes import OpCode
-from distsync.wire.fields import ACLS, BOOL, BUFFER, INT, LONG, PATH, PATHS, STAT, STRING, Field, read_create, vector
+from distsync.wire.fields import (
+    ACLS,
+    BOOL,
+    BUFFER,
+    INT,
+    LONG,
+    PATH,
+    PATHS,
+    STAT,
+    STRING,
+    Field,
+    Reader,
+    create_reader,
+    vector,
+)
 from distsync.wire.frames import WireError
 
 Layout = tuple[Field[Any], ...]
@@ -144,7 +158,6 @@ LAYOUTS: dict[type, Layout] = {
 
 
 Writer = Callable[[Any], bytes]
-Reader = Callable[[bytes, int], tuple[Any, int]]
 _CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerRequest})
 _new: Callable[[type, Iterable[Any]], Any] = tuple.__new__
 """A named tuple of all its fields, without the work of its own constructor."""
@@ -179,7 +192,7 @@ def _reader(kind: type, layout: Layout) -> Reader:
         return _new(kind, values), at
 
     if kind in _CREATES:
-        return _create_reader(kind, read_any)
+        return create_reader(kind, read_any)
     return _pair_reader(kind, *reads) if len(reads) == 2 else read_any
 
 
@@ -190,14 +203,6 @@ def _pair_reader(kind: type, read_first: Reader, read_second: Reader) -> Reader:
         return _new(kind, (first, second)), at
 
     return read_pair
-
-
-def _create_reader(kind: type, read_any: Reader) -> Reader:
-    def read_usual(frame: bytes, at: int) -> tuple[Any, int]:
-        found = read_create(frame, at)
-        return read_any(frame, at) if found is None else (_new(kind, found[0]), found[1])
-
-    return read_usual
 
 
 def _operations(allowed: frozenset[OpCode]) -> Field[tuple[Any, ...]]:
