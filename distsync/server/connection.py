@@ -142,7 +142,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def work(self) -> None:
         """As many requests as the output has room for."""
-        if self._frames and self.has_room:
+        if self._frames and self.has_room and self.rim.failure is None:
             self.rim.work(self, self._frames)
         if self._frames and not self._reading_paused:
             self._reading_paused = True

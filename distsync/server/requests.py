@@ -119,17 +119,22 @@ class Requests:
         results: list[r.Result],
     ) -> None:
         """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was."""
-        state, reversals = self._core.state, list[Callable[[], None]]()
-        watched = self._core.watches.any
+        state, watched, plans, result = (
+            self._core.state,
+            self._core.watches.any,
+            self._writes.plans,
+            self._writes.result,
+        )
+        reversals: list[Callable[[], None]] = []
         try:
             for operation in map(in_multi, operations):
-                change = self._writes.plans[type(operation)](link, operation)
+                change = plans[type(operation)](link, operation)
                 if change is not None:
                     reversals.append(state.tree.reversal(change))
                     audiences.append(self._core.audience(change) if watched else NOBODY)
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
-                results.append(self._writes.result(operation, change))
+                results.append(result(operation, change))
         except BaseException:
             for take_back in reversed(reversals):
                 take_back()

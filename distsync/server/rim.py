@@ -77,7 +77,7 @@ class Rim:
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
         self._flushing = self._at_once = False
         self._few = 0 if options.sync_full else FEW_CONNECTIONS
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         self._last_busy = self._turn_began = time.monotonic()
         self.report = Report(engine, journal.path.parent, options.words, secret)
         self.report.connections = self._connections
@@ -88,8 +88,8 @@ class Rim:
         Raises what the journal raised when that is the reason to stop."""
         self.report.port = listening.getsockname()[1]
         run(self._serve(listening, ready))
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     async def _serve(self, listening: socket.socket, ready: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -177,7 +177,7 @@ class Rim:
             self._greet(connection, frames.popleft())
         now_ms, peer, step, gather = _now_ms(), connection.peer, self.engine.step, self._gather
         done, frame = 0, b""
-        while frames and connection.has_room and self._failure is None:
+        while frames and connection.has_room:
             frame, done = frames.popleft(), done + 1
             try:
                 xid, request = decode_request(frame)
@@ -217,7 +217,7 @@ class Rim:
             self._strangers.admitted(connection.session_id)
 
     def _carry_out(self, move: Callable[..., list[Effect]], *arguments: Any, blame: Connection | None = None) -> None:
-        if self._failure is not None:
+        if self.failure is not None:
             return
         try:
             effects = move(*arguments)
@@ -279,7 +279,7 @@ class Rim:
     def _flush(self) -> None:
         """The commits are on disk, then the answers leave."""
         self._flushing = False
-        if self._failure is not None:
+        if self.failure is not None:
             return
         commits, self._commits = self._commits, []
         dirty, self._dirty = self._dirty, {}
@@ -297,9 +297,9 @@ class Rim:
 
     def _fail(self, error: Exception) -> None:
         """Nothing that waits is sent any more; the server stops."""
-        if self._failure is not None:
+        if self.failure is not None:
             return
-        self._failure = error
+        self.failure = error
         log.error("the server stops, it failed: %s", error)
         self._stopped.set()
         for connection in tuple(self._connections):

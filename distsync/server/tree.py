@@ -36,7 +36,7 @@ LAST_INT = 0x7FFFFFFF
 
 def wrapped(number: int) -> int:
     """As a 32-bit number with a sign."""
-    return (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+    return number if -LAST_INT <= number <= LAST_INT else (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
 def next_version(version: int) -> int:
@@ -82,7 +82,6 @@ class Node:
     def stat(self) -> Stat:
         """On the wire cversion counts creates and deletes of children: 2 * creates - children."""
         children, owner, data = len(self.children), self.owner, self.data
-        changes = 2 * self.creates - children
         return _stat(
             Stat,
             (
@@ -91,7 +90,7 @@ class Node:
                 self.ctime,
                 self.mtime,
                 self.version,
-                changes if -LAST_INT <= changes <= LAST_INT else wrapped(changes),
+                wrapped(2 * self.creates - children),
                 self.aversion,
                 owner if owner > 0 else 0,
                 len(data) if data else 0,
@@ -133,7 +132,7 @@ class Tree:
     def create(self, change: CreateNode, zxid: int, time_ms: int) -> None:
         path, data, acl, owner, container = change
         parent = self._add(path, Node(data, acl, owner, container, zxid, time_ms))
-        parent.creates = parent.creates + 1 if parent.creates < LAST_INT else -LAST_INT - 1
+        parent.creates = wrapped(parent.creates + 1)
         parent.pzxid = zxid
         if path.startswith(QUOTA):
             self._count_held(path)
@@ -148,7 +147,7 @@ class Tree:
         more = self._put(node, change.data)
         if self.limited:
             self._move_held(change.path, 0, more)
-        node.version = node.version + 1 if 0 <= node.version < LAST_INT else next_version(node.version)
+        node.version = next_version(node.version)
         node.mzxid = zxid
         node.mtime = time_ms
 
@@ -221,10 +220,9 @@ class Tree:
         cut = path.rfind("/")
         parent = nodes[path[:cut] or "/"]
         if path != "/":
-            children = parent.children
-            if children is _NO_CHILDREN:
-                children = parent.children = {}
-            children[path[cut + 1 :]] = None
+            if parent.children is _NO_CHILDREN:
+                parent.children = {}
+            parent.children[path[cut + 1 :]] = None
         if node.owner or node.container or path.startswith(QUOTA):
             self._enlist(path, node)
         return parent

@@ -77,7 +77,7 @@ class Writes:
     def _create(self, link: Link, request: AnyCreate) -> CreateNode:
         """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
         by its flag, whatever its operation (in_multi)."""
-        path, data, acl, flags = request[:4]
+        path, data, acl, flags = request if len(request) == 4 else request[:4]
         kind = type(request)
         owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
         parent_path = parent_of_new(path)
