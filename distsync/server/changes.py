@@ -109,7 +109,7 @@ def _read_acl(stored: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
 
 
 _ACL: Field[tuple[Acl, ...]] = Field(_write_acl, _read_acl)
-_CREATED = (STRING, BUFFER, _ACL, LONG, BOOL)
+_CREATE_FIELDS = (STRING, BUFFER, _ACL, LONG, BOOL)
 
 _NUMBERS = struct.Struct(">5q3i")
 
@@ -125,7 +125,7 @@ def _read_counters(stored: bytes, at: int) -> tuple[tuple[int, ...], int]:
 _COUNTERS: Field[tuple[int, ...]] = Field(_write_counters, _read_counters)
 
 _FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
-    1: (CreateNode, _CREATED),
+    1: (CreateNode, _CREATE_FIELDS),
     2: (DeleteNode, (STRING,)),
     3: (SetNodeData, (STRING, BUFFER)),
     4: (SetNodeAcl, (STRING, _ACL)),
@@ -133,17 +133,23 @@ _FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
     6: (ResizeSession, (LONG, INT)),
     7: (CloseSession, (LONG,)),
     8: (StoredHead, (LONG, LONG, LONG, LONG)),
-    9: (StoredNode, (*_CREATED, _COUNTERS)),
+    9: (StoredNode, (*_CREATE_FIELDS, _COUNTERS)),
 }
 """Numbers are never used again for something else: old journals stay readable."""
 
 _WRITERS = {kind: (bytes([number]), fields) for number, (kind, fields) in _FORMS.items()}
 _TRANSACTION = struct.Struct(">qq")
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 
-_PATH = struct.Struct(">Bi")
+# What is written most has a form of its own: with data, and with the open ACL. All numbers come first, in one go.
+
+_USUAL_CREATE, _USUAL_STORED = 10, 11
+_CREATE = struct.Struct(">Biiq?")
+_CREATED = struct.Struct(">qqBiiq?")
+_STORED = struct.Struct(">Biiq?5q3i")
+_TEXT = struct.Struct(">Bi")
 _LENGTH = struct.Struct(">i")
-_OPEN_END = struct.Struct(">iq?")
 
 
 def _pack_create(change: CreateNode) -> bytes:
@@ -151,13 +157,39 @@ def _pack_create(change: CreateNode) -> bytes:
     if data is None or acl is not OPEN_ACL:
         return _pack_any(change)
     name = path.encode()
-    head, length = _PATH.pack(1, len(name)), _LENGTH.pack(len(data))
-    return b"".join((head, name, length, data, _OPEN_END.pack(0, owner, container)))
+    return _CREATE.pack(_USUAL_CREATE, len(name), len(data), owner, container) + name + data
+
+
+def _unpack_create(stored: bytes, at: int) -> tuple[CreateNode, int]:
+    _, length, size, owner, container = _CREATE.unpack_from(stored, at)
+    path, data, end = _two_parts(stored, at + _CREATE.size, length, size)
+    return _new(CreateNode, (path, data, OPEN_ACL, owner, container)), end
+
+
+def _pack_stored(node: StoredNode) -> bytes:
+    path, data, acl, owner, container, counters = node
+    if data is None or acl is not OPEN_ACL:
+        return _pack_any(node)
+    name = path.encode()
+    return _STORED.pack(_USUAL_STORED, len(name), len(data), owner, container, *counters) + name + data
+
+
+def _unpack_stored(stored: bytes, at: int) -> tuple[StoredNode, int]:
+    _, length, size, owner, container, *counters = _STORED.unpack_from(stored, at)
+    path, data, end = _two_parts(stored, at + _STORED.size, length, size)
+    return _new(StoredNode, (path, data, OPEN_ACL, owner, container, counters)), end
+
+
+def _two_parts(stored: bytes, at: int, length: int, size: int) -> tuple[str, bytes, int]:
+    middle, end = at + length, at + length + size
+    if length < 0 or size < 0 or end > len(stored):
+        raise WireError(f"a record of {length} and {size} bytes")
+    return stored[at:middle].decode(), stored[middle:end], end
 
 
 def _pack_delete(change: DeleteNode) -> bytes:
-    name = change.path.encode()
-    return _PATH.pack(2, len(name)) + name
+    name = change[0].encode()
+    return _TEXT.pack(2, len(name)) + name
 
 
 def _pack_set_data(change: SetNodeData) -> bytes:
@@ -165,19 +197,7 @@ def _pack_set_data(change: SetNodeData) -> bytes:
     if data is None:
         return _pack_any(change)
     name = path.encode()
-    return b"".join((_PATH.pack(3, len(name)), name, _LENGTH.pack(len(data)), data))
-
-
-_QUICK: dict[type, Callable[[Any], bytes]] = {
-    CreateNode: _pack_create,
-    DeleteNode: _pack_delete,
-    SetNodeData: _pack_set_data,
-}
-"""The same bytes as _pack_any, for what is written most."""
-
-
-def pack(record: Stored) -> bytes:
-    return _QUICK.get(type(record), _pack_any)(record)
+    return b"".join((_TEXT.pack(3, len(name)), name, _LENGTH.pack(len(data)), data))
 
 
 def _pack_any(record: Stored) -> bytes:
@@ -185,19 +205,36 @@ def _pack_any(record: Stored) -> bytes:
     return number + b"".join([field.write(value) for field, value in zip(fields, record, strict=True)])
 
 
+_PACK: dict[type, Callable[[Any], bytes]] = {
+    **dict.fromkeys(_WRITERS, _pack_any),
+    CreateNode: _pack_create,
+    DeleteNode: _pack_delete,
+    SetNodeData: _pack_set_data,
+    StoredNode: _pack_stored,
+}
+_UNPACK: dict[int, Callable[[bytes, int], tuple[Any, int]]] = {
+    _USUAL_CREATE: _unpack_create,
+    _USUAL_STORED: _unpack_stored,
+}
+
+
+def pack(record: Stored) -> bytes:
+    return _PACK[type(record)](record)
+
+
 def unpack(stored: bytes, at: int = 0) -> list[Any]:
     """The records that ``pack`` wrote one after the other, from ``at`` on."""
     records = []
     try:
         while at < len(stored):
-            record, at = _unpack_one(stored, at)
+            record, at = _UNPACK.get(stored[at], _unpack_any)(stored, at)
             records.append(record)
-    except (struct.error, WireError, KeyError) as error:
+    except (struct.error, WireError, KeyError, UnicodeDecodeError) as error:
         raise UnreadableStateError(f"{error} at byte {at} of {len(stored)}") from None
     return records
 
 
-def _unpack_one(stored: bytes, at: int) -> tuple[Any, int]:
+def _unpack_any(stored: bytes, at: int) -> tuple[Any, int]:
     kind, fields = _FORMS[stored[at]]
     at += 1
     values = []
@@ -209,8 +246,18 @@ def _unpack_one(stored: bytes, at: int) -> tuple[Any, int]:
 
 def pack_transaction(zxid: int, time_ms: int, changes: Sequence[Change]) -> bytes:
     """A failed write has no changes: it has used up its zxid all the same."""
-    packed = pack(changes[0]) if len(changes) == 1 else b"".join(map(pack, changes))
-    return _TRANSACTION.pack(zxid, time_ms) + packed
+    return _TRANSACTION.pack(zxid, time_ms) + b"".join(map(pack, changes))
+
+
+def pack_change(zxid: int, time_ms: int, change: Change) -> bytes:
+    """The transaction of one change; a create in one go."""
+    if type(change) is CreateNode:
+        path, data, acl, owner, container = change
+        if data is not None and acl is OPEN_ACL:
+            name = path.encode()
+            head = _CREATED.pack(zxid, time_ms, _USUAL_CREATE, len(name), len(data), owner, container)
+            return b"".join((head, name, data))
+    return _TRANSACTION.pack(zxid, time_ms) + _PACK[type(change)](change)
 
 
 def unpack_transaction(payload: bytes) -> tuple[int, int, list[Change]]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 from distsync.server.report import WORD_BYTES
 from distsync.server.words import Link
 from distsync.wire.codes import OpCode
-from distsync.wire.frames import FrameSplitter, WireError, framed
+from distsync.wire.frames import FrameSplitter, WireError
 
 if TYPE_CHECKING:
     from distsync.server.rim import Rim
@@ -71,7 +71,8 @@ class Connection(asyncio.BufferedProtocol):
         self.address: tuple[str, int] = ("", 0)
         self._head: bytes | None = b""  # None once it is known that no four-letter word is coming
         self._since_ms = time.time_ns() // 1_000_000
-        self._last_frame = self._last_payload = bytes(12)  # their heads
+        self._last_head = bytes(8)  # of the last request
+        self._last_answer = bytes(16)  # its head
         self._splitter = FrameSplitter(rim.engine.config.jute_maxbuffer)
         self._encrypted = rim.encrypted
         self._frames: deque[bytes] = deque()
@@ -124,7 +125,8 @@ class Connection(asyncio.BufferedProtocol):
     def figures(self) -> Link:
         """What four-letter words tell of it."""
         session = self.rim.engine.sessions.get(self.session_id)
-        (xid, op), (zxid,) = _XID_AND_OP.unpack_from(self._last_frame), _ZXID.unpack_from(self._last_payload, 4)
+        xid, op = _XID_AND_OP.unpack_from(self._last_head + bytes(8))
+        (zxid,) = _ZXID.unpack_from(self._last_answer, 8)
         return Link(
             *self.address,
             self.received,
@@ -140,15 +142,21 @@ class Connection(asyncio.BufferedProtocol):
 
     def work(self) -> None:
         """As many requests as the output has room for."""
-        frames, handle = self._frames, self.rim.handle
-        while frames and not (self._closing or self._stalled or self._output_bytes > ANSWERS_BYTES):
-            self.received += 1
-            frame = frames.popleft()
-            self._last_frame = frame[:8] if len(frame) >= 8 else bytes(8)
-            handle(self, frame)
+        if self._frames and self.has_room and self.rim.failure is None:
+            self.rim.work(self, self._frames)
         if self._frames and not self._reading_paused:
             self._reading_paused = True
             self.transport.pause_reading()
+
+    def worked_for(self, frames: int, last: bytes) -> None:
+        """So many requests, of which that was the last."""
+        if last:
+            self.received += frames
+            self._last_head = last[:8]
+
+    @property
+    def has_room(self) -> bool:
+        return not (self._closing or self._stalled or self._output_bytes > ANSWERS_BYTES)
 
     @property
     def queued(self) -> int:
@@ -160,24 +168,32 @@ class Connection(asyncio.BufferedProtocol):
         unsent = self.transport.get_write_buffer_size() + self._output_bytes
         return unsent + self._splitter.pending + sum(map(len, self._frames))
 
-    def send(self, payload: bytes) -> None:
+    def send(self, frame: bytes) -> None:
         """After the next flush."""
-        self.sent += 1
-        self._last_payload = payload[:12]
-        frame = framed(payload)
         self._output.append(frame)
         self._output_bytes += len(frame)
 
     def flush(self) -> None:
-        """All that was to be sent is with the operating system, or waits for the client to take it.
+        """All that was to be sent is with the operating system, or waits for the client to take it."""
+        try:
+            if not self._lost:
+                self._write()
+                self._settle()
+        except Exception as error:
+            self.break_off(error)
 
-        Encrypted, each frame is a record of its own: kazoo waits on the bare socket for what TLS has read already."""
-        if self._lost:
-            return
-        for piece in self._output if self._encrypted else (b"".join(self._output),):
-            self.transport.write(piece)
-        self._output.clear()
-        self._output_bytes = 0
+    def _write(self) -> None:
+        """Encrypted, each frame is a record by itself: kazoo waits on the bare socket for what TLS has read already."""
+        output = self._output
+        if output:
+            self.sent += len(output)
+            self._last_answer = output[-1][:16]
+            for piece in output if self._encrypted else (b"".join(output),):
+                self.transport.write(piece)
+            output.clear()
+            self._output_bytes = 0
+
+    def _settle(self) -> None:
         if self._closing:
             self.transport.close()
         elif self.transport.get_write_buffer_size() > OUTPUT_BYTES:

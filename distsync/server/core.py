@@ -63,6 +63,11 @@ class Core:
             self.containers_due = awake_ms + self.config.container_interval_ms
         return awake_ms
 
+    def hear(self, link: Link, now_ms: int) -> None:
+        """The client of ``link`` has spoken: its session has its full time-out again."""
+        link.heard_ms = now_ms
+        self.sessions.touch(link.session, self.tell(now_ms))
+
     def next_zxid(self) -> int:
         self.state.zxid += 1
         return self.state.zxid
@@ -73,12 +78,10 @@ class Core:
         zxid = state.zxid = state.zxid + 1
         if change is None:
             return [state.commit(zxid, now_ms, ())]
-        if not self.watches.any:
-            state.apply(change, zxid, now_ms)
-            return [state.commit(zxid, now_ms, (change,))]
+        if not self.watches.may_fire(change):
+            return [state.apply_and_commit(change, zxid, now_ms)]
         audience = self.audience(change)
-        state.apply(change, zxid, now_ms)
-        return [state.commit(zxid, now_ms, (change,)), *self.fire(change, audience, zxid)]
+        return [state.apply_and_commit(change, zxid, now_ms), *self.fire(change, audience, zxid)]
 
     def audience(self, change: Change) -> Audience:
         """Who may hear of a change that is about to be applied."""

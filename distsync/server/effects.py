@@ -6,7 +6,8 @@ later effect of its list is sent. To peers that a list does not mention nothing 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from distsync.wire.records import Body, ConnectResponse, WatcherEvent
 
@@ -26,6 +27,15 @@ class Reply(NamedTuple):
     zxid: int
     err: int
     body: Body | None
+
+
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
+
+
+def reply(peer: int, xid: int, zxid: int, err: int, body: Body | None) -> Reply:
+    """A Reply, in half the time of its own constructor."""
+    made: Reply = _new(Reply, (peer, xid, zxid, err, body))
+    return made
 
 
 class Notify(NamedTuple):

@@ -77,12 +77,13 @@ class Engine:
     def step(self, peer: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
         """One request of ``peer``. A peer without a session is dropped."""
         core = self._core
-        awake_ms = core.tell(now_ms)
         link = core.links.get(peer)
         if link is None:
+            core.tell(now_ms)
             return [Drop(peer)]
         self._count += 1
-        core.sessions.touch(link.session, awake_ms)
+        if link.heard_ms != now_ms or core.clock.now_ms != now_ms:
+            core.hear(link, now_ms)
         return self._requests.handle(link, xid, request, now_ms)
 
     def admission(self, peer: int) -> tuple[int, bool]:

@@ -10,12 +10,14 @@ from distsync.server.sessions import Session
 
 
 class Link:
-    """``identities`` grow with each auth; ``admitted`` is False while a required identity has not been shown."""
+    """``identities`` grow with each auth; ``admitted`` is False while a required identity has not been shown;
+    ``heard_ms``: when the last request came."""
 
-    __slots__ = ("peer", "session", "identities", "admitted")
+    __slots__ = ("peer", "session", "identities", "admitted", "heard_ms")
 
     def __init__(self, peer: int, session: Session, address: str, admitted: bool) -> None:
         self.peer = peer
         self.session = session
         self.identities = [Identity("ip", address)]
         self.admitted = admitted
+        self.heard_ms: int | None = None

@@ -25,6 +25,15 @@ def check_path(path: str) -> None:
         raise Refusal(ErrorCode.BAD_ARGUMENTS)
 
 
+def check_child(path: str) -> None:
+    """As check_path, where the parent exists: only the last part can be wrong, or what stands before it be no parent's
+    path, as in ``//a``."""
+    cut = path.rfind("/") + 1
+    name = path[cut:]
+    if not (name.isascii() and name.isprintable() and name and name[0] != "." and cut != 2):
+        check_path(path)
+
+
 def parent_of(path: str) -> str:
     """The parent's path of an absolute path; "/" is its own parent."""
     return path[: path.rfind("/")] or "/"

@@ -17,6 +17,8 @@ from distsync.server.watches import Watches
 from distsync.wire import records as r
 from distsync.wire.codes import ErrorCode
 
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
+
 _BLANKS = "".join(map(chr, range(33)))
 """What Java trims."""
 
@@ -47,14 +49,16 @@ class Reads:
             raise Refusal(ErrorCode.BAD_ARGUMENTS)
         if watch:
             self._watches.data.arm(path, link.peer)
-        return r.StatReply(self._require(path).stat)
+        reply: r.StatReply = _new(r.StatReply, (self._require(path).stat,))
+        return reply
 
     def _get_data(self, link: Link, request: r.GetDataRequest) -> r.GetDataReply:
         path, watch = request
         node = self._readable(link, path)
         if watch:
             self._watches.data.arm(path, link.peer)
-        return r.GetDataReply(node.data, node.stat)
+        reply: r.GetDataReply = _new(r.GetDataReply, (node.data, node.stat))
+        return reply
 
     def _get_children(self, link: Link, request: r.GetChildrenRequest) -> r.GetChildrenReply:
         return r.GetChildrenReply(self._list(link, request.path, request.watch)[0])

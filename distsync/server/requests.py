@@ -13,12 +13,12 @@ from typing import Any
 from distsync.server.acl import SUPER, Identity, digest_of
 from distsync.server.changes import NodeChange
 from distsync.server.core import NOBODY, Audience, Core
-from distsync.server.effects import Effect, Reply
+from distsync.server.effects import Effect, Reply, reply
 from distsync.server.link import Link
 from distsync.server.reads import Reads
 from distsync.server.refusal import Refusal
 from distsync.server.watching import Watching
-from distsync.server.writes import Writes, in_multi
+from distsync.server.writes import Writes, created, in_multi
 from distsync.wire import records as r
 from distsync.wire.codes import PING_XID, ErrorCode, OpCode
 from distsync.wire.layouts import IN_MULTI
@@ -41,9 +41,10 @@ class Requests:
         self._watching = Watching(core.tree, core.watches)
         self._writes = Writes(core.tree, core.config.enforce_quota)
         self._handlers: dict[type[r.Request], Handler] = {
-            **{kind: partial(self._read, answer) for kind, answer in self._reads.answers.items()},
-            **{kind: partial(self._read, answer) for kind, answer in self._watching.answers.items()},
-            **{kind: partial(self._write, plan) for kind, plan in self._writes.plans.items()},
+            **{kind: self._reader(answer) for kind, answer in self._reads.answers.items()},
+            **{kind: self._reader(answer) for kind, answer in self._watching.answers.items()},
+            **{kind: self._writer(plan, self._writes.body) for kind, plan in self._writes.plans.items()},
+            r.CreateRequest: self._writer(self._writes.plans[r.CreateRequest], created),
             r.MultiRequest: self._multi,
             r.SetWatchesRequest: self._set_watches,
             r.SetWatches2Request: self._set_watches,
@@ -58,31 +59,39 @@ class Requests:
         }
 
     def handle(self, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
-        if not link.admitted and not isinstance(request, _OUTSIDE_THE_GATE):
-            return [self._reply(link, xid, ErrorCode.NO_AUTH)]
-        return self._handlers[type(request)](link, xid, request, now_ms)
+        if link.admitted or isinstance(request, _OUTSIDE_THE_GATE):
+            return self._handlers[type(request)](link, xid, request, now_ms)
+        return [self._reply(link, xid, ErrorCode.NO_AUTH)]
 
     def _reply(self, link: Link, xid: int, err: int = 0, body: r.Body | None = None) -> Reply:
-        return Reply(link.peer, xid, self._core.state.zxid, err, body)
+        return reply(link.peer, xid, self._core.state.zxid, err, body)
 
-    def _read(
-        self, answer: Callable[[Link, Any], r.Body | None], link: Link, xid: int, request: Any, now_ms: int
-    ) -> list[Effect]:
-        try:
-            return [self._reply(link, xid, 0, answer(link, request))]
-        except Refusal as refusal:
-            return [self._reply(link, xid, refusal.code)]
+    def _reader(self, answer: Callable[[Link, Any], r.Body | None]) -> Handler:
+        state = self._core.state
 
-    def _write(
-        self, plan: Callable[[Link, Any], NodeChange | None], link: Link, xid: int, request: Any, now_ms: int
-    ) -> list[Effect]:
-        try:
-            change = plan(link, request)
-        except Refusal as refusal:
-            return [*self._core.transact(None, now_ms), self._reply(link, xid, refusal.code)]
-        effects = self._core.transact(change, now_ms)
-        effects.append(self._reply(link, xid, 0, self._writes.body(request, change)))
-        return effects
+        def read(link: Link, xid: int, request: Any, now_ms: int) -> list[Effect]:
+            try:
+                return [reply(link.peer, xid, state.zxid, 0, answer(link, request))]
+            except Refusal as refusal:
+                return [self._reply(link, xid, refusal.code)]
+
+        return read
+
+    def _writer(
+        self, plan: Callable[[Link, Any], NodeChange | None], answer: Callable[[Any, Any], r.Body | None]
+    ) -> Handler:
+        state, transact = self._core.state, self._core.transact
+
+        def write(link: Link, xid: int, request: Any, now_ms: int) -> list[Effect]:
+            try:
+                change = plan(link, request)
+            except Refusal as refusal:
+                return [*transact(None, now_ms), self._reply(link, xid, refusal.code)]
+            effects = transact(change, now_ms)
+            effects.append(reply(link.peer, xid, state.zxid, 0, answer(request, change)))
+            return effects
+
+        return write
 
     def _multi(self, link: Link, xid: int, request: r.MultiRequest, now_ms: int) -> list[Effect]:
         """All operations, each seeing what those before it did, under one zxid; or none."""
@@ -93,8 +102,8 @@ class Requests:
         try:
             self._apply_all(link, request.operations, now_ms, changes, audiences, results)
         except Refusal as refusal:
-            reply = self._failed(link, xid, len(request.operations) - len(results), len(results), refusal.code)
-            return [core.state.commit(zxid, now_ms, ()), reply]
+            failed = self._failed(link, xid, len(request.operations) - len(results), len(results), refusal.code)
+            return [core.state.commit(zxid, now_ms, ()), failed]
         told = zip(changes, audiences, strict=True) if core.watches.any else ()
         notices = [notice for change, audience in told for notice in core.fire(change, audience, zxid)]
         body = r.MultiReply(tuple(results))
@@ -110,17 +119,22 @@ class Requests:
         results: list[r.Result],
     ) -> None:
         """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was."""
-        state, reversals = self._core.state, list[Callable[[], None]]()
-        watched = self._core.watches.any
+        state, watched, plans, result = (
+            self._core.state,
+            self._core.watches.any,
+            self._writes.plans,
+            self._writes.result,
+        )
+        reversals: list[Callable[[], None]] = []
         try:
             for operation in map(in_multi, operations):
-                change = self._writes.plans[type(operation)](link, operation)
+                change = plans[type(operation)](link, operation)
                 if change is not None:
                     reversals.append(state.tree.reversal(change))
                     audiences.append(self._core.audience(change) if watched else NOBODY)
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
-                results.append(self._writes.result(operation, change))
+                results.append(result(operation, change))
         except BaseException:
             for take_back in reversed(reversals):
                 take_back()

@@ -21,19 +21,21 @@ import socket
 import ssl
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from distsync.server.connection import Connection
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
 from distsync.server.engine import Engine
+from distsync.server.framing import frame_of
+from distsync.server.hoards import break_off_hoarders
 from distsync.server.journal import Journal
 from distsync.server.loop import affordable_connections, backlog, run
 from distsync.server.options import USUAL, Options
 from distsync.server.report import Report
 from distsync.server.strangers import Strangers
-from distsync.wire.codec import decode_connect, decode_request, encode_connect_response, encode_event, encode_reply
-from distsync.wire.records import ConnectRequest
+from distsync.wire.codec import decode_connect, decode_request, framed_reply
 
 log = logging.getLogger("distsync.server")
 
@@ -71,10 +73,11 @@ class Rim:
         self._last_peer = 0
         self.buffer = memoryview(bytearray(BUFFER_BYTES))
         self._commits: list[tuple[int, bytes]] = []
+        self._committed = engine.zxid  # on disk
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
         self._flushing = self._at_once = False
         self._few = 0 if options.sync_full else FEW_CONNECTIONS
-        self._failure: Exception | None = None
+        self.failure: Exception | None = None
         self._last_busy = self._turn_began = time.monotonic()
         self.report = Report(engine, journal.path.parent, options.words, secret)
         self.report.connections = self._connections
@@ -85,8 +88,8 @@ class Rim:
         Raises what the journal raised when that is the reason to stop."""
         self.report.port = listening.getsockname()[1]
         run(self._serve(listening, ready))
-        if self._failure is not None:
-            raise self._failure
+        if self.failure is not None:
+            raise self.failure
 
     async def _serve(self, listening: socket.socket, ready: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -126,7 +129,7 @@ class Rim:
         now_ms = _now_ms()
         self._carry_out(self.engine.advance, now_ms)
         self._look_for_strangers()
-        self._look_for_hoards()
+        break_off_hoarders(self._connections, self._limits.held_bytes)
         self._look_for_idleness()
         due = self.engine.next_tick()
         delay = HEARTBEAT_SECONDS if due is None else (due - now_ms) / 1000
@@ -139,16 +142,6 @@ class Rim:
         for connection in tuple(self._connections):
             if connection.deadline is not None and connection.deadline < now:
                 connection.break_off("it takes too long")
-
-    def _look_for_hoards(self) -> None:
-        """Those that hold most are closed until all that is held is half of what may be."""
-        held = sum(connection.held for connection in self._connections)
-        if held > self._limits.held_bytes:
-            for connection in sorted(self._connections, key=lambda one: -one.held):
-                held -= connection.held
-                connection.break_off(f"{connection.held} bytes wait for it, and all have too many")
-                if held <= self._limits.held_bytes // 2:
-                    break
 
     def _look_for_idleness(self) -> None:
         now = time.monotonic()
@@ -178,21 +171,36 @@ class Rim:
         if self._peers.pop(connection.peer, None) is not None:
             self._carry_out(self.engine.hang_up, connection.peer, _now_ms())
 
-    def handle(self, connection: Connection, frame: bytes) -> None:
-        """One frame of a client is worked for."""
+    def work(self, connection: Connection, frames: deque[bytes]) -> None:
+        """The frames of a client are worked for, one after the other, while there is room for the answers."""
+        if not connection.greeted:
+            self._greet(connection, frames.popleft())
+        now_ms, peer, step, gather = _now_ms(), connection.peer, self.engine.step, self._gather
+        done, frame = 0, b""
+        while frames and connection.has_room:
+            frame, done = frames.popleft(), done + 1
+            try:
+                xid, request = decode_request(frame)
+            except Exception as error:  # whatever it is, nothing has happened yet
+                connection.break_off(error)
+                break
+            try:
+                effects = step(peer, xid, request, now_ms)
+            except Exception as error:
+                self._judge(error, connection)
+                break
+            gather(effects)
+            if not connection.admitted:
+                self._look_whether_admitted(connection)
+        connection.worked_for(done, frame)
+
+    def _greet(self, connection: Connection, frame: bytes) -> None:
+        connection.received += 1
         try:
-            if not connection.greeted:
-                self._greet(connection, decode_connect(frame))
-                return
-            xid, request = decode_request(frame)
-        except Exception as error:  # whatever it is, nothing has happened yet
+            request = decode_connect(frame)
+        except Exception as error:
             connection.break_off(error)
             return
-        self._carry_out(self.engine.step, connection.peer, xid, request, _now_ms(), blame=connection)
-        if not connection.admitted:
-            self._look_whether_admitted(connection)
-
-    def _greet(self, connection: Connection, request: ConnectRequest) -> None:
         connection.greeted = True
         self._peers[connection.peer] = connection
         host = connection.address[0]
@@ -209,25 +217,33 @@ class Rim:
             self._strangers.admitted(connection.session_id)
 
     def _carry_out(self, move: Callable[..., list[Effect]], *arguments: Any, blame: Connection | None = None) -> None:
-        """An engine that failed halfway is not trusted any more: the journal is."""
-        if self._failure is not None:
+        if self.failure is not None:
             return
-        zxid = self.engine.zxid
         try:
             effects = move(*arguments)
         except Exception as error:
-            if blame is None or self.engine.zxid != zxid:
-                self._fail(error)
-            else:
-                blame.break_off(error)
+            self._judge(error, blame)
             return
-        if effects and not self._flushing:
+        if effects:
+            self._gather(effects)
+
+    def _judge(self, error: Exception, blame: Connection | None) -> None:
+        """An engine that failed halfway is not trusted any more: the journal is."""
+        committed = self._commits[-1][0] if self._commits else self._committed
+        if blame is None or self.engine.zxid != committed:
+            self._fail(error)
+        else:
+            blame.break_off(error)
+
+    def _gather(self, effects: list[Effect]) -> None:
+        """They wait for the end of the turn."""
+        if not self._flushing:
             self._begin_turn()
         for effect in effects:
-            if isinstance(effect, Commit):
+            if type(effect) is Commit:
                 self._commits.append(effect)
             else:
-                self._deliver(effect)
+                self._deliver(effect)  # type: ignore[arg-type]
 
     def _begin_turn(self) -> None:
         self._flushing = True
@@ -236,7 +252,7 @@ class Rim:
             self._loop.call_soon(self._flush)
 
     def _deliver(self, effect: Accepted | Reply | Notify | Drop) -> None:
-        connection = self._peers.get(effect.peer)
+        connection = self._peers.get(effect[0])
         if connection is None:
             return
         self._dirty[connection] = None
@@ -245,7 +261,7 @@ class Rim:
             connection.close()
             return
         try:
-            connection.send(_encode(effect))
+            connection.send(framed_reply(*effect[1:]) if isinstance(effect, Reply) else frame_of(effect))
         except Exception as error:  # what cannot be said to this client is known all the same
             connection.break_off(error)
 
@@ -263,15 +279,16 @@ class Rim:
     def _flush(self) -> None:
         """The commits are on disk, then the answers leave."""
         self._flushing = False
-        if self._failure is not None:
+        if self.failure is not None:
             return
         commits, self._commits = self._commits, []
         dirty, self._dirty = self._dirty, {}
         try:
             if commits:
                 self._journal.append(commits)
+                self._committed = commits[-1][0]
             for connection in dirty:
-                _flush_one(connection)
+                connection.flush()
             if self._journal.wants_compaction:
                 self._journal.compact(self.engine.snapshot())
             self.report.turn(time.monotonic() - self._turn_began)
@@ -280,9 +297,9 @@ class Rim:
 
     def _fail(self, error: Exception) -> None:
         """Nothing that waits is sent any more; the server stops."""
-        if self._failure is not None:
+        if self.failure is not None:
             return
-        self._failure = error
+        self.failure = error
         log.error("the server stops, it failed: %s", error)
         self._stopped.set()
         for connection in tuple(self._connections):
@@ -300,19 +317,3 @@ class Rim:
 def _now_ms() -> int:
     """The wall's clock: the engine copes with its leaps in both directions."""
     return time.time_ns() // 1_000_000
-
-
-def _flush_one(connection: Connection) -> None:
-    try:
-        connection.flush()
-    except Exception as error:
-        connection.break_off(error)
-
-
-def _encode(effect: Accepted | Reply | Notify) -> bytes:
-    if isinstance(effect, Reply):
-        _, xid, zxid, err, body = effect
-        return encode_reply(xid, zxid, err, body)
-    if isinstance(effect, Accepted):
-        return encode_connect_response(effect.response)
-    return encode_event(effect.zxid, effect.event)

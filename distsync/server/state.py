@@ -23,6 +23,7 @@ from distsync.server.changes import (
     StoredNode,
     UnreadableStateError,
     pack,
+    pack_change,
     pack_transaction,
     unpack,
     unpack_transaction,
@@ -30,6 +31,8 @@ from distsync.server.changes import (
 from distsync.server.effects import Commit
 from distsync.server.sessions import Sessions
 from distsync.server.tree import Tree
+
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 PIECE_BYTES = 256 * 1024
 """A snapshot's piece is at least this long, but for the last; a piece more than one record longer never is."""
@@ -59,6 +62,12 @@ class State:
     def commit(self, zxid: int, time_ms: int, changes: Sequence[Change]) -> Commit:
         """The record of changes that were applied under this zxid."""
         return Commit(zxid, pack_transaction(zxid, time_ms, changes))
+
+    def apply_and_commit(self, change: Change, zxid: int, time_ms: int) -> Commit:
+        """One change, and its record."""
+        self._apply[type(change)](change, zxid, time_ms)
+        commit: Commit = _new(Commit, (zxid, pack_change(zxid, time_ms, change)))
+        return commit
 
     def replay(self, payload: bytes) -> None:
         zxid, time_ms, changes = unpack_transaction(payload)

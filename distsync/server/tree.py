@@ -31,9 +31,12 @@ _NO_CHILDREN: dict[str, None] = {}
 """Shared by all leaves, never written to."""
 
 
+LAST_INT = 0x7FFFFFFF
+
+
 def wrapped(number: int) -> int:
     """As a 32-bit number with a sign."""
-    return (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+    return number if -LAST_INT <= number <= LAST_INT else (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
 def next_version(version: int) -> int:
@@ -87,7 +90,7 @@ class Node:
                 self.ctime,
                 self.mtime,
                 self.version,
-                wrapped(2 * self.creates - children) if self.creates else -children,
+                wrapped(2 * self.creates - children),
                 self.aversion,
                 owner if owner > 0 else 0,
                 len(data) if data else 0,
@@ -177,15 +180,19 @@ class Tree:
 
     def reversal(self, change: NodeChange) -> Callable[[], None]:
         """Called before ``change`` is applied: what takes it back, when everything after it was taken back."""
-        stats, take_back = self.quota_of(change.path)[1], self._reversal(change)
+        take_back = self._reversal(change)
+        if not self.limited:
+            return take_back
+        stats = self.quota_of(change.path)[1]
         return take_back if stats is None else partial(self._also_put, take_back, stats, stats.data)
 
     def _reversal(self, change: NodeChange) -> Callable[[], None]:
+        path = change[0]
         if isinstance(change, CreateNode):
-            return partial(self._uncreate, change.path, self.nodes[parent_of(change.path)].pzxid)
-        node = self.nodes[change.path]
+            return partial(self._uncreate, path, self.nodes[parent_of(path)].pzxid)
+        node = self.nodes[path]
         if isinstance(change, DeleteNode):
-            return partial(self._undelete, change.path, node, self.nodes[parent_of(change.path)].pzxid)
+            return partial(self._undelete, path, node, self.nodes[parent_of(path)].pzxid)
         return partial(self._reset, node, node.data, node.acl, node.version, node.aversion, node.mzxid, node.mtime)
 
     def stored(self) -> Iterator[StoredNode]:
@@ -209,15 +216,14 @@ class Tree:
         """Answers the parent (the root's is itself)."""
         nodes = self.nodes
         nodes[path] = node
-        self.data_bytes += len(path) + len(node.data or b"")
+        self.data_bytes += len(path) + len(node.data) if node.data else len(path)
         cut = path.rfind("/")
         parent = nodes[path[:cut] or "/"]
         if path != "/":
-            children = parent.children
-            if children is _NO_CHILDREN:
-                children = parent.children = {}
-            children[path[cut + 1 :]] = None
-        if node.owner or node.container or path.endswith(LIMITS):
+            if parent.children is _NO_CHILDREN:
+                parent.children = {}
+            parent.children[path[cut + 1 :]] = None
+        if node.owner or node.container or path.startswith(QUOTA):
             self._enlist(path, node)
         return parent
 
@@ -245,7 +251,7 @@ class Tree:
             del self.ttls[path]
         elif node.container:
             del self.containers[path]
-        if path.endswith(LIMITS):
+        if path.startswith(QUOTA) and path.endswith(LIMITS):
             self.limited.discard(target_of(path))
         return parent
 
@@ -296,7 +302,7 @@ class Tree:
 
     def _put(self, node: Node, data: bytes | None) -> int:
         """How many bytes more that are."""
-        more = len(data or b"") - len(node.data or b"")
+        more = (len(data) if data else 0) - (len(node.data) if node.data else 0)
         self.data_bytes += more
         node.data = data
         return more

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+from distsync.server.changes import Change
 from distsync.server.effects import Notify
 from distsync.server.paths import parent_of
 from distsync.wire.codes import SYNC_CONNECTED, EventType
@@ -30,23 +31,23 @@ class Mode(IntEnum):
 class WatchTable:
     """The watches of one kind."""
 
-    __slots__ = ("by_path", "by_peer", "_lasting")
+    __slots__ = ("by_path", "by_peer", "lasting")
 
     def __init__(self) -> None:
         self.by_path: dict[str, dict[int, Mode]] = {}
         self.by_peer: dict[int, set[str]] = {}
-        self._lasting = 0
+        self.lasting = 0
         """How many do not fire once only; most servers never have one."""
 
     def arm(self, path: str, peer: int, mode: Mode = Mode.ONCE) -> None:
         peers = self.by_path.setdefault(path, {})
-        self._lasting += bool(mode) - bool(peers.get(peer))
+        self.lasting += bool(mode) - bool(peers.get(peer))
         peers[peer] = mode
         self.by_peer.setdefault(peer, set()).add(path)
 
     def fire(self, path: str, of_children: bool = False) -> dict[int, None]:
         """Who is to be told, in the order in which they came; those who waited once watch no more."""
-        if not self._lasting:
+        if not self.lasting:
             return self._take(path)
         modes = self.by_path.get(path, {})
         told = {peer: None for peer, mode in modes.items() if not (of_children and mode is Mode.ALWAYS_BELOW)}
@@ -97,7 +98,7 @@ class WatchTable:
 
     def _leave(self, path: str, peer: int) -> None:
         peers = self.by_path[path]
-        self._lasting -= bool(peers.pop(peer))
+        self.lasting -= bool(peers.pop(peer))
         if not peers:
             del self.by_path[path]
 
@@ -114,6 +115,15 @@ class Watches:
     @property
     def any(self) -> bool:
         return bool(self.data.by_path or self.children.by_path)
+
+    def may_fire(self, change: Change) -> bool:
+        """Whether somebody may wait for it: nearly always nobody does."""
+        data, children, path = self.data.by_path, self.children.by_path, change[0]
+        if not (data or children):
+            return False
+        if not isinstance(path, str) or self.data.lasting or self.children.lasting:
+            return True
+        return path in data or path in children or parent_of(path) in children
 
     def created(self, path: str, zxid: int) -> list[Notify]:
         return _notices(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)

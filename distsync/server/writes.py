@@ -12,7 +12,7 @@ from typing import Any
 from distsync.server.acl import ADMIN, CREATE, DELETE, READ, WRITE, permit, settle
 from distsync.server.changes import MAX_TTL_MS, TTL_OWNER, CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData
 from distsync.server.link import Link
-from distsync.server.paths import SPECIAL, check_path, parent_of_new
+from distsync.server.paths import SPECIAL, check_child, check_path, parent_of_new
 from distsync.server.quotas import exceeded
 from distsync.server.refusal import Refusal
 from distsync.server.tree import Node, Tree
@@ -24,6 +24,11 @@ _PERSISTENT, _CONTAINER, _LAST_FLAG = map(int, (CreateFlag.PERSISTENT, CreateFla
 _TTL_FLAGS = frozenset(map(int, (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)))
 _SEQUENCE_FLAGS = frozenset(map(int, (CreateFlag.SEQUENCE, CreateFlag.EPHEMERAL_SEQUENCE, CreateFlag.SEQUENCE_TTL)))
 _EPHEMERAL_FLAGS = frozenset(map(int, (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL_SEQUENCE)))
+
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
+"""A named tuple of all its fields, without the work of its own constructor."""
+
+_CHECKED, _DELETED = r.CheckReply(), r.DeleteReply()
 
 AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest | r.CreateTtlRequest
 _CREATES = (r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest)
@@ -56,19 +61,23 @@ class Writes:
     def result(self, request: Any, change: NodeChange | None) -> r.Result:
         """What a request of a multi is answered with, once its change was applied."""
         kind = type(request)
+        made: r.Result
         if change is None:
-            return r.CheckReply()
+            return _CHECKED
         if kind is r.CreateRequest:
-            return r.CreateReply(change.path)
+            return created(request, change)
         if kind is r.DeleteRequest:
-            return r.DeleteReply()
-        stat = self._tree.nodes[change.path].stat
-        return r.StatReply(stat) if isinstance(change, (SetNodeData, SetNodeAcl)) else r.Create2Reply(change.path, stat)
+            return _DELETED
+        stat = self._tree.nodes[change[0]].stat
+        if isinstance(change, (SetNodeData, SetNodeAcl)):
+            made = _new(r.StatReply, (stat,))
+            return made
+        return r.Create2Reply(change[0], stat)
 
     def _create(self, link: Link, request: AnyCreate) -> CreateNode:
         """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
         by its flag, whatever its operation (in_multi)."""
-        path, data, acl, flags = request[:4]
+        path, data, acl, flags = request if len(request) == 4 else request[:4]
         kind = type(request)
         owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
         parent_path = parent_of_new(path)
@@ -78,39 +87,43 @@ class Writes:
         parent = nodes.get(parent_path) or self._require(parent_path)
         if parent.acl is not OPEN_ACL:
             permit(parent.acl, CREATE, link.identities)
-        if flags in _SEQUENCE_FLAGS:
+        if flags and flags in _SEQUENCE_FLAGS:
             path = f"{path}{parent.creates:010d}"
-        check_path(path)
+        check_child(path)
         if path in nodes:
             raise Refusal(ErrorCode.NODE_EXISTS)
         if parent.owner > 0:
             raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
         if self._enforce_quota:
             self._check_quota(path, 1, len(data or b""))
-        return CreateNode(path, data, acl, owner, kind is r.CreateContainerRequest)
+        change: CreateNode = _new(CreateNode, (path, data, acl, owner, kind is r.CreateContainerRequest))
+        return change
 
     def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
         path, version = request
         parent_path = parent_of_new(path)
         if path in SPECIAL:
             raise Refusal(ErrorCode.BAD_ARGUMENTS)
-        permit(self._require(parent_path).acl, DELETE, link.identities)
+        parent = self._require(parent_path)
+        if parent.acl is not OPEN_ACL:
+            permit(parent.acl, DELETE, link.identities)
         node = self._require(path)
         _check_version(version, node.version)
         if node.children:
             raise Refusal(ErrorCode.NOT_EMPTY)
-        return DeleteNode(path)
+        change: DeleteNode = _new(DeleteNode, (path,))
+        return change
 
     def _set_data(self, link: Link, request: r.SetDataRequest) -> SetNodeData:
         path, data, version = request
-        check_path(path)
-        node = self._require(path)
+        node = self._tree.nodes.get(path) or self._require_checked(path)
         if node.acl is not OPEN_ACL:
             permit(node.acl, WRITE, link.identities)
         if self._enforce_quota:
             self._check_quota(path, 0, len(data or b"") - len(node.data or b""))
         _check_version(version, node.version)
-        return SetNodeData(path, data)
+        change: SetNodeData = _new(SetNodeData, (path, data))
+        return change
 
     def _set_acl(self, link: Link, request: r.SetAclRequest) -> SetNodeAcl:
         path, acl, version = request
@@ -123,8 +136,7 @@ class Writes:
 
     def _check(self, link: Link, request: r.CheckVersionRequest) -> None:
         path, version = request
-        check_path(path)
-        node = self._require(path)
+        node = self._tree.nodes.get(path) or self._require_checked(path)
         permit(node.acl, READ, link.identities)
         _check_version(version, node.version)
 
@@ -133,11 +145,23 @@ class Writes:
         if limits and stats and exceeded(limits.data, stats.data, count, size):
             raise Refusal(ErrorCode.QUOTA_EXCEEDED)
 
+    def _require_checked(self, path: str) -> Node:
+        """What is there has a good path."""
+        check_path(path)
+        return self._require(path)
+
     def _require(self, path: str) -> Node:
         node = self._tree.nodes.get(path)
         if node is None:
             raise Refusal(ErrorCode.NO_NODE)
         return node
+
+
+def created(request: r.CreateRequest, change: NodeChange | None) -> r.CreateReply:
+    """The answer to a plain create."""
+    assert change is not None
+    made: r.CreateReply = _new(r.CreateReply, (change[0],))
+    return made
 
 
 def in_multi(operation: r.Operation) -> r.Operation:
@@ -150,7 +174,7 @@ def in_multi(operation: r.Operation) -> r.Operation:
             return operation
         raise Refusal(ErrorCode.MARSHALLING_ERROR)
     kind = r.CreateContainerRequest if operation.flags == _CONTAINER else r.CreateRequest
-    return kind(*operation[:4])
+    return operation if type(operation) is kind else kind(*operation[:4])
 
 
 def _owner(link: Link, request: AnyCreate) -> int:

@@ -1,4 +1,5 @@
-"""Bytes to records and back. No function here adds or expects the four bytes of length: frames.py does.
+"""Bytes to records and back. But for framed_reply, no function here adds or expects the four bytes of length: frames.py
+does.
 
 Rules for this file: pure; it knows headers, layouts.py knows what follows them. The server's direction comes first,
 then the client's (tests, tools).
@@ -11,21 +12,29 @@ import struct
 from distsync.wire.codes import EVENT_XID
 from distsync.wire.fields import read_buffer, write_buffer
 from distsync.wire.frames import WireError
-from distsync.wire.layouts import OPERATIONS, REQUESTS, read, write
+from distsync.wire.layouts import OPERATIONS, READERS, REQUESTS, read, write
 from distsync.wire.records import (
     Body,
     ConnectRequest,
     ConnectResponse,
+    CreateReply,
     MalformedRequest,
     Request,
+    StatReply,
     UnknownRequest,
     WatcherEvent,
 )
 
 _REQUEST_HEADER = struct.Struct(">ii")
 _REPLY_HEADER = struct.Struct(">iqi")
+_FRAMED_REPLY = struct.Struct(">iiqi")
+_FRAMED_PATH = struct.Struct(">iiqii")
+_FRAMED_STAT = struct.Struct(">iiqiqqqqiiiqiiq")
 _CONNECT = struct.Struct(">iqiq")
 _CONNECTED = struct.Struct(">iiq")
+_HEADER_BYTES = _REQUEST_HEADER.size
+_read_header = _REQUEST_HEADER.unpack_from
+_REQUEST_READERS = {int(op): READERS[kind] for op, kind in REQUESTS.items()}
 
 
 def decode_connect(frame: bytes) -> ConnectRequest:
@@ -40,14 +49,14 @@ def decode_connect(frame: bytes) -> ConnectRequest:
 
 def decode_request(frame: bytes) -> tuple[int, Request]:
     """The xid and the request; MalformedRequest where only the header can be read, WireError where not even that."""
-    if len(frame) < _REQUEST_HEADER.size:
+    if len(frame) < _HEADER_BYTES:
         raise WireError(f"a request of {len(frame)} bytes")
-    xid, op = _REQUEST_HEADER.unpack_from(frame)
-    kind = REQUESTS.get(op)
-    if kind is None:
+    xid, op = _read_header(frame)
+    reader = _REQUEST_READERS.get(op)
+    if reader is None:
         return xid, UnknownRequest(op)
     try:
-        return xid, read(kind, frame, _REQUEST_HEADER.size)[0]
+        return xid, reader(frame, _HEADER_BYTES)[0]
     except (struct.error, WireError):
         return xid, MalformedRequest(op)
 
@@ -61,6 +70,20 @@ def encode_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
     """``body`` is left out when ``err`` is not 0."""
     header = _REPLY_HEADER.pack(xid, zxid, err)
     return header if err or body is None else header + write(body)
+
+
+def framed_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
+    """encode_reply() with its length in front: in one go, where that is possible."""
+    if err or body is None:
+        return _FRAMED_REPLY.pack(16, xid, zxid, err)
+    kind = type(body)
+    if kind is CreateReply:
+        path = body[0].encode()  # type: ignore[union-attr]
+        return _FRAMED_PATH.pack(20 + len(path), xid, zxid, 0, len(path)) + path
+    if kind is StatReply:
+        return _FRAMED_STAT.pack(84, xid, zxid, 0, *body[0])  # type: ignore[misc]
+    written = write(body)
+    return _FRAMED_REPLY.pack(16 + len(written), xid, zxid, 0) + written
 
 
 def encode_event(zxid: int, event: WatcherEvent) -> bytes:

@@ -15,11 +15,14 @@ from distsync.wire.frames import WireError
 from distsync.wire.records import OPEN_ACL, Acl, Stat
 
 Value = TypeVar("Value")
+Reader = Callable[[bytes, int], tuple[Any, int]]
 
 _INT = struct.Struct(">i")
 _STAT = struct.Struct(">qqqqiiiqiiq")
 _NULL = _INT.pack(-1)
+_NONE = (-1,)
 _read_int = _INT.unpack_from
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 
 @dataclass(frozen=True)
@@ -88,22 +91,6 @@ def read_count(frame: bytes, at: int, nullable: bool) -> tuple[int, int]:
     return max(count, 0), at + 4
 
 
-def read_create(frame: bytes, at: int) -> tuple[tuple[str, bytes, tuple[Acl, ...], int] | None, int]:
-    """The four fields of nearly every create in one go; None for one that is unusual, and has to be read field by
-    field: null data, another ACL than the open one, or malformed."""
-    (path_bytes,) = _read_int(frame, at)
-    data_at = at + 4 + path_bytes
-    if path_bytes < 0 or data_at + 4 > len(frame):
-        return None, at
-    (data_bytes,) = _read_int(frame, data_at)
-    acl_at = data_at + 4 + data_bytes
-    if data_bytes < 0 or not frame.startswith(_OPEN_LIST, acl_at):
-        return None, at
-    path = frame[at + 4 : data_at].decode("utf-8", "replace")
-    flags_at = acl_at + len(_OPEN_LIST)
-    return (path, frame[data_at + 4 : acl_at], OPEN_ACL, _read_int(frame, flags_at)[0]), flags_at + 4
-
-
 def vector(item: Field[Value], nullable: bool = False) -> Field[tuple[Value, ...]]:
     """A list of fields of one kind; null, where it may be, reads as empty."""
 
@@ -137,6 +124,25 @@ def _read_acl(frame: bytes, at: int) -> tuple[Acl, int]:
 
 _ANY_LIST = vector(Field(_write_acl, _read_acl), nullable=True)
 _OPEN_LIST = _ANY_LIST.write(OPEN_ACL)
+_OPEN_BYTES = len(_OPEN_LIST)
+
+
+def create_reader(kind: type, read_any: Reader) -> Reader:
+    """A reader of the four fields of nearly every create in one go. One that is unusual (null data, another ACL than
+    the open one, or malformed) is read by ``read_any``."""
+
+    def read(frame: bytes, at: int) -> tuple[Any, int]:
+        (path_bytes,) = _read_int(frame, at)
+        data_at = at + 4 + path_bytes
+        (data_bytes,) = _read_int(frame, data_at) if path_bytes >= 0 else _NONE
+        acl_at = data_at + 4 + data_bytes
+        if data_bytes < 0 or not frame.startswith(_OPEN_LIST, acl_at):
+            return read_any(frame, at)
+        path = frame[at + 4 : data_at].decode("utf-8", "replace")
+        flags_at = acl_at + _OPEN_BYTES
+        return _new(kind, (path, frame[data_at + 4 : acl_at], OPEN_ACL, _read_int(frame, flags_at)[0])), flags_at + 4
+
+    return read
 
 
 def _acls() -> Field[tuple[Acl, ...]]:

@@ -27,11 +27,12 @@ def framed(payload: bytes) -> bytes:
 class FrameSplitter:
     """Cuts a stream into frames, whatever pieces it arrives in."""
 
-    __slots__ = ("limit", "_pending")
+    __slots__ = ("limit", "_pending", "_wanted")
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.limit = limit
         self._pending = bytearray()
+        self._wanted = 4
 
     @property
     def pending(self) -> int:
@@ -41,24 +42,27 @@ class FrameSplitter:
     def feed(self, piece: bytes) -> list[bytes]:
         """The frames that ``piece`` completes. Raises WireError on a length that is not 1 to ``limit``; the frames
         before it are lost with the connection."""
-        if not self._pending:
-            frames, at = self._cut(piece)
-            self._pending += piece[at:]
-            return frames
-        self._pending += piece
-        frames, at = self._cut(self._pending)
-        del self._pending[:at]
-        return frames
+        if self._pending:
+            self._pending += piece
+            if len(self._pending) < self._wanted:
+                return []
+            piece = bytes(self._pending)
+            self._pending.clear()
+        return self._cut(piece)
 
-    def _cut(self, stream: bytes | bytearray) -> tuple[list[bytes], int]:
+    def _cut(self, stream: bytes) -> list[bytes]:
+        """The rest is kept until there is enough of it for its length, then for its frame."""
         frames, at, size, limit, read = [], 0, len(stream), self.limit, _LENGTH.unpack_from
+        self._wanted = 4
         while size - at >= 4:
             (length,) = read(stream, at)
             if not 0 < length <= limit:
                 raise WireError(f"a frame of {length} bytes, the limit is {limit}")
             end = at + 4 + length
             if end > size:
+                self._wanted = 4 + length
                 break
-            frames.append(bytes(stream[at + 4 : end]))
+            frames.append(stream[at + 4 : end])
             at = end
-        return frames, at
+        self._pending += stream[at:]
+        return frames

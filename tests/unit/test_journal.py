@@ -240,7 +240,7 @@ def test_damage_after_a_clean_close_is_refused(tmp_path: Path, damage: Callable[
 def test_altered_payload_is_refused(tmp_path: Path, wrong: bytes) -> None:
     write(tmp_path)
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
-        database.execute("UPDATE record SET payload = ? WHERE zxid = 13", (wrong,))
+        database.execute("UPDATE records SET payload = ? WHERE zxid = 13", (wrong,))
     with pytest.raises(JournalCorruptError, match="record 4 is not what was written"):
         read(tmp_path)
 
@@ -248,7 +248,7 @@ def test_altered_payload_is_refused(tmp_path: Path, wrong: bytes) -> None:
 def test_missing_record_in_the_middle_is_refused(tmp_path: Path) -> None:
     write(tmp_path)
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
-        database.execute("DELETE FROM record WHERE zxid = 13")
+        database.execute("DELETE FROM records WHERE zxid = 13")
     with pytest.raises(JournalCorruptError, match="record 4 is missing"):
         read(tmp_path)
 
@@ -267,7 +267,7 @@ def test_altered_snapshot_is_refused(tmp_path: Path) -> None:
 def test_database_of_another_program_is_refused(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
         database.execute("CREATE TABLE bookmark (address TEXT)")
-    with pytest.raises(JournalCorruptError, match="not a journal of format 1"):
+    with pytest.raises(JournalCorruptError, match="not a journal of format 2"):
         read(tmp_path)
 
 
