@@ -130,14 +130,14 @@ class Held(Named):
     def holders(self) -> list[Contender]:
         """Who holds it now, in any process: host, pid, thread, since when, place in the code, token.
 
-        Cost: 1 request and 1 for each contender, 2 round trips.
+        Cost: 1 request and 1 for each contender, 2 round trips; 1 more for a semaphore.
         """
         return self._line()[: self._capacity()]
 
     def waiters(self) -> list[Contender]:
         """Who waits for it now, first in line first. A process whose threads wait for each other shows once.
 
-        Cost: 1 request and 1 for each contender, 2 round trips.
+        Cost: 1 request and 1 for each contender, 2 round trips; 1 more for a semaphore.
         """
         return self._line()[self._capacity() :]
 

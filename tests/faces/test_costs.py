@@ -222,11 +222,13 @@ def test_looks_at_queues_semaphores_and_barriers_cost_what_their_docstrings_say(
     assert spent(client, slots.release) == (3, 2)  # permits that were never acquired
 
 
-def test_holders_cost_1_request_and_1_for_each(client: Client, other: Client) -> None:
+def test_holders_cost_1_request_and_1_for_each_and_1_more_for_a_semaphore(client: Client, other: Client) -> None:
     slots = Semaphore(3, name="s")
     with slots, Semaphore(3, name="s", client=other):
-        assert spent(client, slots.holders) == (3, 2)
-        assert spent(client, slots.waiters) == (3, 2)
+        assert spent(client, slots.holders) == (4, 3)
+        assert spent(client, slots.waiters) == (4, 3)
+    with Lock(name="a"):
+        assert spent(client, Lock(name="a").holders) == (2, 2)
 
 
 def test_barrier_broken_costs_2_requests_and_reset_3(client: Client) -> None:
