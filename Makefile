@@ -3,11 +3,12 @@ PYTHON ?= python3
 VENV ?= .venv
 N ?= 50000
 PYTEST_ARGS ?=
+SCALE_ARGS ?=
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test bench-server lint types simulate differential zookeeper clean
+.PHONY: demo test bench-server scale lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -24,6 +25,9 @@ differential: $(STAMP) zookeeper  ## N random scripts on both servers: make diff
 bench-server: $(STAMP) zookeeper  ## the embedded server next to ZooKeeper 3.8: ratios, in memory and on disk
 	$(VENV)/bin/python bench/server.py
 	$(VENV)/bin/python bench/server.py --sync full
+
+scale: $(STAMP)  ## 100,000 watches, 1,000,000 nodes, 10,000,000 operations: SCALE_ARGS='--operations 2000000'
+	$(VENV)/bin/python bench/scale.py $(SCALE_ARGS)
 
 lint: $(VENV)/.lint  ## ruff
 	$(VENV)/bin/ruff check .

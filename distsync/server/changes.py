@@ -190,14 +190,37 @@ def unpack(stored: bytes, at: int = 0) -> list[Any]:
     records = []
     try:
         while at < len(stored):
-            record, at = _unpack_one(stored, at)
+            quick = _QUICK_READS.get(stored[at])
+            record, at = (quick and quick(stored, at)) or _unpack_any(stored, at)
             records.append(record)
     except (struct.error, WireError, KeyError) as error:
         raise UnreadableStateError(f"{error} at byte {at} of {len(stored)}") from None
     return records
 
 
-def _unpack_one(stored: bytes, at: int) -> tuple[Any, int]:
+def _unpack_usual(kind: type, end: struct.Struct) -> Callable[[bytes, int], tuple[Any, int] | None]:
+    """Reads a path, data, the open ACL and numbers; what is not of this form is left to _unpack_any."""
+    size = end.size
+
+    def read(stored: bytes, at: int) -> tuple[Any, int] | None:
+        data_at = at + 5 + _LENGTH.unpack_from(stored, at + 1)[0]
+        (length,) = _LENGTH.unpack_from(stored, data_at)
+        data_at += 4
+        end_at = data_at + length
+        acls, owner, container, *counters = end.unpack_from(stored, end_at)
+        if length < 0 or acls:
+            return None
+        path = stored[at + 5 : data_at - 4].decode("utf-8", "replace")
+        made = (path, stored[data_at:end_at], OPEN_ACL, owner, container, *([tuple(counters)] if counters else ()))
+        return tuple.__new__(kind, made), end_at + size
+
+    return read
+
+
+_QUICK_READS = {1: _unpack_usual(CreateNode, _OPEN_END), 9: _unpack_usual(StoredNode, struct.Struct(">iq?5q3i"))}
+
+
+def _unpack_any(stored: bytes, at: int) -> tuple[Any, int]:
     kind, fields = _FORMS[stored[at]]
     at += 1
     values = []

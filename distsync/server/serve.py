@@ -64,6 +64,7 @@ def serve(
     with given as (rim, listening):
         address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
         with _announced(address, Path(data_dir).absolute(), address_file, ready) as announce:
+            gc.freeze()  # what was read stays, and is not looked through again
             rim.run(listening, announce)
 
 

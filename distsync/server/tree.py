@@ -194,10 +194,17 @@ class Tree:
             yield StoredNode(path, node.data, node.acl, node.owner, node.container, _counters(node))
 
     def load(self, stored: StoredNode) -> None:
-        node = Node(stored.data, stored.acl, stored.owner, stored.container, 0, 0)
-        for counter, value in zip(Node.COUNTERS, stored.counters, strict=True):
-            setattr(node, counter, value)
-        self._add(stored.path, node)
+        path, data, acl, owner, container, counters = stored
+        czxid, mzxid, pzxid, ctime, mtime, node_version, creates, aversion = counters
+        node = Node(data, acl, owner, container, czxid, ctime)
+        if mzxid != czxid:  # else both are one number, as in a new node: each takes memory
+            node.mzxid = mzxid
+        if mtime != ctime:
+            node.mtime = mtime
+        if pzxid != czxid:
+            node.pzxid = pzxid
+        node.version, node.creates, node.aversion = node_version, creates, aversion
+        self._add(path, node)
 
     def clear(self) -> None:
         """Not even the root is there: only load() may follow."""

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from links import LOOPBACK, Link, linked
+from loads import many_files, resident_bytes
 from servers import EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
 from tuned import TunedProcess
@@ -75,10 +76,6 @@ def witness(embedded: EmbeddedProcess) -> Iterator[Callable[[], None]]:
 
         yield goes_on
         link.ask(3, r.CloseSessionRequest())
-
-
-def resident_bytes(pid: int | None) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
 def alive(server: EmbeddedProcess) -> int:
@@ -212,24 +209,18 @@ def test_without_file_descriptors_it_goes_on_and_accepts_again_later(tmp_path: P
 
 
 def test_thousands_of_connections_at_once(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < MANY + 1000:
-        pytest.skip(f"this system allows {hard} file descriptors")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    before, links = resident_bytes(embedded.pid), []
-    try:
-        for _ in range(MANY):
-            links.append(socket.create_connection((LOOPBACK, embedded.port), timeout=PATIENCE))
+    before = resident_bytes(embedded.pid)
+    with many_files() as hard, ExitStack() as stack:
+        if hard != resource.RLIM_INFINITY and hard < MANY + 1000:
+            pytest.skip(f"this system allows {hard} file descriptors")
+        address = (LOOPBACK, embedded.port)
+        links = [stack.enter_context(socket.create_connection(address, timeout=PATIENCE)) for _ in range(MANY)]
         for link in links[: MANY // 2]:
             link.sendall(HELLO)
         witness()
         assert all(len(link.recv(1000)) > 30 for link in links[: MANY // 2])
         witness()
         assert resident_bytes(embedded.pid) - before < 20_000 * MANY
-    finally:
-        for link in links:
-            link.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     eventually(lambda: alive(embedded) < 10)
 
 
