@@ -62,7 +62,7 @@ class State:
 
     def replay(self, payload: bytes) -> None:
         zxid, time_ms, changes = unpack_transaction(payload)
-        if zxid <= self.zxid:
+        if zxid < self.zxid or (zxid == self.zxid and not _without_zxid(changes)):
             return
         try:
             for change in changes:
@@ -122,3 +122,8 @@ class State:
     def _close(self, change: CloseSession, zxid: int, time_ms: int) -> None:
         self.tree.delete_owned(change.id, zxid)
         self.sessions.close(change.id)
+
+
+def _without_zxid(changes: Sequence[Change]) -> bool:
+    """They stand under the zxid of the transaction before them, and may be applied again."""
+    return bool(changes) and all(isinstance(change, ResizeSession) for change in changes)

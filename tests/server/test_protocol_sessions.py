@@ -95,6 +95,11 @@ class TestSessions:
         assert me.link.at_end()
         assert again.err(r.PingRequest()) == 0
 
+    def test_another_time_out_uses_no_zxid(self, me: Speaker, connect: Callable[..., Speaker]) -> None:
+        before = me.tell(r.SyncRequest("/"))[0]
+        again = connect(**me.hello_again(timeout_ms=3000))
+        assert again.tell(r.SyncRequest("/"))[0] == before
+
     @pytest.mark.parametrize("change", [{"password": bytes(16)}, {"password": b""}, {"session_id": 12345}])
     def test_wrong_password_or_unknown_session(self, connect: Callable[..., Speaker], change: dict[str, Any]) -> None:
         refused = connect(**connect().hello_again(**change))
