@@ -160,6 +160,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
             journal.compact(engine.snapshot())
         for _, payload in contents.records:
             engine.replay(payload)
+        engine.tree.count_anew()
         if contents.lost:
             _begin_epoch(engine, journal, contents.lost)
     except DistsyncError as error:

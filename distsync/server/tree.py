@@ -166,6 +166,12 @@ class Tree:
         prefix = prefix_of(path, self.limited) if self.limited else ""
         return (self.nodes.get(limits_path(prefix)), self.nodes.get(stats_path(prefix))) if prefix else (None, None)
 
+    def count_anew(self) -> None:
+        """The stats of all quotas say what there is, whatever they said."""
+        for target in self.limited:
+            if stats_path(target) in self.nodes:
+                self._count_held(stats_path(target))
+
     def descendants(self, path: str) -> Iterator[str]:
         """The node's children, their children, and so on."""
         pending = [path.rstrip("/")]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frames import FRAMES, HELLO
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from links import LOOPBACK, Link, linked
@@ -21,32 +22,11 @@ from timing import PATIENCE, UNIT, eventually
 from tuned import TunedProcess
 
 from distsync.wire import records as r
-from distsync.wire.codec import encode_connect, encode_request
-from distsync.wire.frames import framed
+from distsync.wire.codec import encode_request
 
 EXAMPLES = int(os.environ.get("DISTSYNC_TEST_FRAMES", "150"))
 GROWTH = 40_000_000
 MANY = 5000
-
-REQUESTS: list[r.Request] = [
-    r.CreateRequest("/fuzz-", b"data", flags=3),
-    r.CreateRequest("/fuzz", b"data" * 100),
-    r.DeleteRequest("/fuzz", -1),
-    r.ExistsRequest("/fuzz", True),
-    r.GetDataRequest("/zookeeper", True),
-    r.SetDataRequest("/fuzz", b"x", -1),
-    r.GetChildrenRequest("/", True),
-    r.GetChildren2Request("/", False),
-    r.GetAclRequest("/"),
-    r.SetAclRequest("/fuzz", r.OPEN_ACL, -1),
-    r.SyncRequest("/"),
-    r.MultiRequest((r.CreateRequest("/fuzz-m", b"", flags=1), r.CheckVersionRequest("/", -1), r.DeleteRequest("/no"))),
-    r.SetWatchesRequest(0, ("/a",), ("/b",), ("/c",)),
-    r.AuthRequest(0, "digest", b"a:b"),
-    r.PingRequest(),
-]
-FRAMES = [framed(encode_request(number, request)) for number, request in enumerate(REQUESTS, 1)]
-HELLO = framed(encode_connect(r.ConnectRequest(timeout_ms=1000)))
 
 
 @contextmanager
