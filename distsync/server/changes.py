@@ -193,26 +193,25 @@ def unpack(stored: bytes, at: int = 0) -> list[Any]:
             quick = _QUICK_READS.get(stored[at])
             record, at = (quick and quick(stored, at)) or _unpack_any(stored, at)
             records.append(record)
-    except (struct.error, WireError, KeyError) as error:
+    except (struct.error, WireError, KeyError, UnicodeError) as error:
         raise UnreadableStateError(f"{error} at byte {at} of {len(stored)}") from None
     return records
 
 
 def _unpack_usual(kind: type, end: struct.Struct) -> Callable[[bytes, int], tuple[Any, int] | None]:
     """Reads a path, data, the open ACL and numbers; what is not of this form is left to _unpack_any."""
-    size = end.size
+    length_of, end_of, size = _LENGTH.unpack_from, end.unpack_from, end.size
+    make, counted = tuple.__new__, kind is StoredNode
 
     def read(stored: bytes, at: int) -> tuple[Any, int] | None:
-        data_at = at + 5 + _LENGTH.unpack_from(stored, at + 1)[0]
-        (length,) = _LENGTH.unpack_from(stored, data_at)
-        data_at += 4
-        end_at = data_at + length
-        acls, owner, container, *counters = end.unpack_from(stored, end_at)
-        if length < 0 or acls:
+        path_end = at + 5 + length_of(stored, at + 1)[0]
+        (length,) = length_of(stored, path_end)
+        end_at = path_end + 4 + length
+        numbers = end_of(stored, end_at)
+        if length < 0 or numbers[0]:
             return None
-        path = stored[at + 5 : data_at - 4].decode("utf-8", "replace")
-        made = (path, stored[data_at:end_at], OPEN_ACL, owner, container, *([tuple(counters)] if counters else ()))
-        return tuple.__new__(kind, made), end_at + size
+        made = (stored[at + 5 : path_end].decode(), stored[path_end + 4 : end_at], OPEN_ACL, numbers[1], numbers[2])
+        return make(kind, (*made, numbers[3:]) if counted else made), end_at + size
 
     return read
 
