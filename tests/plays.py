@@ -2,10 +2,13 @@
 
 Rules for this file: it says what is asked, not what is right. Few paths, so that clients meet. A path that begins with
 "/" or is empty is below the script's own znode; after "@" it is taken as it stands, after "%" it is below the quota of
-the script's own znode. Nothing is asked that ZooKeeper 3.8
-leaves without an answer, or is broken by: a check that is not in a multi, a time to live with the flags of another
-create. A wrong password is shown only after a hang-up: ZooKeeper ends the connection of whoever has the session. Where
-a quota is enforced, requests go one at a time, and a multi has one write: ZooKeeper checks against what it has applied.
+the script's own znode.
+
+Nothing is asked that ZooKeeper 3.8 leaves without an answer, leaves to chance, or is broken by: a check that is not in a
+multi, a time to live with the flags of another create, a container with the flags of an ephemeral node while other
+requests are on their way. A wrong password is shown only after a hang-up: ZooKeeper ends the connection of whoever has
+the session. Where a quota is enforced, requests go one at a time, and a multi has one write: ZooKeeper checks against
+what it has applied.
 
 A server that reaps does so at moments of its own choice: a script for one has no container and no time to live but
 those that Reap makes and waits for, and one for others has no Reap.
@@ -109,7 +112,7 @@ class Author:
     def __init__(self, seed: int, reaps: bool = False) -> None:
         self._dice = random.Random(seed)
         self._reaps = reaps
-        self._enforced = False
+        self._enforced = self._crowded = False
         self._requests: dict[Callable[[], Any], int] = {
             self._plain: 18,
             self._create: 10,
@@ -153,6 +156,7 @@ class Author:
         first, *others = self._dice.choices([*self._requests], [*self._requests.values()], k=at_once)
         if others and first in self._alone:
             first = self._plain
+        self._crowded = bool(others)
         makers = [first, *(make for make in others if make not in self._alone)]
         return Ask(who, tuple(make() for make in makers))
 
@@ -187,7 +191,8 @@ class Author:
         given = self._path(), self._data(), self._acl()
         if kind is r.CreateTtlRequest:
             return kind(*given, self._dice.choice([5, 6]), self._dice.choice(TTLS))
-        flags = 4 if kind is r.CreateContainerRequest and self._flip() else self._dice.choice(FLAGS)
+        usual = kind is r.CreateContainerRequest and (self._flip() or self._crowded)
+        flags = 4 if usual else self._dice.choice(FLAGS)
         return kind(*given, 0 if self._reaps and flags >= 4 else flags)
 
     def _delete(self) -> Any:
