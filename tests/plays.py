@@ -4,7 +4,7 @@ Rules for this file: it says what is asked, not what is right. Few paths, so tha
 "/" or is empty is below the script's own znode; after "@" it is taken as it stands, after "%" it is below the quota of
 the script's own znode.
 
-Nothing is asked that ZooKeeper 3.8 leaves without an answer, leaves to chance, or is broken by: a check that is not in a
+Nothing is asked that ZooKeeper 3.8 does not answer, leaves to chance, or is broken by: a check that is not in a
 multi, a time to live with the flags of another create, a container with the flags of an ephemeral node while other
 requests are on their way. A wrong password is shown only after a hang-up: ZooKeeper ends the connection of whoever has
 the session. Where a quota is enforced, requests go one at a time, and a multi has one write: ZooKeeper checks against
