@@ -135,7 +135,8 @@ class Play:
     def _reaped(self, step: Reap, client: Client) -> Iterator[tuple[int, Any]]:
         path, child = self._path(step.path), self._path(step.path + "/only")
         makes = [r.CreateContainerRequest(path), r.CreateRequest(child), r.DeleteRequest(child, -1)]
-        heard = list(client.ask(*(makes if step.container else [r.CreateTtlRequest(path, ttl=1)])))
+        asked = makes if step.container else [r.CreateTtlRequest(path, ttl=1)]
+        heard = [one for request in asked for one in client.ask(request)]
         yield from ((step.who, one) for one in heard)
         made = all(reply[2] == 0 for reply in heard if isinstance(reply, tuple) and len(reply) == 4)
         client.xid += made
