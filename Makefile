@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 N ?= 50000
 PYTEST_ARGS ?=
+SCALE_ARGS ?=
+FUZZ_ARGS ?= -max_total_time=300
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test bench-server lint types simulate differential zookeeper clean
+.PHONY: demo test bench-server scale fuzz lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -24,6 +26,13 @@ differential: $(STAMP) zookeeper  ## N random scripts on both servers: make diff
 bench-server: $(STAMP) zookeeper  ## the embedded server next to ZooKeeper 3.8: ratios, in memory and on disk
 	$(VENV)/bin/python bench/server.py
 	$(VENV)/bin/python bench/server.py --sync full
+
+fuzz: $(STAMP)  ## mutated frames against the server's engine: make fuzz FUZZ_ARGS=-max_total_time=3600
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,fuzz]'
+	$(VENV)/bin/python tests/server/fuzz_frames.py $(FUZZ_ARGS)
+
+scale: $(STAMP)  ## 100,000 watches, 1,000,000 nodes, 10,000,000 operations: SCALE_ARGS='--operations 2000000'
+	$(VENV)/bin/python bench/scale.py $(SCALE_ARGS)
 
 lint: $(VENV)/.lint  ## ruff
 	$(VENV)/bin/ruff check .

@@ -67,14 +67,24 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Serv
 
 
 @pytest.fixture(scope="session")
-def server(
-    server_kind: str, servers: dict[str, ServerProcess], tmp_path_factory: pytest.TempPathFactory
-) -> ServerProcess:
-    if server_kind not in servers:
-        made = make_server(server_kind, tmp_path_factory.mktemp(server_kind))
-        made.start()
-        servers[server_kind] = made
-    return servers[server_kind]
+def started(
+    servers: dict[str, ServerProcess], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], ServerProcess]:
+    """A function that answers the running server of a kind."""
+
+    def start(kind: str) -> ServerProcess:
+        if kind not in servers:
+            made = make_server(kind, tmp_path_factory.mktemp(kind))
+            made.start()
+            servers[kind] = made
+        return servers[kind]
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def server(server_kind: str, started: Callable[[str], ServerProcess]) -> ServerProcess:
+    return started(server_kind)
 
 
 @pytest.fixture

@@ -2,9 +2,16 @@
 
 Rules for this file: it says what is asked, not what is right. Few paths, so that clients meet. A path that begins with
 "/" or is empty is below the script's own znode; after "@" it is taken as it stands, after "%" it is below the quota of
-the script's own znode. Nothing is asked that ZooKeeper 3.8
-leaves without an answer, or is broken by: a check that is not in a multi, a time to live with the flags of another
-create. A wrong password is shown only after a hang-up: ZooKeeper ends the connection of whoever has the session.
+the script's own znode.
+
+Nothing is asked that ZooKeeper 3.8 does not answer, leaves to chance, or is broken by: a check that is not in a
+multi, a time to live with the flags of another create, a container with the flags of an ephemeral node while other
+requests are on their way. A wrong password is shown only after a hang-up: ZooKeeper ends the connection of whoever has
+the session. Where a quota is enforced, requests go one at a time, and a multi has one write: ZooKeeper checks against
+what it has applied.
+
+A server that reaps does so at moments of its own choice: a script for one has no container and no time to live but
+those that Reap makes and waits for, and one for others has no Reap.
 """
 
 from __future__ import annotations
@@ -43,7 +50,22 @@ class Reconnect(NamedTuple):
     zxid: int | None = None
 
 
-Step = Ask | Close | Reconnect
+class Expire(NamedTuple):
+    """The session of client ``who`` ends, since nobody has it any more; the client asks for it, then begins another."""
+
+    who: int
+
+
+class Reap(NamedTuple):
+    """Client ``who`` makes a container that loses its only child, or a node that lives for a moment, and waits until it
+    is gone."""
+
+    who: int
+    path: str
+    container: bool
+
+
+Step = Ask | Close | Reconnect | Expire | Reap
 
 GOOD = ["/a", "/a/b", "/a/b/c", "/c", "/c/d", "/s-", "/a/s-", "/s-0000000003", "/a/s-0000000001", "/e"]
 ODD = ["", "/", "/a/", "/a//b", "/.", "/a/..", "/\0", "/a\x01", "/ü", "/\ufff0", "/nobody/here"]
@@ -51,9 +73,14 @@ ODD += ["@a", "@/zookeeper", "@/zookeeper/quota", "@/zookeeper/config"]
 
 QUOTA = ["%", "%/zookeeper_limits", "%/zookeeper_stats"]
 LIMITS, NO_COUNTS = b"count=5,bytes=20", b"count=0,bytes=0"
+HARD_LIMITS = [b"count=4,bytes=9=;byteHardLimit=12;countHardLimit=6", b"count=-1,bytes=-1=;byteHardLimit=5"]
+HARD_LIMITS += [b"countHardLimit=3", b"bytes=3=;countHardLimit=4;byteHardLimit=-1"]
 
 OPEN = r.OPEN_ACL
 ANN, BOB = b"ann:secret", b"bob:secret"
+SUPER = b"super:admin"
+"""Both servers are told that this one is bound by no ACL."""
+
 ACLS = [
     (r.Acl(1, "world", "anyone"),),
     (r.Acl(30, "world", "anyone"),),
@@ -80,10 +107,12 @@ NOT_MALFORMED = (OpCode.CLOSE_SESSION, OpCode.ERROR, OpCode.PING, OpCode.WHO_AM_
 
 
 class Author:
-    """Writes one script; the same ``seed`` is the same script."""
+    """Writes one script; the same ``seed`` is the same script. ``reaps``: for servers that reap at short intervals."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, reaps: bool = False) -> None:
         self._dice = random.Random(seed)
+        self._reaps = reaps
+        self._enforced = self._crowded = False
         self._requests: dict[Callable[[], Any], int] = {
             self._plain: 18,
             self._create: 10,
@@ -104,23 +133,30 @@ class Author:
 
     def script(self, fewest: int = 10, most: int = 50) -> list[Step]:
         beginning = [r.CreateRequest(path) for path in ("/a", "/a/b", "/c") if self._dice.random() < 0.7]
-        if self._dice.random() < 0.15:
-            given = (b"", LIMITS, NO_COUNTS)
+        if self._dice.random() < 0.2:
+            self._enforced = self._flip()
+            given = (b"", self._dice.choice(HARD_LIMITS) if self._enforced else LIMITS, NO_COUNTS)
             beginning += [r.CreateRequest(path, data) for path, data in zip(QUOTA, given, strict=True)]
         steps = [Ask(0, (request,)) for request in beginning]
         return [*steps, *(self._step() for _ in range(self._dice.randint(fewest, most)))]
 
     def _step(self) -> Step:
         who, chance = self._dice.randrange(CLIENTS), self._dice.random()
+        if chance < 0.0005:
+            return Expire(who)
         if chance < 0.04:
             return Close(who)
         if chance < 0.08:
             right = self._dice.random() < 0.8
             zxid = self._dice.choice([None, None, 0, 10**6])
             return Reconnect(who, self._flip() or not right, right, zxid if right else None)
-        first, *others = self._dice.choices([*self._requests], [*self._requests.values()], k=self._dice.choice(AT_ONCE))
+        if self._reaps and chance > 0.92:
+            return Reap(who, self._dice.choice(GOOD), self._flip())
+        at_once = 1 if self._enforced else self._dice.choice(AT_ONCE)
+        first, *others = self._dice.choices([*self._requests], [*self._requests.values()], k=at_once)
         if others and first in self._alone:
             first = self._plain
+        self._crowded = bool(others)
         makers = [first, *(make for make in others if make not in self._alone)]
         return Ask(who, tuple(make() for make in makers))
 
@@ -150,11 +186,14 @@ class Author:
         return kind(self._dice.choice(GOOD), self._data(), OPEN, self._dice.choice([0, 0, 1, 2, 3]))
 
     def _create(self) -> Any:
-        kind = self._dice.choice([r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest])
+        kinds = [r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest]
+        kind = self._dice.choice(kinds[:2] if self._reaps else kinds)
         given = self._path(), self._data(), self._acl()
         if kind is r.CreateTtlRequest:
             return kind(*given, self._dice.choice([5, 6]), self._dice.choice(TTLS))
-        return kind(*given, 4 if kind is r.CreateContainerRequest and self._flip() else self._dice.choice(FLAGS))
+        usual = kind is r.CreateContainerRequest and (self._flip() or self._crowded)
+        flags = 4 if usual else self._dice.choice(FLAGS)
+        return kind(*given, 0 if self._reaps and flags >= 4 else flags)
 
     def _delete(self) -> Any:
         return r.DeleteRequest(self._path(), self._version())
@@ -170,8 +209,11 @@ class Author:
         return r.CheckVersionRequest(self._path(), self._version())
 
     def _multi(self) -> Any:
-        makers = [self._plain, self._plain, self._create, self._delete, self._set_data, self._check]
-        return r.MultiRequest(tuple(self._dice.choice(makers)() for _ in range(self._dice.randrange(5))))
+        writes = [self._plain, self._plain, self._create, self._delete, self._set_data]
+        makers = [self._dice.choice([*writes, self._check]) for _ in range(self._dice.randrange(5))]
+        if self._enforced:
+            makers[1:] = [self._check] * len(makers[1:])
+        return r.MultiRequest(tuple(make() for make in makers))
 
     def _get(self) -> Any:
         kind = self._dice.choice([r.GetDataRequest, r.GetChildrenRequest])
@@ -199,7 +241,7 @@ class Author:
         return r.SetWatches2Request(seen, *(self._some_paths() for _ in range(5)))
 
     def _auth(self) -> Any:
-        return r.AuthRequest(0, self._dice.choice(SCHEMES), self._dice.choice([ANN, ANN, BOB, b"", b"no colon"]))
+        return r.AuthRequest(0, self._dice.choice(SCHEMES), self._dice.choice([ANN, ANN, BOB, SUPER, b"", b"no colon"]))
 
     def _odd_request(self) -> Any:
         malformed = self._dice.choice([op for op in OpCode if op not in NOT_MALFORMED])

@@ -171,7 +171,7 @@ class ZooKeeperProcess(ServerProcess):
         }
         flags = [f"-D{key}={value}" for key, value in properties.items()]
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *flags]
-        return [*java, "-cp", self._classpath(), "org.apache.zookeeper.server.ZooKeeperServerMain", str(settings)]
+        return [*java, "-cp", self.classpath(), "org.apache.zookeeper.server.ZooKeeperServerMain", str(settings)]
 
     def ready(self) -> bool:
         return self.ask("srvr").startswith("Zookeeper version")  # ruok says imok before the data is loaded
@@ -187,7 +187,7 @@ class ZooKeeperProcess(ServerProcess):
         }
 
     @staticmethod
-    def _classpath() -> str:
+    def classpath() -> str:
         debian = f"{JARS / 'zookeeper.jar'}:{JARS / 'slf4j-simple.jar'}"
         return os.environ.get("ZOOKEEPER_CLASSPATH") or debian
 

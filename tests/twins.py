@@ -1,6 +1,6 @@
 """Plays scripts (plays.py) on a server and writes down all that it says, so that two servers can be compared.
 
-Rules for this file: it knows which reply belongs to a request, not which is right. What two servers cannot have in
+Rules for this file: it does not know what is right. What two servers cannot have in
 common is made alike: zxids count from the script's beginning, a session is called after the place in which it came,
 times are told from 0 only, and what ZooKeeper leaves open is sorted: children, identities, and the events of a session
 that is closed. The zxid of an event is left out: ZooKeeper sends it from 3.9 on, and -1 before.
@@ -9,109 +9,28 @@ that is closed. The zxid of an event is left out: ZooKeeper sends it from 3.9 on
 from __future__ import annotations
 
 import itertools
-import socket
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from links import Link
-from plays import CLIENTS, Ask, Close, Reconnect, Step
-from speaker import BODIES
-from timing import PATIENCE
+from callers import END, Client
+from links import Link, says
+from plays import CLIENTS, Ask, Close, Expire, Reap, Reconnect, Step
+from timing import eventually
 
 from distsync.wire import records as r
-from distsync.wire.codec import decode_event, decode_reply, encode_request
 
 ENDS_CONNECTIONS = (r.AuthRequest, r.UnknownRequest, r.MalformedRequest, r.ReconfigRequest)
 """After these a ping shows whether the connection is still there."""
 
-XIDS: dict[type, int] = {r.PingRequest: r.PING_XID, r.AuthRequest: r.AUTH_XID}
-EVENT = r.EVENT_XID.to_bytes(4, "big", signed=True)
-TIMEOUT_MS = 30_000
-END = "the connection is closed"
-SILENCE = "no answer"
-SILENT_SECONDS = PATIENCE
+SHORT_TIMEOUT_MS = 1_000
 PATHS = ("path", "prefix_path")
-
-
-class Client:
-    """One of the script's clients: a session, and the connection that it has at the moment."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self.link: Link | None = None
-        self.session = r.ConnectResponse(0, 0, 0, bytes(16))
-        self.xid = 0
-
-    def connect(self, hello: r.ConnectRequest) -> r.ConnectResponse | str:
-        """What the server answers; END where it hangs up without a word."""
-        self.link = Link(self.port)
-        self.link.socket.settimeout(SILENT_SECONDS)
-        try:
-            answer = self.link.greet(hello)
-        except Exception:  # there was no frame to decode
-            self.hang_up()
-            return END
-        if answer.session_id == 0:
-            self.hang_up()
-        else:
-            self.session = answer
-        return answer
-
-    def hello(self, zxid: int = 0, right_password: bool = True) -> r.ConnectRequest:
-        password = self.session.password if right_password else b"wrong" + bytes(11)
-        return r.ConnectRequest(0, zxid, TIMEOUT_MS, self.session.session_id, password, False)
-
-    def hang_up(self) -> None:
-        if self.link is not None:
-            self.link.close()
-            self.link = None
-
-    def leave(self) -> None:
-        """The connection is over, and the server has noticed: its watches are gone."""
-        if self.link is not None:
-            with suppress(OSError):
-                self.link.socket.shutdown(socket.SHUT_WR)
-                while self.link.frame():
-                    pass
-        self.hang_up()
-
-    def ask(self, *requests: Any) -> Iterator[Any]:
-        """Every frame up to the last reply, decoded: events and replies; at the end END where the server hangs up."""
-        assert self.link is not None
-        end = END
-        try:
-            self.link.send(*map(self._encoded, requests))
-            for request in requests:
-                yield from self._answer(self.link, BODIES.get(type(request)))
-            return
-        except (ConnectionError, EOFError):
-            pass
-        except TimeoutError:
-            end = SILENCE
-        self.hang_up()
-        yield end
-
-    def _encoded(self, request: Any) -> bytes:
-        self.xid += 1
-        return encode_request(XIDS.get(type(request), self.xid), request)
-
-    @staticmethod
-    def _answer(link: Link, body: type | None) -> Iterator[Any]:
-        while True:
-            frame = link.frame()
-            if not frame:
-                raise EOFError
-            if frame[:4] != EVENT:
-                yield decode_reply(frame, body)
-                return
-            yield decode_event(frame)
 
 
 class Play:
     """One script on one server. ``transcript`` has a list for each step: who heard what."""
 
     def __init__(self, port: int, number: int) -> None:
+        self.port = port
         self.root = f"/d{number}"
         self.clients = [Client(port) for _ in range(CLIENTS)]
         self.sessions: dict[int, str] = {}
@@ -146,6 +65,10 @@ class Play:
                 return
         if isinstance(step, Close):
             yield from self._closed(step.who, client)
+        elif isinstance(step, Expire):
+            yield from self._expired(step.who, client)
+        elif isinstance(step, Reap):
+            yield from self._reaped(step, client)
         else:
             yield from self._asked(step, client)
 
@@ -188,8 +111,41 @@ class Play:
         if client.link is not None:
             yield who, END if client.link.at_end() else "the connection goes on"
         client.hang_up()
-        client.session = r.ConnectResponse(0, 0, 0, bytes(16))
+        client.forget()
         yield from self._flushed(sort=True)
+
+    def _expired(self, who: int, client: Client) -> Iterator[tuple[int, Any]]:
+        """Its time-out is made short, and it hangs up."""
+        yield from self._flushed(sort=False)
+        if client.link is None:
+            return
+        client.leave()
+        yield who, client.connect(client.hello(timeout_ms=SHORT_TIMEOUT_MS))
+        sessions = self._sessions()
+        client.leave()
+        eventually(lambda: self._sessions() < sessions)
+        yield from self._flushed(sort=True)
+        yield who, client.connect(client.hello())
+        client.forget()
+
+    def _sessions(self) -> int:
+        told = says(self.port, b"mntr").decode()
+        return int(told.partition("zk_global_sessions\t")[2].partition("\n")[0])
+
+    def _reaped(self, step: Reap, client: Client) -> Iterator[tuple[int, Any]]:
+        path, child = self._path(step.path), self._path(step.path + "/only")
+        makes = [r.CreateContainerRequest(path), r.CreateRequest(child), r.DeleteRequest(child, -1)]
+        asked = makes if step.container else [r.CreateTtlRequest(path, ttl=1)]
+        heard = [one for request in asked for one in client.ask(request)]
+        yield from ((step.who, one) for one in heard)
+        made = all(reply[2] == 0 for reply in heard if isinstance(reply, tuple) and len(reply) == 4)
+        client.xid += made
+        while made and client.link is not None:
+            client.xid -= 1  # how often it asks is not compared
+            *events, reply = client.ask(r.ExistsRequest(path))
+            yield from ((step.who, one) for one in events)
+            made = reply[2] == 0
+        yield from self._flushed(sort=False)
 
     def _asked(self, step: Ask, client: Client) -> Iterator[tuple[int, Any]]:
         yield from ((step.who, heard) for heard in client.ask(*map(self._located, step.requests)))
@@ -275,7 +231,7 @@ class Play:
 _numbers = itertools.count(1)
 
 
-def difference(ports: tuple[int, int], names: tuple[str, str], script: list[Step]) -> str:
+def difference(ports: Sequence[int], names: tuple[str, str], script: list[Step]) -> str:
     """The first step at which the two servers differ, and what each said; empty where there is none."""
     number = next(_numbers)
     mine, theirs = (Play(port, number).run(script) for port in ports)

@@ -1,6 +1,7 @@
 """One client's TCP connection: bytes to frames, frames to the rim one after the other, answers out.
 
-Rules for this file: it and rim.py alone know asyncio. It knows no request: only frames and the words before them.
+Rules for this file: it, rim.py and handshakes.py alone know asyncio. It knows no request: only frames, and the words
+before them.
 
 Output is bounded: a connection whose answers pile up is not worked for and not read from until it has taken them;
 notifications, which come unasked, may pile up further, and then cost the connection. Time is bounded too: a handshake

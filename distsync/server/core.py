@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from distsync.server.acl import READ, allows
-from distsync.server.changes import Change, CloseSession, CreateNode, DeleteNode, SetNodeData
+from distsync.server.changes import Change, CloseSession, CreateNode, DeleteNode, ResizeSession, SetNodeData
 from distsync.server.clock import WakingClock
 from distsync.server.config import EngineConfig
 from distsync.server.effects import Drop, Effect, Notify
@@ -82,6 +82,12 @@ class Core:
             return [state.apply_and_commit(change, zxid, now_ms)]
         audience = self.audience(change)
         return [state.apply_and_commit(change, zxid, now_ms), *self.fire(change, audience, zxid)]
+
+    def note(self, change: ResizeSession, now_ms: int) -> list[Effect]:
+        """The change is applied and committed under the last zxid once more: ZooKeeper gives it none."""
+        zxid = self.state.zxid
+        self.state.apply(change, zxid, now_ms)
+        return [self.state.commit(zxid, now_ms, (change,))]
 
     def audience(self, change: Change) -> Audience:
         """Who may hear of a change that is about to be applied."""

@@ -52,7 +52,7 @@ class Handshake:
         core, timeout_ms = self._core, self._timeout_ms()
         effects = [] if session.owner is None else core.drop(session.owner)
         if timeout_ms != session.timeout_ms:
-            effects += core.transact(ResizeSession(session.id, timeout_ms), self._now_ms)
+            effects += core.note(ResizeSession(session.id, timeout_ms), self._now_ms)
         return [*effects, self._link(session)]
 
     def _link(self, session: Session) -> Accepted:

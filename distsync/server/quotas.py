@@ -8,6 +8,7 @@ keeps. Both hold text: ``count=4,bytes=19``, and with hard limits ``count=-1,byt
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 LIMITS, STATS = "zookeeper_limits", "zookeeper_stats"
 QUOTA = "/zookeeper/quota"
@@ -48,16 +49,16 @@ def moved(stats: bytes | None, count: int, size: int) -> bytes:
     return _write(track)
 
 
-def exceeded(limits: bytes | None, stats: bytes | None, count: int, size: int) -> bool:
-    """Whether so much more is beyond a hard limit; others are advice."""
+def excesses(limits: bytes | None, stats: bytes | None, count: int, size: int) -> Iterator[tuple[str, bool]]:
+    """What so much more is beyond, in ZooKeeper's words, and whether that limit is hard: a soft one is advice, and none
+    where there is a hard one."""
     limit, now = _read(limits), _read(stats)
-    return _beyond(limit.get("countHardLimit", -1), now.get("count", -1), count) or _beyond(
-        limit.get("byteHardLimit", -1), now.get("bytes", -1), size
-    )
-
-
-def _beyond(limit: int, now: int, more: int) -> bool:
-    return more != 0 and -1 < limit < now + more
+    for name, title, more in (("count", "Count", count), ("bytes", "Byte", size)):
+        hard = limit.get(f"{title.lower()}HardLimit", -1)
+        most = hard if hard > -1 else limit.get(name, -1)
+        found = now.get(name, -1) + more
+        if more != 0 and -1 < most < found:
+            yield f"current {name}={found}, {'hard' if hard > -1 else 'soft'}{title}Limit={most}", hard > -1
 
 
 def _read(text: bytes | None) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The rim: sockets around the engine. Bytes come in, the engine is stepped, its effects go to the disk and out.
 
-Rules for this file: it and connection.py alone know asyncio. It decides nothing about znodes or sessions.
+Rules for this file: it, connection.py and handshakes.py alone know asyncio. It decides nothing about znodes.
 
 One turn of the loop reads what all connections have sent and steps the engine through it. Then, once, all commits of
 the turn become durable in one transaction, and only then do the turn's answers leave, those of reads too: a read may
@@ -8,8 +8,7 @@ show what is not yet on disk. When the disk refuses, no answer leaves and the se
 beyond the journal was told to nobody, and the next start reads the journal.
 
 What goes wrong while one connection is worked for ends that connection, as long as nothing has changed: a frame is
-decoded wholly before the engine sees it, and each change begins with a new zxid. An error after that leaves perhaps
-half a change, which only the journal can mend: the server stops, loudly.
+decoded before the engine sees it, each change begins with a new zxid. An error after that stops the server, loudly.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ from distsync.server.connection import Connection
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
 from distsync.server.engine import Engine
 from distsync.server.framing import frame_of
+from distsync.server.handshakes import Handshakes
 from distsync.server.hoards import break_off_hoarders
 from distsync.server.journal import Journal
 from distsync.server.loop import affordable_connections, backlog, run
@@ -98,14 +98,7 @@ class Rim:
         if threading.current_thread() is threading.main_thread():  # others cannot have signals
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._stopped.set)
-        patience = self._limits.handshake_seconds if self._tls else None
-        server = await self._loop.create_server(
-            lambda: Connection(self),
-            sock=listening,
-            backlog=backlog(),
-            ssl=self._tls,
-            ssl_handshake_timeout=patience,
-        )
+        server = await self._accepting(listening)
         self._beat()
         ready()
         await self._stopped.wait()
@@ -115,6 +108,14 @@ class Rim:
             for connection in tuple(self._connections):
                 farewell(connection)
             await asyncio.sleep(0)
+
+    async def _accepting(self, listening: socket.socket) -> asyncio.AbstractServer | Handshakes:
+        if self._tls is None:
+            return await self._loop.create_server(lambda: Connection(self), sock=listening, backlog=backlog())
+        return Handshakes(listening, lambda: Connection(self), self._tls, self._limits.handshake_seconds, self._room)
+
+    def _room(self) -> int:
+        return self._most_connections - len(self._connections)
 
     def stop(self) -> None:
         """It ends in good order. From any thread, once it serves."""

@@ -64,6 +64,7 @@ def serve(
     with given as (rim, listening):
         address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
         with _announced(address, Path(data_dir).absolute(), address_file, ready) as announce:
+            gc.freeze()  # what was read stays, and is not looked through again
             rim.run(listening, announce)
 
 
@@ -159,6 +160,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
             journal.compact(engine.snapshot())
         for _, payload in contents.records:
             engine.replay(payload)
+        engine.tree.count_anew()
         if contents.lost:
             _begin_epoch(engine, journal, contents.lost)
     except DistsyncError as error:

@@ -71,7 +71,7 @@ class State:
 
     def replay(self, payload: bytes) -> None:
         zxid, time_ms, changes = unpack_transaction(payload)
-        if zxid <= self.zxid:
+        if zxid < self.zxid or (zxid == self.zxid and not _without_zxid(changes)):
             return
         try:
             for change in changes:
@@ -97,8 +97,7 @@ class State:
             raise UnreadableStateError("a snapshot without its head")
         self.zxid, self.last_session_id = head.zxid, head.last_session_id
         self.tree.clear()
-        for record in records:
-            self._load(record)
+        self._load(records)
         if (len(self.sessions), len(self.tree.nodes)) != (head.sessions, head.nodes):
             raise UnreadableStateError(f"a snapshot of {head.nodes} znodes has {len(self.tree.nodes)}")
 
@@ -108,14 +107,16 @@ class State:
             yield OpenSession(session.id, session.timeout_ms)
         yield from self.tree.stored()
 
-    def _load(self, record: object) -> None:
+    def _load(self, records: Iterator[object]) -> None:
+        load = self.tree.load
         try:
-            if isinstance(record, StoredNode):
-                self.tree.load(record)
-            elif isinstance(record, OpenSession):
-                self.sessions.open(record.id, record.timeout_ms, 0)
-            else:
-                raise UnreadableStateError(f"{record!r} in a snapshot")
+            for record in records:
+                if isinstance(record, StoredNode):
+                    load(record)
+                elif isinstance(record, OpenSession):
+                    self.sessions.open(record.id, record.timeout_ms, 0)
+                else:
+                    raise UnreadableStateError(f"{record!r} in a snapshot")
         except KeyError as error:
             raise UnreadableStateError(f"a snapshot without {error}") from None
 
@@ -130,3 +131,8 @@ class State:
     def _close(self, change: CloseSession, zxid: int, time_ms: int) -> None:
         self.tree.delete_owned(change.id, zxid)
         self.sessions.close(change.id)
+
+
+def _without_zxid(changes: Sequence[Change]) -> bool:
+    """They stand under the zxid of the transaction before them, and may be applied again."""
+    return bool(changes) and all(isinstance(change, ResizeSession) for change in changes)

@@ -169,6 +169,12 @@ class Tree:
         prefix = prefix_of(path, self.limited) if self.limited else ""
         return (self.nodes.get(limits_path(prefix)), self.nodes.get(stats_path(prefix))) if prefix else (None, None)
 
+    def count_anew(self) -> None:
+        """The stats of all quotas say what there is, whatever they said."""
+        for target in self.limited:
+            if stats_path(target) in self.nodes:
+                self._count_held(stats_path(target))
+
     def descendants(self, path: str) -> Iterator[str]:
         """The node's children, their children, and so on."""
         pending = [path.rstrip("/")]
@@ -201,10 +207,17 @@ class Tree:
             yield StoredNode(path, node.data, node.acl, node.owner, node.container, _counters(node))
 
     def load(self, stored: StoredNode) -> None:
-        node = Node(stored.data, stored.acl, stored.owner, stored.container, 0, 0)
-        for counter, value in zip(Node.COUNTERS, stored.counters, strict=True):
-            setattr(node, counter, value)
-        self._add(stored.path, node)
+        path, data, acl, owner, container, counters = stored
+        czxid, mzxid, pzxid, ctime, mtime, node_version, creates, aversion = counters
+        node = Node(data, acl, owner, container, czxid, ctime)
+        if mzxid != czxid:  # else both are one number, as in a new node: each takes memory
+            node.mzxid = mzxid
+        if mtime != ctime:
+            node.mtime = mtime
+        if pzxid != czxid:
+            node.pzxid = pzxid
+        node.version, node.creates, node.aversion = node_version, creates, aversion
+        self._add(path, node)
 
     def clear(self) -> None:
         """Not even the root is there: only load() may follow."""

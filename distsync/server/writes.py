@@ -1,11 +1,12 @@
 """What a write asks for, checked against the tree: the change it comes to, or the code that refuses it.
 
-Rules for this file: it reads the tree and changes nothing. The order of the checks is ZooKeeper's: clients see which
-error comes first.
+Rules for this file: it reads the tree and changes nothing; what exceeds a quota it logs. The order of the checks is
+ZooKeeper's: clients see which error comes first.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,14 @@ from distsync.server.acl import ADMIN, CREATE, DELETE, READ, WRITE, permit, sett
 from distsync.server.changes import MAX_TTL_MS, TTL_OWNER, CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData
 from distsync.server.link import Link
 from distsync.server.paths import SPECIAL, check_child, check_path, parent_of_new
-from distsync.server.quotas import exceeded
+from distsync.server.quotas import excesses, prefix_of
 from distsync.server.refusal import Refusal
 from distsync.server.tree import Node, Tree
 from distsync.wire import records as r
 from distsync.wire.codes import CreateFlag, ErrorCode
 from distsync.wire.records import OPEN_ACL
+
+log = logging.getLogger("distsync.server")
 
 _PERSISTENT, _CONTAINER, _LAST_FLAG = map(int, (CreateFlag.PERSISTENT, CreateFlag.CONTAINER, CreateFlag.SEQUENCE_TTL))
 _TTL_FLAGS = frozenset(map(int, (CreateFlag.TTL, CreateFlag.SEQUENCE_TTL)))
@@ -142,8 +145,10 @@ class Writes:
 
     def _check_quota(self, path: str, count: int, size: int) -> None:
         limits, stats = self._tree.quota_of(path)
-        if limits and stats and exceeded(limits.data, stats.data, count, size):
-            raise Refusal(ErrorCode.QUOTA_EXCEEDED)
+        for excess, hard in excesses(limits.data, stats.data, count, size) if limits and stats else ():
+            log.warning("Quota exceeded: %s [%s]", prefix_of(path, self._tree.limited), excess)
+            if hard:
+                raise Refusal(ErrorCode.QUOTA_EXCEEDED)
 
     def _require_checked(self, path: str) -> Node:
         """What is there has a good path."""

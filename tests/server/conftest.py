@@ -1,4 +1,4 @@
-"""Speakers for the tests of the protocol."""
+"""Speakers for the tests of the protocol, and clients of kazoo."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from kazoos import Kazoos
 from servers import ServerProcess
 from speaker import Speaker
 
@@ -37,3 +38,11 @@ def me(connect: Callable[..., Speaker], root: str) -> Speaker:
 @pytest.fixture
 def root(namespace: str) -> str:
     return namespace
+
+
+@pytest.fixture
+def kazoo(server: ServerProcess, namespace: str) -> Iterator[Kazoos]:
+    """Makes clients of kazoo."""
+    made = Kazoos(server, namespace)
+    yield made
+    made.close()

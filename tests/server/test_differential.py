@@ -1,7 +1,7 @@
 """The embedded server and ZooKeeper 3.8 are asked the same, by several clients at once, and say the same.
 
 DISTSYNC_DIFFERENTIAL is the number of random scripts, and after a colon the seed of the first: 2000:500. The same seed
-is the same script in each run.
+is the same script in each run. Two more servers reap at short intervals; every twentieth script is one for them.
 """
 
 from __future__ import annotations
@@ -9,54 +9,68 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
-from plays import Author
-from servers import ZooKeeperProcess, need_zookeeper
+from plays import SUPER, Author
+from servers import ServerProcess, ZooKeeperProcess, need_zookeeper
+from tuned import TunedProcess
 from twins import difference, shortened
 
-from distsync.testing import EmbeddedServer
+from distsync.server.acl import digest_of
 
 SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "60").partition(":")[::2])
-LASTING = 10**9
-"""Milliseconds. Nothing is to be reaped while a script runs: when that happens is left to chance."""
+EACH_REAPING = 20
+LASTING, SHORT = 10**9, 100
+"""Milliseconds between two looks for what is to be reaped."""
 
 
-class PatientZooKeeper(ZooKeeperProcess):
-    """Takes the session time-outs that the embedded server takes, and reaps no containers."""
+class TwinOfZooKeeper(ZooKeeperProcess):
+    """Takes the session time-outs that the embedded server takes."""
+
+    def __init__(self, folder: Path, reaping_ms: int) -> None:
+        super().__init__(folder)
+        self.properties = {
+            "znode.container.checkIntervalMs": reaping_ms,
+            "zookeeper.DigestAuthenticationProvider.superDigest": digest_of(SUPER),
+            "zookeeper.enforceQuota": "true",
+        }
 
     def command(self) -> list[str]:
-        reaping = "-Dznode.container.checkIntervalMs="
-        return [f"{reaping}{LASTING}" if word.startswith(reaping) else word for word in super().command()]
+        java, *others = super().command()
+        others = [other for other in others if "checkIntervalMs" not in other]
+        return [java, *(f"-D{key}={value}" for key, value in self.properties.items()), *others]
 
     def _settings(self) -> dict[str, object]:
         return {**super()._settings(), "minSessionTimeout": 1_000, "maxSessionTimeout": 60_000}
 
 
+def twins(folder: Path, reaping_ms: int) -> list[ServerProcess]:
+    tuning = {"super_digest": digest_of(SUPER), "enforce_quota": True, "reaping_seconds": reaping_ms / 1000}
+    return [TunedProcess(folder / "embedded", **tuning), TwinOfZooKeeper(folder / "zookeeper", reaping_ms)]
+
+
 @pytest.fixture(scope="module")
-def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+def ports(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[bool, list[int]]]:
+    """Of the two servers; and, True, of those that reap."""
     if request.config.getoption("--server") != "both":
         pytest.skip("it needs both servers")
     need_zookeeper()
-    server = PatientZooKeeper(tmp_path_factory.mktemp("twin"))
-    server.start()
-    yield server
-    server.kill()
-
-
-@pytest.fixture(scope="module")
-def ports(real: ZooKeeperProcess) -> Iterator[tuple[int, int]]:
-    with EmbeddedServer() as embedded:
-        engine = embedded._host._rim.engine  # type: ignore[union-attr]
-        engine._core.containers_due = 2**62
-        yield embedded.address[1], real.port
+    folder = tmp_path_factory.mktemp("twins")
+    running = {reaps: twins(folder / str(reaps), ms) for reaps, ms in ((False, LASTING), (True, SHORT))}
+    for server in (*running[False], *running[True]):
+        server.start()
+    yield {reaps: [server.port for server in pair] for reaps, pair in running.items()}
+    for server in (*running[False], *running[True]):
+        server.kill()
 
 
 @pytest.mark.timeout(0)
-def test_scripts_have_the_same_answers_and_events_on_both(ports: tuple[int, int]) -> None:
+def test_scripts_have_the_same_answers_and_events_on_both(ports: dict[bool, list[int]]) -> None:
     for seed in range(FIRST, FIRST + SCRIPTS):
-        differs = partial(difference, ports, ("embedded", "ZooKeeper"))
-        script = Author(seed).script()
+        reaps = seed % EACH_REAPING == 0
+        differs = partial(difference, ports[reaps], ("embedded", "ZooKeeper"))
+        script = Author(seed, reaps).script()
         found = differs(script)
         if found:
             pytest.fail(f"seed {seed}: {differs(shortened(script, differs)) or found}", pytrace=False)

@@ -12,40 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from frames import FRAMES, HELLO
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from links import LOOPBACK, Link, linked
+from loads import many_files, resident_bytes
 from servers import EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
 from tuned import TunedProcess
 
 from distsync.wire import records as r
-from distsync.wire.codec import encode_connect, encode_request
-from distsync.wire.frames import framed
+from distsync.wire.codec import encode_request
 
 EXAMPLES = int(os.environ.get("DISTSYNC_TEST_FRAMES", "150"))
 GROWTH = 40_000_000
 MANY = 5000
-
-REQUESTS: list[r.Request] = [
-    r.CreateRequest("/fuzz-", b"data", flags=3),
-    r.CreateRequest("/fuzz", b"data" * 100),
-    r.DeleteRequest("/fuzz", -1),
-    r.ExistsRequest("/fuzz", True),
-    r.GetDataRequest("/zookeeper", True),
-    r.SetDataRequest("/fuzz", b"x", -1),
-    r.GetChildrenRequest("/", True),
-    r.GetChildren2Request("/", False),
-    r.GetAclRequest("/"),
-    r.SetAclRequest("/fuzz", r.OPEN_ACL, -1),
-    r.SyncRequest("/"),
-    r.MultiRequest((r.CreateRequest("/fuzz-m", b"", flags=1), r.CheckVersionRequest("/", -1), r.DeleteRequest("/no"))),
-    r.SetWatchesRequest(0, ("/a",), ("/b",), ("/c",)),
-    r.AuthRequest(0, "digest", b"a:b"),
-    r.PingRequest(),
-]
-FRAMES = [framed(encode_request(number, request)) for number, request in enumerate(REQUESTS, 1)]
-HELLO = framed(encode_connect(r.ConnectRequest(timeout_ms=1000)))
 
 
 @contextmanager
@@ -75,10 +56,6 @@ def witness(embedded: EmbeddedProcess) -> Iterator[Callable[[], None]]:
 
         yield goes_on
         link.ask(3, r.CloseSessionRequest())
-
-
-def resident_bytes(pid: int | None) -> int:
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
 
 
 def alive(server: EmbeddedProcess) -> int:
@@ -212,24 +189,18 @@ def test_without_file_descriptors_it_goes_on_and_accepts_again_later(tmp_path: P
 
 
 def test_thousands_of_connections_at_once(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < MANY + 1000:
-        pytest.skip(f"this system allows {hard} file descriptors")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    before, links = resident_bytes(embedded.pid), []
-    try:
-        for _ in range(MANY):
-            links.append(socket.create_connection((LOOPBACK, embedded.port), timeout=PATIENCE))
+    before = resident_bytes(embedded.pid)
+    with many_files() as hard, ExitStack() as stack:
+        if hard != resource.RLIM_INFINITY and hard < MANY + 1000:
+            pytest.skip(f"this system allows {hard} file descriptors")
+        address = (LOOPBACK, embedded.port)
+        links = [stack.enter_context(socket.create_connection(address, timeout=PATIENCE)) for _ in range(MANY)]
         for link in links[: MANY // 2]:
             link.sendall(HELLO)
         witness()
         assert all(len(link.recv(1000)) > 30 for link in links[: MANY // 2])
         witness()
         assert resident_bytes(embedded.pid) - before < 20_000 * MANY
-    finally:
-        for link in links:
-            link.close()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     eventually(lambda: alive(embedded) < 10)
 
 

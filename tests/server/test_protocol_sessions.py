@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from links import linked
+from servers import ServerProcess
 from speaker import BODIES, Speaker
 
 from distsync.server.acl import digest_of
@@ -94,6 +96,11 @@ class TestSessions:
         assert struct.unpack_from(">ii", again.greeting) == (0, 3000)
         assert me.link.at_end()
         assert again.err(r.PingRequest()) == 0
+
+    def test_another_time_out_uses_no_zxid(self, me: Speaker, connect: Callable[..., Speaker]) -> None:
+        before = me.tell(r.SyncRequest("/"))[0]
+        again = connect(**me.hello_again(timeout_ms=3000))
+        assert again.tell(r.SyncRequest("/"))[0] == before
 
     @pytest.mark.parametrize("change", [{"password": bytes(16)}, {"password": b""}, {"session_id": 12345}])
     def test_wrong_password_or_unknown_session(self, connect: Callable[..., Speaker], change: dict[str, Any]) -> None:
@@ -187,3 +194,24 @@ class TestQuota:
         me.body(r.DeleteRequest(f"{quota}/zookeeper_limits"))
         me.body(r.CreateRequest(f"{root}/a"))
         assert me.body(r.GetDataRequest(f"{quota}/zookeeper_stats")).data == b"count=1,bytes=0"
+
+
+def test_quotas_count_anew_when_the_server_starts(own_server: ServerProcess) -> None:
+    """ZooKeeper counts what its last snapshot has: it writes one when it starts, and counts the next time."""
+    quota, stats = "/zookeeper/quota/q", "/zookeeper/quota/q/zookeeper_stats"
+    given = (
+        ("/q", b"123"),
+        ("/q/a", b"45"),
+        (quota, b""),
+        (f"{quota}/zookeeper_limits", b"count=9,bytes=9"),
+        (stats, b""),
+    )
+    with linked(own_server.port) as link:
+        for path, data in given:
+            assert link.ask(1, r.CreateRequest(path, data), r.CreateReply)[2] == 0
+        assert link.ask(2, r.SetDataRequest(stats, b"count=77,bytes=88", -1), r.StatReply)[2] == 0
+    own_server.restart()
+    own_server.restart()
+    with linked(own_server.port) as link:
+        held = link.ask(1, r.GetDataRequest(stats), r.GetDataReply)[3]
+        assert (held.data, held.stat.version) == (b"count=2,bytes=5", 1)  # type: ignore[attr-defined]

@@ -85,6 +85,16 @@ def test_hard_limits_refuse(me: Speaker, root: str) -> None:
     assert [result.err for result in refused] == [ErrorCode.NO_NODE, ErrorCode.RUNTIME_INCONSISTENCY]
 
 
+def test_soft_limits_are_told_to_who_runs_the_server(me: Speaker, root: str, tuned: ServerProcess) -> None:
+    quota = f"/zookeeper/quota{root}"
+    me.body(r.CreateRequest(quota))
+    me.body(r.CreateRequest(f"{quota}/zookeeper_limits", b"count=1,bytes=3"))
+    me.body(r.CreateRequest(f"{quota}/zookeeper_stats"))
+    assert me.err(r.CreateRequest(f"{root}/a", b"12")) == me.err(r.SetDataRequest(f"{root}/a", b"1234")) == 0
+    for told in ("count=2, softCountLimit=1]", "bytes=4, softByteLimit=3]"):
+        eventually(lambda told=told: f"Quota exceeded: {root} [current {told}" in tuned.output())
+
+
 def test_nodes_that_have_outlived_their_time_are_reaped(me: Speaker, root: str) -> None:
     """With an event, which a watcher hears of as of any other deletion; children keep them."""
     for name, ttl in (("short", 300), ("used", 300), ("long", 600_000)):

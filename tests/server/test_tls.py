@@ -8,15 +8,17 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
 from links import LOOPBACK, linked, says
 from servers import EmbeddedProcess
-from timing import PATIENCE
+from timing import PATIENCE, eventually
+from tuned import TunedProcess
 
+from distsync.server.options import Tls
 from distsync.session.client import Client
 from distsync.threading import Lock
 from distsync.wire import records as r
@@ -128,6 +130,12 @@ def greeting(port: int, context: ssl.SSLContext) -> bytes:
     return b""
 
 
+def is_greeted(port: int, context: ssl.SSLContext) -> bool:
+    with suppress(ssl.SSLError, ConnectionError):
+        return bool(greeting(port, context))
+    return False
+
+
 def test_client_that_does_not_trust_the_certificate_stays_away(
     encrypted: TlsProcess, certificates: Certificates
 ) -> None:
@@ -141,6 +149,24 @@ def test_client_without_tls_is_shown_out(encrypted: TlsProcess) -> None:
         link.send(bytes(44))
         assert link.at_end()
     assert says(encrypted.port, b"ruok\n\n") == b""
+
+
+def test_connections_count_before_their_handshake_is_over(certificates: Certificates, tmp_path: Path) -> None:
+    own = Tls(str(certificates.server), str(certificates.key(certificates.server)))  # type: ignore[arg-type]
+    before = "from distsync.server.options import Tls"
+    server = TunedProcess(tmp_path, before=before, tls=own, limits={"connections": 10, "handshake_seconds": 60})
+    context = ssl.create_default_context(cafile=str(certificates.authority))
+    server.start()
+    try:
+        with ExitStack() as stack:
+            for _ in range(10):
+                stack.enter_context(linked(server.port, greeted=False))
+            with linked(server.port, greeted=False) as late:
+                assert late.at_end()
+            assert "as many as may be" in server.output()
+        eventually(lambda: is_greeted(server.port, context))
+    finally:
+        server.kill()
 
 
 def test_four_letter_word_over_tls(encrypted: TlsProcess, certificates: Certificates) -> None:

@@ -7,7 +7,7 @@ from enginekit import Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync.server.quotas import exceeded, held, moved
+from distsync.server.quotas import excesses, held, moved
 from distsync.wire import records as r
 from distsync.wire.records import CreateFlag, ErrorCode
 
@@ -139,7 +139,21 @@ class TestText:
     @given(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
     def test_nonsense_limits_nothing_and_breaks_nothing(self, limits: bytes | None, stats: bytes | None) -> None:
         moved(stats, 1, 1)
-        assert not exceeded(limits, stats, 1, 1)
+        assert not list(excesses(limits, stats, 1, 1))
 
     def test_other_fields_are_kept(self) -> None:
         assert moved(b"z=1;count=2,bytes=3=;a=4", 1, 1) == b"count=3,bytes=4=;a=4;z=1"
+
+    @pytest.mark.parametrize(
+        ("limits", "told"),
+        [
+            (b"count=2,bytes=9", [("current count=3, softCountLimit=2", False)]),
+            (b"count=1,bytes=9=;countHardLimit=3", []),
+            (b"count=9,bytes=4=;countHardLimit=2", [
+                ("current count=3, hardCountLimit=2", True), ("current bytes=5, softByteLimit=4", False)]),
+            (b"byteHardLimit=4", [("current bytes=5, hardByteLimit=4", True)]),
+            (b"count=-1,bytes=-1", []),
+        ],
+    )  # fmt: skip
+    def test_a_soft_limit_is_told_where_there_is_no_hard_one(self, limits: bytes, told: list[tuple[str, bool]]) -> None:
+        assert list(excesses(limits, b"count=2,bytes=3", 1, 2)) == told

@@ -254,6 +254,14 @@ class TestRestart:
         assert due is not None
         assert later < due <= later + 10_000 + TICK_MS
 
+    def test_another_time_out_is_kept_though_it_uses_no_zxid(self, client: Client) -> None:
+        bench, zxid, again = client.bench, client.bench.engine.zxid, Engine()
+        client.again(timeout_ms=3000)
+        assert bench.engine.zxid == zxid
+        for payload in bench.payloads():
+            again.replay(payload)
+        assert (again.zxid, again.sessions[client.session_id].timeout_ms) == (zxid, 3000)
+
     def test_new_ids_follow_the_old(self, client: Client) -> None:
         other = Bench()
         for payload in client.bench.payloads():

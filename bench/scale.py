@@ -1,0 +1,131 @@
+"""How the embedded server bears numbers: many watches, many nodes, many operations.
+
+    python bench/scale.py [--clients N] [--watches N] [--nodes N] [--operations N]
+
+Each part has a server of its own, started as `distsync serve` is. The client is a bare socket in this process, so the
+rates are those of both together. Fails when a write fires wrong watches, a node costs more than 700 bytes beyond its
+data, a start takes 10 s or more, or memory grows under operations by more than a tenth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from links import linked
+from loads import Crowd, busy, grow, many_files, pour, resident_bytes
+from servers import EmbeddedProcess
+
+from distsync.wire import records as r
+
+DATA = bytes(100)
+NODE_BYTES = 700
+OPEN_SECONDS = 10.0
+GROWTH = 1.1
+SAMPLES = 10
+NUMBERS = range(0, 1000, 97)
+FAILURES: list[str] = []
+
+
+@contextmanager
+def running() -> Iterator[EmbeddedProcess]:
+    with tempfile.TemporaryDirectory(prefix="distsync-scale-") as folder:
+        server = EmbeddedProcess(Path(folder))
+        server.start()
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+def timed(function: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def processor_seconds(pid: int | None) -> float:
+    """What the process has used so far: more than that is waiting for others."""
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
+
+def tell(line: str, good: bool = True) -> None:
+    print(line if good else f"{line}  TOO MUCH", flush=True)
+    if not good:
+        FAILURES.append(line)
+
+
+def watches(clients: int, each: int) -> None:
+    """One write fires the watches of its node alone, while all the others stay."""
+    with many_files(), running() as server, closing(Crowd(server.port, clients, each, 1000)) as crowd:
+        armed = timed(crowd.arm)
+        figures = server.figures()
+        count, memory = int(figures["zk_watch_count"]), resident_bytes(server.pid)
+        tell(f"{clients} clients: {count} watches, armed in {armed:.1f} s, {memory >> 20} MiB", count == clients * each)
+        wrong = [number for number in NUMBERS if crowd.told(number) != crowd.watchers(number)]
+        fired = sum(len(crowd.watchers(number)) for number in NUMBERS)
+        tell(f"{len(NUMBERS)} writes fired {fired} watches, wrong ones for {len(wrong)} writes", not wrong)
+        with linked(server.port) as other:
+            took = timed(lambda: pour(other, (r.ExistsRequest("/crowd") for _ in range(10_000))))
+        tell(f"another client meanwhile: {10_000 / took:,.0f} reads/s")
+
+
+def nodes(count: int) -> None:
+    """They cost little, and a start that finds them takes little time."""
+    with running() as server:
+        cost = 0.0
+
+        def fill() -> None:
+            nonlocal cost
+            cost = grow(server, count, DATA)
+
+        took = timed(fill)
+        tell(f"{count} nodes of {len(DATA)} bytes: {cost:.0f} bytes each beyond that, path and all", cost <= NODE_BYTES)
+        tell(f"made in {took:.0f} s, {count / took:,.0f}/s; {resident_bytes(server.pid) >> 20} MiB")
+        for how in ("stopped", "killed"):
+            server.kill() if how == "killed" else server.stop()
+            opened = timed(server.start)
+            worked = processor_seconds(server.pid)
+            tell(f"opened in {opened:.1f} s ({worked:.1f} s of work) after it was {how}", opened < OPEN_SECONDS)
+            tell(f"{resident_bytes(server.pid) >> 20} MiB then, {server.figures()['zk_znode_count']} nodes")
+
+
+def operations(count: int) -> None:
+    """Memory stays what it was after the first tenth."""
+    with running() as server:
+        sizes, done, started = [], 0, time.perf_counter()
+        for sample in range(1, SAMPLES + 1):
+            done += busy(server, count * sample // SAMPLES - done, first=done)
+            sizes.append(resident_bytes(server.pid))
+            rate = done / (time.perf_counter() - started)
+            tell(f"{done} operations, {rate:,.0f}/s: {sizes[-1] / (1 << 20):.1f} MiB")
+        tell(f"grown to {sizes[-1] / sizes[0]:.2f} times", sizes[-1] <= sizes[0] * GROWTH)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="How the embedded server bears numbers.")
+    parser.add_argument("--clients", type=int, default=1_000)
+    parser.add_argument("--watches", type=int, default=100, help="of each client")
+    parser.add_argument("--nodes", type=int, default=1_000_000)
+    parser.add_argument("--operations", type=int, default=10_000_000)
+    given = parser.parse_args()
+    if given.clients:
+        watches(given.clients, given.watches)
+    if given.nodes:
+        nodes(given.nodes)
+    if given.operations:
+        operations(given.operations)
+    print(f"{len(FAILURES)} too much" if FAILURES else "all within bounds")
+    return bool(FAILURES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
