@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from distsync.queue import Queue as Queue
     from distsync.queue import ShutDown as ShutDown
     from distsync.queue import SimpleQueue as SimpleQueue
+    from distsync.recipes import Candidate as Candidate
+    from distsync.recipes import Election as Election
     from distsync.session.client import Client as Client
     from distsync.session.default import close_default as close_default
     from distsync.session.default import connect as connect
@@ -58,10 +60,11 @@ if TYPE_CHECKING:
 
 __version__ = _VERSION
 
-_FACES = ("threading", "queue")
+_FACES = ("threading", "queue", "recipes")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
+    "recipes": "Candidate Election",
     "session.default": "connect default_client set_default close_default",
     "session.client": "Client",
     "session.names": "UnnamedObjectWarning",

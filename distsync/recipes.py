@@ -5,4 +5,7 @@ Rules for this file: names only; each is at home in a file of its own.
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from distsync.elections import Candidate as Candidate
+from distsync.elections import Election as Election
+
+__all__ = ["Candidate", "Election"]

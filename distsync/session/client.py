@@ -101,6 +101,12 @@ class Client:
 
         loss.subscribe(fired)
 
+    def call_back(self, callback: Callable[[], object]) -> None:
+        """``callback`` is called soon, in the thread of callbacks. Never waits."""
+        dispatcher = self._opened("a callback").dispatcher
+        dispatcher.prepare()
+        dispatcher.call(callback)
+
     def on_state(self, callback: Callable[[str], object]) -> None:
         """``callback(state)`` is called, in the thread of callbacks, with each change of `state`."""
         self._listeners.append(callback)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from distsync.testing.simulation.scenarios.barrier import BARRIER
 from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.scenarios.condition import CONDITION
+from distsync.testing.simulation.scenarios.election import ELECTION
 from distsync.testing.simulation.scenarios.event import EVENT
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, PRIORITY
 from distsync.testing.simulation.scenarios.semaphore import SEMAPHORE, SIGNAL
 
-ALL = (LOCK, RLOCK, SEMAPHORE, SIGNAL, CONDITION, EVENT, BARRIER, FIFO, BOUNDED, LIFO, PRIORITY)
+ALL = (LOCK, RLOCK, SEMAPHORE, SIGNAL, CONDITION, EVENT, BARRIER, FIFO, BOUNDED, LIFO, PRIORITY, ELECTION)
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
 __all__ = ["SCENARIOS", "Scenario"]

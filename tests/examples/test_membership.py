@@ -1,0 +1,17 @@
+"""The examples of elections, groups, registries and settings, as several processes, on each server."""
+
+from __future__ import annotations
+
+import re
+
+from shells import Shells
+
+
+def test_election_has_one_leader_at_a_time(shells: Shells) -> None:
+    printed = shells.together(*[("election.py", name, 3) for name in ("ann", "bob", "cyd")])
+    terms = []
+    for name, text in zip(("ann", "bob", "cyd"), printed, strict=True):
+        found = re.findall(rf"^{name} leads, term (\d+)$", text, re.MULTILINE)
+        assert len(found) == 3
+        terms += found
+    assert len(set(terms)) == 9

@@ -1,0 +1,11 @@
+"""What other processes do in the tests of elections and groups: functions that travel to a Peer by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def lead(election: Any) -> int:
+    """It leads now; its token."""
+    election.acquire()
+    return int(election.fencing_token)
