@@ -14,7 +14,7 @@ from members import lead
 from peers import Peer, Running, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import NotHeldError, PayloadPickleError
+from distsync import LockLostError, NotHeldError, PayloadPickleError
 from distsync.protocols import election as protocol
 from distsync.recipes import Election
 from distsync.session import keeper
