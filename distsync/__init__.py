@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.session.version import VERSION as _VERSION
 
 if TYPE_CHECKING:
+    from distsync.acquiring import acquire_all as acquire_all
     from distsync.errors import AccessDeniedError as AccessDeniedError
     from distsync.errors import ClientClosedError as ClientClosedError
     from distsync.errors import ConfigurationError as ConfigurationError
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from distsync.errors import ServerStartError as ServerStartError
     from distsync.errors import SessionLostError as SessionLostError
     from distsync.errors import UnreachableError as UnreachableError
+    from distsync.errors import UpgradeError as UpgradeError
     from distsync.errors import UsageError as UsageError
     from distsync.errors import WorldError as WorldError
     from distsync.queue import Empty as Empty
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from distsync.session.default import set_default as set_default
     from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
     from distsync.session.whoami import Contender as Contender
+    from distsync.shared_locks import SharedLock as SharedLock
     from distsync.threading import Barrier as Barrier
     from distsync.threading import BoundedSemaphore as BoundedSemaphore
     from distsync.threading import BrokenBarrierError as BrokenBarrierError
@@ -65,12 +68,14 @@ _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
     "recipes": "Candidate Election",
+    "shared_locks": "SharedLock",
+    "acquiring": "acquire_all",
     "session.default": "connect default_client set_default close_default",
     "session.client": "Client",
     "session.names": "UnnamedObjectWarning",
     "session.whoami": "Contender",
-    "errors": "DistsyncError UsageError NotHeldError OverReleaseError PayloadError PayloadTooLargeError"
-    " PayloadPickleError NameInUseError MismatchError ConfigurationError WorldError LockLostError UnreachableError"
+    "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
+    " PayloadTooLargeError PayloadPickleError NameInUseError MismatchError ConfigurationError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

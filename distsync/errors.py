@@ -5,6 +5,7 @@
     DistsyncError
       UsageError                    you: fix the call
         NotHeldError      (RuntimeError)      release of what is not held
+        UpgradeError      (RuntimeError)      a reader of a SharedLock that wants to write
         OverReleaseError  (ValueError)        a BoundedSemaphore released too often
         PayloadError      (ValueError)        an item that cannot be sent
           PayloadTooLargeError                  ... it is over the size limit
@@ -66,6 +67,12 @@ class UsageError(DistsyncError):
 
 class NotHeldError(UsageError, RuntimeError):
     """A release, wait or notify on something that the caller does not hold."""
+
+
+class UpgradeError(UsageError, RuntimeError):
+    """A thread that reads wants to write: it would wait for itself. Fields: path."""
+
+    template = "this thread reads {0}, it cannot write too: release the reader first, or take the writer from the start"
 
 
 class OverReleaseError(UsageError, ValueError):

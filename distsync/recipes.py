@@ -5,7 +5,9 @@ Rules for this file: names only; each is at home in a file of its own.
 
 from __future__ import annotations
 
+from distsync.acquiring import acquire_all as acquire_all
 from distsync.elections import Candidate as Candidate
 from distsync.elections import Election as Election
+from distsync.shared_locks import SharedLock as SharedLock
 
-__all__ = ["Candidate", "Election"]
+__all__ = ["Candidate", "Election", "SharedLock", "acquire_all"]

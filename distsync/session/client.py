@@ -16,7 +16,7 @@ from distsync.session import fork, paths
 from distsync.session.core import Core
 from distsync.session.settings import read_settings
 from distsync.session.state import State, Statistics
-from distsync.session.steps import Loss
+from distsync.session.steps import Signal
 
 Result = TypeVar("Result")
 
@@ -89,7 +89,7 @@ class Client:
         a finalizer that the garbage collector runs in the midst of another call."""
         return self._core is None or self._core.may_wait_here()
 
-    def on_loss(self, loss: Loss, callback: Callable[[], object]) -> None:
+    def on_loss(self, loss: Signal, callback: Callable[[], object]) -> None:
         """``callback`` is called once, in the thread of callbacks, when ``loss`` fires, or soon if it has."""
         dispatcher = self._opened("a callback").dispatcher
         dispatcher.prepare()
