@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from distsync.queue import SimpleQueue as SimpleQueue
     from distsync.recipes import Candidate as Candidate
     from distsync.recipes import Election as Election
+    from distsync.recipes import Group as Group
+    from distsync.recipes import Member as Member
     from distsync.session.client import Client as Client
     from distsync.session.default import close_default as close_default
     from distsync.session.default import connect as connect
@@ -67,7 +69,7 @@ _FACES = ("threading", "queue", "recipes")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
-    "recipes": "Candidate Election",
+    "recipes": "Candidate Election Group Member",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
     "session.default": "connect default_client set_default close_default",

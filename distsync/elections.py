@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distsync.errors import DeadlineError, LockLostError
+from distsync.errors import LockLostError
 from distsync.jsons import encode, fields, with_data
 from distsync.locks import Lock
-from distsync.named import FencingToken, checked_seconds, me
+from distsync.named import FencingToken, me
+from distsync.observed import Observed
 from distsync.protocols import line
 from distsync.protocols.election import ElectionCore, Leading
 from distsync.protocols.lock import Grant
+from distsync.protocols.watched import Watched
 from distsync.session import whoami
-from distsync.session.clock import wait_clock
 from distsync.session.whoami import Contender, describe
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _candidate(data: bytes, path: str, token: int) -> Candidate:
     return Candidate(fields(data).get("data"), whoami.read(data, path, token))
 
 
-class Election(Lock):
+class Election(Observed, Lock):
     """Of all who stand one leads, until it steps down or dies; who leads is known to everybody.
 
     ``data`` (any JSON) is what the others see of this candidate: an address, for example. It leads who holds the
@@ -52,7 +53,8 @@ class Election(Lock):
     called, and ``release`` raises LockLostError; what only a leader may do must stop.
     ``on_elected(token)`` and ``on_deposed(error)`` are called one after the other in a thread of distsync's own.
     Cost: to stand and lead, alone, 3 requests, 2 round trips; to step down 1. Looking at ``leader``: none while
-        watched. Of the candidates only the next one is woken; who looks at ``leader`` is each time.
+        watched; ``wait`` and ``wait_for`` are for any change of it. Of the candidates only the next one is woken, of
+        those who look at ``leader`` all.
     Fair: first come, first served between processes.
     Source: recipes.txt, Leader Election; the mail of June 2008 (LEADER); ``threading.Condition``.
 
@@ -89,6 +91,10 @@ class Election(Lock):
     @property
     def _core(self) -> ElectionCore:
         return self._local(ElectionCore)
+
+    @property
+    def _watched(self) -> Watched[Leading | None]:
+        return self._core.leader
 
     on_deposed = Lock.on_lost
 
@@ -167,36 +173,6 @@ class Election(Lock):
         found = self._run(line.contenders(self.path))
         return [_candidate(node.data, path, node.stat.czxid) for path, node in found]
 
-    def wait(self, timeout: float | None = None) -> bool:
-        """Another one leads than when the call began, or nobody any more. Whoever looks may wait, candidate or not.
-
-        Units: seconds; None: without end.
-        Returns: True; False if not in time.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 1 or 2 requests for each change, 1 watch.
-        Source: the mail: the others watch for the existence of LEADER; ``threading.Condition``.
-        """
-        return bool(self._run(self._core.wait(), checked_seconds(timeout)))
-
-    def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
-        """``predicate()`` is true, or the time is over; it is asked at first, and after each change of the leader.
-
-        Units: seconds; None: without end.
-        Returns: what ``predicate`` returned last.
-        On loss, On cancel, Cost, Source: as wait.
-        """
-        seconds = checked_seconds(timeout)
-        deadline = None if seconds is None else wait_clock() + seconds
-        while True:
-            try:
-                seen = self._run(self._core.leader.get(), _remaining(deadline))
-            except DeadlineError:
-                return predicate()
-            result = predicate()
-            if result or not self._run(self._core.leader.changed(seen), _remaining(deadline)):
-                return result
-
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
         """``function(*args, **kwargs)`` was called while this process led, once; then it stepped down.
 
@@ -211,7 +187,3 @@ class Election(Lock):
         state, _ = self._shown()
         leads = "leads" if state == "locked" else "does not lead"
         return f"<distsync.Election object name={self.name!r} {leads} at {id(self):#x}>"
-
-
-def _remaining(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - wait_clock())

@@ -8,6 +8,8 @@ from __future__ import annotations
 from distsync.acquiring import acquire_all as acquire_all
 from distsync.elections import Candidate as Candidate
 from distsync.elections import Election as Election
+from distsync.groups import Group as Group
+from distsync.groups import Member as Member
 from distsync.shared_locks import SharedLock as SharedLock
 
-__all__ = ["Candidate", "Election", "SharedLock", "acquire_all"]
+__all__ = ["Candidate", "Election", "Group", "Member", "SharedLock", "acquire_all"]

@@ -9,3 +9,8 @@ def lead(election: Any) -> int:
     """It leads now; its token."""
     election.acquire()
     return int(election.fencing_token)
+
+
+def join(group: Any, data: Any) -> str:
+    """It is a member now; its id."""
+    return str(group.join(data).id)

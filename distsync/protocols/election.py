@@ -94,13 +94,6 @@ class ElectionCore(LockCore):
     def idle(self) -> bool:
         return super().idle and self.leader.idle
 
-    async def wait(self) -> bool:
-        """True once another one leads than now, or nobody; False at the deadline."""
-        try:
-            return await self.leader.changed(await self.leader.get())
-        except DeadlineError:
-            return False
-
     def _hand_over(self) -> bool:
         """Each term is one of its own."""
         return False

@@ -28,6 +28,16 @@ Look = Callable[[Watch], Awaitable[Value]]
 Listener = Callable[[Any, Any], object]
 """Called with the state before and the state now."""
 
+#: What a listener was told before its first change, if it is not to be told of the first state.
+UNKNOWN = object()
+
+
+def fired() -> Watch:
+    """A watch that no look has armed."""
+    watch = Watch()
+    watch.fire()
+    return watch
+
 
 class Watched(Generic[Value]):
     """What the threads of one process know together about a state that others change too."""
@@ -36,12 +46,11 @@ class Watched(Generic[Value]):
         self.path = path
         self._look = look
         self._copy: list[Value] = []
-        self._watch = Watch()
-        self._watch.fire()
+        self._watch = fired()
+        self._arming = self._watch
         self._looking: Signal | None = None
-        self._listeners: list[Listener] = []
+        self._told: dict[Listener, Any] = {}
         self._following = False
-        self._told: list[Value] = []
         self._asked = Signal()
 
     @property
@@ -52,11 +61,12 @@ class Watched(Generic[Value]):
     @property
     def idle(self) -> bool:
         """Nobody asked to be told."""
-        return not self._listeners
+        return not self._told
 
     def forget(self) -> None:
         """This process has written: the copy is old, and whoever waits for a change looks."""
         self._watch.fire()
+        self._arming.fire()
 
     async def get(self, fresh: bool = False) -> Value:
         """The state; ``fresh``: as the leader of the ensemble knows it, also where our server lags behind."""
@@ -72,15 +82,11 @@ class Watched(Generic[Value]):
         return self._copy[0]
 
     async def _look_again(self) -> Value:
-        watch, looking = Watch(), Signal()
-        self._watch, self._looking = watch, looking
+        self._arming, self._looking = watch, looking = Watch(), Signal()
         try:
             value = await self._look(watch)
-            self._copy = [value]
+            self._copy, self._watch = [value], watch
             return value
-        except BaseException:
-            watch.fire()
-            raise
         finally:
             self._looking = None
             looking.fire()
@@ -92,6 +98,13 @@ class Watched(Generic[Value]):
                 if await Wait(self._watch) is Woke.DEADLINE:
                     return False
             return True
+        except DeadlineError:
+            return False
+
+    async def next(self) -> bool:
+        """Whether the state became another one than it is now; False at the deadline."""
+        try:
+            return await self.changed(await self.get())
         except DeadlineError:
             return False
 
@@ -107,35 +120,35 @@ class Watched(Generic[Value]):
 
     # ---- telling
 
-    async def tell(self, listener: Listener) -> Value:
-        """``listener(before, now)`` is called with each change from the returned state on, until it is silenced."""
-        value = await self.get()
-        if not self._told:
-            self._told = [value]
-        self._listeners = [*self._listeners, listener]
+    async def tell(self, listener: Listener, before: Any = UNKNOWN) -> None:
+        """``listener(before, now)`` is called with each change until it is silenced, one after the other. The first
+        time ``before`` is what is given here; without it the first state that is seen counts as told."""
+        self._told = {**self._told, listener: before}
+        self._asked.fire()
         if not self._following:
-            self._following, self._asked = True, Signal()
+            self._following = True
             await Background(self._follow())
-        return self._told[0]
 
     def silence(self, listener: Listener) -> None:
         """``listener`` is called no more."""
-        self._listeners = [one for one in self._listeners if one != listener]
-        if not self._listeners:
-            self._asked.fire()
+        self._told = {one: told for one, told in self._told.items() if one != listener}
+        self._asked.fire()
 
     async def _follow(self) -> None:
-        """Tells who asked, one change after the other, until nobody asks any more."""
+        """Tells who asked, until nobody asks any more."""
         try:
-            while self._listeners:
+            while self._told:
+                self._asked = asked = Signal()
                 value = await self.get()
-                before, self._told = self._told[0], [value]
-                if value != before:
-                    for listener in self._listeners:
-                        await Call(partial(listener, before, value))
-                elif self.current:
-                    await Wait(self._watch, self._asked)
+                behind = [(one, before) for one, before in self._told.items() if before != value]
+                for listener, before in behind:
+                    if listener in self._told:
+                        self._told[listener] = value
+                        if before is not UNKNOWN:
+                            await Call(partial(listener, before, value))
+                if not behind and self.current:
+                    await Wait(self._watch, asked)
         except ClientClosedError:
             pass
         finally:
-            self._following, self._told = False, []
+            self._following = False

@@ -11,12 +11,29 @@ from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.election import ELECTION
 from distsync.testing.simulation.scenarios.event import EVENT
+from distsync.testing.simulation.scenarios.group import GROUP
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, PRIORITY
 from distsync.testing.simulation.scenarios.semaphore import SEMAPHORE, SIGNAL
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
 
-ALL = (SHARED, REVOCATION, LOCK, RLOCK, SEMAPHORE, SIGNAL, CONDITION, EVENT, BARRIER, FIFO, BOUNDED, LIFO, PRIORITY, ELECTION)
+ALL = (
+    SHARED,
+    REVOCATION,
+    LOCK,
+    RLOCK,
+    SEMAPHORE,
+    SIGNAL,
+    CONDITION,
+    EVENT,
+    BARRIER,
+    FIFO,
+    BOUNDED,
+    LIFO,
+    PRIORITY,
+    ELECTION,
+    GROUP,
+)
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
 __all__ = ["SCENARIOS", "Scenario"]

@@ -48,6 +48,12 @@ class NamesTheFirst(Check):
             world.fail(f"LEADER names {named}, but {first[0].name if first else 'nobody'} stands first")
 
 
+def named(world: World) -> Any:
+    """The token that LEADER names."""
+    node = world.server.engine.tree.node(f"{PATH}/{LEADER}")
+    return json.loads(node.data or b"{}")["token"] if node else None
+
+
 def core_of(process: SimProcess) -> ElectionCore:
     return process.local(PATH, lambda: ElectionCore(PATH))
 
@@ -66,6 +72,8 @@ async def lead(world: World, core: ElectionCore, owner: object) -> None:
     if grant is not None:
         place = grant.place
         world.record("granted", what="lead", session_id=place.session_id, token=place.token, loss=grant.loss)
+        if not (grant.loss.fired or place.session_id in world.tampered) and named(world) not in (None, place.token):
+            world.fail(f"{place.token} leads, and LEADER names {named(world)}")
     try:
         await Run(work(world))
         if not world.history.events("long") and world.rng.random() < 0.3:
@@ -102,8 +110,7 @@ async def onlooker(world: World, process: SimProcess, seen: dict[str, Any]) -> N
 
 def look_at_the_end(world: World, seen: dict[str, Any]) -> None:
     """Whoever could look has seen the last state."""
-    node = world.server.engine.tree.node(f"{PATH}/{LEADER}")
-    last = json.loads(node.data or b"{}")["token"] if node else None
+    last = named(world)
     for name, token in seen.items():
         if name == OBSERVER and token != last:
             world.fail(f"{name} believes that {token} leads, and it is {last}")

@@ -1,0 +1,114 @@
+"""An ephemeral znode of ours that comes back with each next session, until it is withdrawn.
+
+Source: recipes.txt, "Group Membership": members create ephemeral nodes; that they return after a loss is ours.
+
+Rules for this file: pure; it knows no recipe. The name of the znode is fixed, so after a lost reply it is looked for by
+its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, remove
+from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch
+
+Claim = Callable[[str, Stat], Awaitable[None]]
+"""What to do when a znode of this name is there that is not ours: raises, or makes it go."""
+
+
+async def replace(path: str, stat: Stat) -> None:
+    """Nobody else uses this name: it is of an earlier session of ours, whose end was not seen everywhere yet."""
+    try:
+        await Delete(path, stat.version)
+    except (NoNodeError, *INTERRUPTED):
+        return
+
+
+class Presence:
+    """One such znode. ``changed`` is called whenever we have made or removed it."""
+
+    def __init__(self, path: str, data: bytes, changed: Callable[[], None], claim: Claim = replace) -> None:
+        self.path = path
+        self.data = data
+        self.wanted = True
+        self.session_id = 0
+        self.over = Signal()
+        self._changed = changed
+        self._claim = claim
+
+    async def appear(self) -> None:
+        """The znode is there, and stays. Whatever interrupts this, it is not, and will not be."""
+        try:
+            await self._make()
+            await Background(self._keep())
+        except BaseException:
+            self._withdraw()
+            await self._erase()
+            raise
+
+    async def vanish(self) -> bool:
+        """The znode is gone, or will be. False: it was gone before."""
+        self._withdraw()
+        try:
+            return await leave(self.path, self.session_id)
+        except BaseException:
+            await Background(remove(self.path, self.session_id))
+            raise
+        finally:
+            self._changed()
+
+    async def _erase(self) -> None:
+        """At once if there is time, so that who appears under this name again does not meet our delete."""
+        try:
+            await remove(self.path, self.session_id or (await Connected()).session_id)
+        except BaseException as error:
+            if isinstance(error, DeadlineError) or not isinstance(error, DistsyncError):
+                await Background(self._erase())
+
+    def _withdraw(self) -> None:
+        self.wanted = False
+        self.over.fire()
+
+    async def _make(self) -> None:
+        """It is there, in the present session."""
+        while self.wanted:
+            session_id = (await Connected()).session_id
+            try:
+                created = await Create(self.path, self.data, ephemeral=True)
+                self.session_id = created.stat.ephemeral_owner if created.stat else session_id
+                break
+            except NodeExistsError:
+                stat = await read(Exists(self.path))
+                if stat is not None and stat.ephemeral_owner == session_id:
+                    self.session_id = session_id
+                    break
+                if stat is not None:
+                    await self._claim(self.path, stat)
+            except NoNodeError:
+                await ensure(parent_of(self.path), container=True)
+            except INTERRUPTED:
+                continue
+        if not self.wanted and self.session_id:
+            await remove(self.path, self.session_id)
+        self._changed()
+
+    async def _keep(self) -> None:
+        """It comes back in each next session."""
+        try:
+            while self.wanted:
+                session_id = (await Connected()).session_id
+                if session_id != self.session_id:
+                    await self._make()
+                    continue
+                watch = Watch()
+                stat = await read(Exists(self.path, watch))
+                if stat is not None and stat.ephemeral_owner == self.session_id:
+                    await Wait(watch, self.over)
+                elif (await Connected()).session_id == session_id:
+                    self._withdraw()
+        except ClientClosedError:
+            pass
+        finally:
+            self._withdraw()
