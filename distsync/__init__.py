@@ -43,9 +43,17 @@ if TYPE_CHECKING:
     from distsync.queue import ShutDown as ShutDown
     from distsync.queue import SimpleQueue as SimpleQueue
     from distsync.recipes import Candidate as Candidate
+    from distsync.recipes import CountDownLatch as CountDownLatch
+    from distsync.recipes import Counter as Counter
+    from distsync.recipes import DoubleBarrier as DoubleBarrier
     from distsync.recipes import Election as Election
+    from distsync.recipes import Gate as Gate
     from distsync.recipes import Group as Group
+    from distsync.recipes import IdGenerator as IdGenerator
     from distsync.recipes import Member as Member
+    from distsync.recipes import RateLimiter as RateLimiter
+    from distsync.recipes import Value as Value
+    from distsync.recipes import Versioned as Versioned
     from distsync.session.client import Client as Client
     from distsync.session.default import close_default as close_default
     from distsync.session.default import connect as connect
@@ -69,7 +77,8 @@ _FACES = ("threading", "queue", "recipes")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
-    "recipes": "Candidate Election Group Member",
+    "recipes": "Candidate CountDownLatch Counter DoubleBarrier Election Gate Group IdGenerator Member"
+    " RateLimiter Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
     "session.default": "connect default_client set_default close_default",

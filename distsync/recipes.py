@@ -6,10 +6,33 @@ Rules for this file: names only; each is at home in a file of its own.
 from __future__ import annotations
 
 from distsync.acquiring import acquire_all as acquire_all
+from distsync.counters import Counter as Counter
+from distsync.counters import Value as Value
+from distsync.counters import Versioned as Versioned
+from distsync.double_barriers import DoubleBarrier as DoubleBarrier
 from distsync.elections import Candidate as Candidate
 from distsync.elections import Election as Election
+from distsync.gates import Gate as Gate
 from distsync.groups import Group as Group
 from distsync.groups import Member as Member
+from distsync.latches import CountDownLatch as CountDownLatch
+from distsync.rates import IdGenerator as IdGenerator
+from distsync.rates import RateLimiter as RateLimiter
 from distsync.shared_locks import SharedLock as SharedLock
 
-__all__ = ["Candidate", "Election", "Group", "Member", "SharedLock", "acquire_all"]
+__all__ = [
+    "Candidate",
+    "CountDownLatch",
+    "Counter",
+    "DoubleBarrier",
+    "Election",
+    "Gate",
+    "Group",
+    "IdGenerator",
+    "Member",
+    "RateLimiter",
+    "SharedLock",
+    "Value",
+    "Versioned",
+    "acquire_all",
+]

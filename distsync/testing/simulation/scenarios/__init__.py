@@ -9,11 +9,17 @@ from __future__ import annotations
 from distsync.testing.simulation.scenarios.barrier import BARRIER
 from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.scenarios.condition import CONDITION
+from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
+from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
 from distsync.testing.simulation.scenarios.election import ELECTION
 from distsync.testing.simulation.scenarios.event import EVENT
+from distsync.testing.simulation.scenarios.gate import GATE
 from distsync.testing.simulation.scenarios.group import GROUP
+from distsync.testing.simulation.scenarios.ids import IDS
+from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, PRIORITY
+from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.semaphore import SEMAPHORE, SIGNAL
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
 
@@ -33,6 +39,13 @@ ALL = (
     PRIORITY,
     ELECTION,
     GROUP,
+    GATE,
+    DOUBLE_BARRIER,
+    LATCH,
+    COUNTER,
+    VALUE,
+    RATE,
+    IDS,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
