@@ -6,6 +6,7 @@ Start it in several shells:    python examples/group.py NAME 3     (until three 
 import sys
 
 from distsync.recipes import Group
+from distsync.threading import Barrier
 
 name, enough = sys.argv[1], int(sys.argv[2])
 group = Group(
@@ -16,5 +17,5 @@ group = Group(
 group.join(name)
 complete = group.wait_for(lambda: len(group) >= enough, timeout=60)
 print("all:" if complete else "too few:", *sorted(member.data for member in group), flush=True)
-group.wait(timeout=1)  # the others see us a little longer
+Barrier(enough, name="all have seen all").wait()
 group.leave()
