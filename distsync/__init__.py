@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from distsync.errors import UnreachableError as UnreachableError
     from distsync.errors import UpgradeError as UpgradeError
     from distsync.errors import UsageError as UsageError
+    from distsync.errors import VoteRefusedError as VoteRefusedError
     from distsync.errors import WorldError as WorldError
     from distsync.queue import Empty as Empty
     from distsync.queue import Full as Full
@@ -70,6 +71,8 @@ if TYPE_CHECKING:
     from distsync.threading import Lock as Lock
     from distsync.threading import RLock as RLock
     from distsync.threading import Semaphore as Semaphore
+    from distsync.transactions import Participant as Participant
+    from distsync.transactions import Transaction as Transaction
 
 __version__ = _VERSION
 
@@ -81,12 +84,13 @@ _HOMES = {
     " RateLimiter Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
+    "transactions": "Transaction Participant",
     "session.default": "connect default_client set_default close_default",
     "session.client": "Client",
     "session.names": "UnnamedObjectWarning",
     "session.whoami": "Contender",
     "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
-    " PayloadTooLargeError PayloadPickleError NameInUseError MismatchError ConfigurationError WorldError LockLostError UnreachableError"
+    " PayloadTooLargeError PayloadPickleError NameInUseError MismatchError VoteRefusedError ConfigurationError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

@@ -12,6 +12,7 @@
           PayloadPickleError                    ... it does not pickle, or not to JSON
         NameInUseError    (TypeError)         one name, two kinds of object
         MismatchError     (ValueError)        members disagree about a parameter
+        VoteRefusedError  (RuntimeError)      a vote after the decision
         ConfigurationError (ValueError)       a setting that cannot be used
       WorldError                    the world: stop the protected work, or try again
         LockLostError     (RuntimeError)      what was held is held no longer
@@ -105,6 +106,12 @@ class MismatchError(UsageError, ValueError):
     """Fields: what, path, value found, value asked for."""
 
     template = "{0} of {1} is {2}, not {3}: every member must ask for the same"
+
+
+class VoteRefusedError(UsageError, RuntimeError):
+    """It was decided without this vote. Fields: path, site, the decision, its reason."""
+
+    template = "the vote of {1!r} in {0} comes too late, the decision is {2} ({3}): do what was decided"
 
 
 class ConfigurationError(UsageError, ValueError):

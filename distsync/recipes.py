@@ -19,6 +19,8 @@ from distsync.latches import CountDownLatch as CountDownLatch
 from distsync.rates import IdGenerator as IdGenerator
 from distsync.rates import RateLimiter as RateLimiter
 from distsync.shared_locks import SharedLock as SharedLock
+from distsync.transactions import Participant as Participant
+from distsync.transactions import Transaction as Transaction
 
 __all__ = [
     "Candidate",
@@ -30,8 +32,10 @@ __all__ = [
     "Group",
     "IdGenerator",
     "Member",
+    "Participant",
     "RateLimiter",
     "SharedLock",
+    "Transaction",
     "Value",
     "Versioned",
     "acquire_all",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,17 @@ def test_most_urgent_comes_first(shells: Shells) -> None:
         shells.run("priority.py", "add", urgency, text)
     printed = [shells.run("priority.py", "next") for _ in range(4)]
     assert [line.split()[0] for line in printed] == ["first", "later", "last", "nothing"]
+
+
+def test_transfers_change_both_accounts_or_none(shells: Shells, tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    keepers = [shells.start("transaction.py", account, "keep") for account in (a, b)]
+    assert shells.run("transaction.py", a, "pay", b, 7) == "paid\n"
+    assert shells.run("transaction.py", a, "pay", b, 7) == "not paid: a voted abort\n"
+    assert keepers[0].stdout.readline() == "a has 3\n"
+    assert keepers[1].stdout.readline() == "b has 17\n"
+    assert keepers[0].stdout.readline() == "a still has 3\n"
+    for keeper in keepers:
+        keeper.send_signal(signal.SIGINT)
+        keeper.communicate()
+    assert (a.read_text(), b.read_text()) == ("3", "17")

@@ -20,12 +20,16 @@ from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, PRIORITY
 from distsync.testing.simulation.scenarios.rate import RATE
+from distsync.testing.simulation.scenarios.registry import REGISTRY
 from distsync.testing.simulation.scenarios.semaphore import SEMAPHORE, SIGNAL
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
+from distsync.testing.simulation.scenarios.transaction import TRANSACTION
 
 ALL = (
+    TRANSACTION,
     SHARED,
     REVOCATION,
+    ELECTION,
     LOCK,
     RLOCK,
     SEMAPHORE,
@@ -37,7 +41,6 @@ ALL = (
     BOUNDED,
     LIFO,
     PRIORITY,
-    ELECTION,
     GROUP,
     GATE,
     DOUBLE_BARRIER,
@@ -46,6 +49,7 @@ ALL = (
     VALUE,
     RATE,
     IDS,
+    REGISTRY,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
