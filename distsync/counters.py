@@ -230,7 +230,8 @@ class Value(Named, Generic[Item]):
         Cost: 1 request, 1 watch; 1 request more for the change.
         """
         since = None if version is None else whole_number("version", version)
-        node = self._run(self._core.changed(since), checked_seconds(timeout))
+        seconds = checked_seconds(timeout)
+        node = self._run(self._core.changed(since), seconds)
         return None if node is None else self._decoded(node)
 
     def __repr__(self) -> str:

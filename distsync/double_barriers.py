@@ -27,7 +27,7 @@ class DoubleBarrier(Named):
     On loss: of the session while waiting: it stands there anew. While inside: leave raises LockLostError, and the
         others do not wait for it.
     On cancel: nothing is left behind.
-    Cost: enter 4 requests, 1 round trip, 3 more when all are there; the last one to arrive sends 1 more. leave 6.
+    Cost: enter 4 requests, 1 round trip, 2 more when all are there; the last one to arrive sends 1 instead. leave 6.
     Fair: who comes too many: in the order of their arrival.
     Source: recipes.txt, Double Barriers.
 
@@ -82,7 +82,7 @@ class DoubleBarrier(Named):
             LockLostError if its znode went with its session, or was deleted, just when the others entered with it.
         On loss: of the session: it stands there anew.
         On cancel: its znode goes; others who entered with it do not wait for it when they leave.
-        Cost: 4 requests, 1 round trip, 1 watch; 3 more when all are there; the last one to arrive sends 1 instead.
+        Cost: 4 requests, 1 round trip, 1 watch; 2 more when all are there; the last one to arrive sends 1 instead.
         Fair: in the order of arrival, where more come than it takes.
         Source: recipes.txt, Double Barriers, Enter, steps 1 to 5.
         """
@@ -104,10 +104,12 @@ class DoubleBarrier(Named):
             not wait for it; NotHeldError if this thread is not inside.
         On loss: of the session while waiting: it goes on waiting for the others.
         On cancel: its znode goes, in the background.
-        Cost: 6 requests; the lowest one 2 more for each other that leaves after it.
+        Cost: 6 requests, 4 of them before the wait; the lowest one 3, and 3 more for each time that the highest one
+            leaves after it.
         Source: recipes.txt, Double Barriers, Leave, steps 1 to 6.
         """
-        return bool(self._run(self._core.leave(me()), checked_seconds(timeout)))
+        seconds = checked_seconds(timeout)
+        return bool(self._run(self._core.leave(me()), seconds))
 
     def __enter__(self) -> DoubleBarrier:
         self.enter()

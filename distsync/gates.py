@@ -79,7 +79,8 @@ class Gate(Named):
         Cost: 1 request, and no watch, if it is open; else 1 watch and 1 request more for each change.
         Source: recipes.txt, Barriers, steps 1 to 4.
         """
-        return bool(self._run(self._core.wait(), checked_seconds(timeout)))
+        seconds = checked_seconds(timeout)
+        return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:
         state = {True: "open", False: "closed"}.get(shown(self, lambda: self._core.is_open()), "unknown")

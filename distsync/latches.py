@@ -94,7 +94,8 @@ class CountDownLatch(Named):
         Cost: 2 requests, 1 round trip, 1 watch; 2 more when it opens, none for the steps before.
         Source: recipes.txt, Barriers.
         """
-        return bool(self._run(self._core.wait(), checked_seconds(timeout)))
+        seconds = checked_seconds(timeout)
+        return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:
         tally = shown(self, lambda: self._core.tally())

@@ -162,8 +162,9 @@ class DoubleBarrierCore:
             if meeting is not None:
                 return meeting
 
-    def _reads(self, watch: Watch) -> tuple[Request[Any], ...]:
-        return Exists(f"{self.path}/{READY}", watch), Children(self.path), GetData(self.path)
+    def _reads(self, watch: Watch | None) -> tuple[Request[Any], ...]:
+        reads = Children(self.path), GetData(self.path)
+        return reads if watch is None else (*reads, Exists(f"{self.path}/{READY}", watch))
 
     async def _come_in(self, arrival: Arrival, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
         """All who are inside with us. None: not in time, or our znode has gone and we have to stand there anew."""
@@ -175,19 +176,28 @@ class DoubleBarrierCore:
                 raise LockLostError(self.path, "its znode went before it could come in with the others") from None
             return None
 
-    async def _wait_inside(self, arrival: Arrival, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
+    async def _wait_inside(
+        self, arrival: Arrival, answers: tuple[Any, ...], watch: Watch | None
+    ) -> tuple[str, ...] | None:
         place = arrival.place
         while True:
-            meeting = self._meeting(answers[1:])
+            meeting = self._meeting(answers)
             if meeting is not None:
                 if place.name in meeting.inside:
                     return self._inside(place, meeting)
                 if place.name not in meeting.names:
                     raise SessionLostError(f"waiting at {self.path}")
                 arrival.seen = meeting
-                if not await self._proceed(meeting) and await self._wait(meeting, watch) is Woke.DEADLINE:
+                group = () if meeting.inside else meeting.first(self.parties)
+                if group:  # step 5; without an answer we look again
+                    if await self._try(*meeting.opening(group)) and place.name in group:
+                        return group
+                elif meeting.inside and not meeting.present:  # the last one died before it could
+                    await self._try(*meeting.closing())
+                elif watch is not None and await self._wait(meeting, watch) is Woke.DEADLINE:
                     return await self._withdraw(arrival)
-            watch = Watch()
+            # Who is woken is mostly inside, and would leave a watch on ``ready`` behind: who is not looks once more.
+            watch = Watch() if watch is None and meeting is not None else None
             answers = await look(place, *self._reads(watch))
 
     def _inside(self, place: Place, meeting: Meeting) -> tuple[str, ...]:
@@ -202,26 +212,18 @@ class DoubleBarrierCore:
                 return None
             if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
                 raise answer
-        meeting = meeting_in(self.path, *answers)
+        meeting = meeting_in(self.path, answers[0], answers[1])
         if meeting is not None and meeting.parties not in (None, self.parties):
             raise MismatchError("the number of parties", self.path, meeting.parties, self.parties)
         return meeting
 
-    async def _proceed(self, meeting: Meeting) -> bool:
-        """Step 5, if we can take it: whether something may have changed."""
-        if not meeting.inside:
-            operations = meeting.opening(self.parties)
-        else:
-            operations = () if meeting.present else meeting.closing()  # the last one died before it could
-        if operations:
-            await self._try(*operations)
-        return bool(operations)
-
-    async def _try(self, *operations: Operation) -> None:
+    async def _try(self, *operations: Operation) -> bool:
+        """All of it is done. False: the state has changed, or nobody knows."""
         try:
             await Multi(operations)
+            return True
         except CHANGED:
-            pass  # we look again in any case
+            return False
 
     async def _wait(self, meeting: Meeting, watch: Watch) -> Woke:
         """Until ``ready`` comes; or until the others, who are inside, have left, which is when ``ready`` goes, or when
@@ -288,7 +290,7 @@ class DoubleBarrierCore:
                 return True
             if left == [mine]:  # step 3
                 stay.going = True
-                if await self._last(meeting, stay):
+                if await self._try(*meeting.closing(mine)):
                     return True
             elif left[0] == mine:  # step 4
                 if await self._until_gone(left[-1]) is Woke.DEADLINE:
@@ -316,14 +318,6 @@ class DoubleBarrierCore:
         if proven:
             return await Together(*reads)
         return (await Together(Sync(self.path), *reads))[1:]
-
-    async def _last(self, meeting: Meeting, stay: Stay) -> bool:
-        """Only we are left: our znode goes, with ``ready``. False: we look again."""
-        try:
-            await Multi(meeting.closing(stay.place.name))
-            return True
-        except CHANGED:
-            return False
 
     async def _until_gone(self, name: str) -> Woke:
         watch = Watch()

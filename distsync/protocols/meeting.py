@@ -38,15 +38,15 @@ class Meeting:
         """Those of the ones inside who have not left."""
         return tuple(name for name in self.inside if name in self.names)
 
-    def opening(self, parties: int) -> tuple[Operation, ...]:
-        """Enter, step 5: the first ones who stand here come inside, all at once, with ``ready``. Nothing if there are
-        too few; refused if one of them has gone meanwhile."""
-        if len(self.names) < parties:
-            return ()
+    def first(self, parties: int) -> tuple[str, ...]:
+        """Those who come inside next: the first ones who stand here; nobody if there are too few."""
         standing = [contender.name for contender in in_order(self.names)]
         strangers = [name for name in self.names if name not in standing]
-        inside = tuple((strangers + standing)[:parties])
-        opened = SetData(self.path, replace(self, parties=parties, inside=inside).data(), self.version)
+        return tuple((strangers + standing)[:parties]) if len(self.names) >= parties else ()
+
+    def opening(self, inside: tuple[str, ...]) -> tuple[Operation, ...]:
+        """Enter, step 5: these come inside, all at once, with ``ready``. Refused if one of them has gone meanwhile."""
+        opened = SetData(self.path, replace(self, parties=len(inside), inside=inside).data(), self.version)
         return opened, Create(f"{self.path}/{READY}"), *(Check(f"{self.path}/{name}") for name in inside)
 
     def closing(self, *members: str) -> tuple[Operation, ...]:
