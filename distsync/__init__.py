@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from distsync.errors import LockLostError as LockLostError
     from distsync.errors import MismatchError as MismatchError
     from distsync.errors import NameInUseError as NameInUseError
+    from distsync.errors import NameTakenError as NameTakenError
     from distsync.errors import NotHeldError as NotHeldError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
@@ -48,11 +49,13 @@ if TYPE_CHECKING:
     from distsync.recipes import Counter as Counter
     from distsync.recipes import DoubleBarrier as DoubleBarrier
     from distsync.recipes import Election as Election
+    from distsync.recipes import Entry as Entry
     from distsync.recipes import Gate as Gate
     from distsync.recipes import Group as Group
     from distsync.recipes import IdGenerator as IdGenerator
     from distsync.recipes import Member as Member
     from distsync.recipes import RateLimiter as RateLimiter
+    from distsync.recipes import Registry as Registry
     from distsync.recipes import Value as Value
     from distsync.recipes import Versioned as Versioned
     from distsync.session.client import Client as Client
@@ -80,8 +83,8 @@ _FACES = ("threading", "queue", "recipes")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
-    "recipes": "Candidate CountDownLatch Counter DoubleBarrier Election Gate Group IdGenerator Member"
-    " RateLimiter Value Versioned",
+    "recipes": "Candidate CountDownLatch Counter DoubleBarrier Election Entry Gate Group IdGenerator Member"
+    " RateLimiter Registry Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
     "transactions": "Transaction Participant",
@@ -90,7 +93,7 @@ _HOMES = {
     "session.names": "UnnamedObjectWarning",
     "session.whoami": "Contender",
     "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
-    " PayloadTooLargeError PayloadPickleError NameInUseError MismatchError VoteRefusedError ConfigurationError WorldError LockLostError UnreachableError"
+    " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError ConfigurationError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

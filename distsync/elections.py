@@ -14,7 +14,7 @@ from distsync.errors import LockLostError
 from distsync.jsons import encode, fields, with_data
 from distsync.locks import Lock
 from distsync.named import FencingToken, me
-from distsync.observed import Observed
+from distsync.observed import Awaited
 from distsync.protocols import line
 from distsync.protocols.election import ElectionCore, Leading
 from distsync.protocols.lock import Grant
@@ -45,7 +45,7 @@ def _candidate(data: bytes, path: str, token: int) -> Candidate:
     return Candidate(fields(data).get("data"), whoami.read(data, path, token))
 
 
-class Election(Observed, Lock):
+class Election(Awaited, Lock):
     """Of all who stand one leads, until it steps down or dies; who leads is known to everybody.
 
     ``data`` (any JSON) is what the others see of this candidate: an address, for example. It leads who holds the

@@ -11,6 +11,7 @@
           PayloadTooLargeError                  ... it is over the size limit
           PayloadPickleError                    ... it does not pickle, or not to JSON
         NameInUseError    (TypeError)         one name, two kinds of object
+        NameTakenError    (ValueError)        a name of a registry that somebody else has
         MismatchError     (ValueError)        members disagree about a parameter
         VoteRefusedError  (RuntimeError)      a vote after the decision
         ConfigurationError (ValueError)       a setting that cannot be used
@@ -100,6 +101,12 @@ class NameInUseError(UsageError, TypeError):
     """Fields: path, the kind found, the kind asked for."""
 
     template = "{0} is already a {1}, it cannot be used as a {2}: choose another name"
+
+
+class NameTakenError(UsageError, ValueError):
+    """Fields: the name, the registry's path, who has it."""
+
+    template = "{0!r} in {1} is registered by {2}: replace it, or choose another name"
 
 
 class MismatchError(UsageError, ValueError):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import ConfigurationError, NotHeldError
 from distsync.jsons import encode, fields, with_data
 from distsync.named import Named
-from distsync.observed import Observed, reported
+from distsync.observed import Awaited, reported
 from distsync.protocols.group import KAZOO, GroupCore, Members
 from distsync.protocols.watched import Listener, Watched
 from distsync.session import whoami
@@ -43,7 +43,7 @@ def _member(path: str, name: str, node: Node) -> Member:
     return Member(name, data, who)
 
 
-class Group(Observed, Named):
+class Group(Awaited, Named):
     """Who is there: processes join and leave, the dead leave by themselves, and everybody sees the same list.
 
     It is iterated, counted and asked with ``in``, and so shows its members; ``members`` is a frozenset of them.

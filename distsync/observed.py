@@ -46,6 +46,19 @@ class Observed:
         """
         return bool(self._run(self._watched.next(), checked_seconds(timeout)))
 
+    def _tell(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
+        """``listener(before, now)`` is called with each change, in a thread of distsync's own. Never waits."""
+
+        def told(before: Any, now: Any) -> None:
+            reported(listener, before, now)
+
+        self.client.background(self._watched.tell(told, before))
+        return told
+
+
+class Awaited(Observed):
+    """As Observed, and in the shape of a Condition."""
+
     def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
         """``predicate()`` is true, or the time is over; it is asked at first, and after each change.
 
@@ -64,15 +77,6 @@ class Observed:
             result = predicate()
             if result or not self._run(watched.changed(seen), _remaining(deadline)):
                 return result
-
-    def _tell(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
-        """``listener(before, now)`` is called with each change, in a thread of distsync's own. Never waits."""
-
-        def told(before: Any, now: Any) -> None:
-            reported(listener, before, now)
-
-        self.client.background(self._watched.tell(told, before))
-        return told
 
 
 def reported(function: Callable[..., object], *args: Any) -> None:

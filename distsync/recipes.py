@@ -18,6 +18,8 @@ from distsync.groups import Member as Member
 from distsync.latches import CountDownLatch as CountDownLatch
 from distsync.rates import IdGenerator as IdGenerator
 from distsync.rates import RateLimiter as RateLimiter
+from distsync.registries import Entry as Entry
+from distsync.registries import Registry as Registry
 from distsync.shared_locks import SharedLock as SharedLock
 from distsync.transactions import Participant as Participant
 from distsync.transactions import Transaction as Transaction
@@ -28,12 +30,14 @@ __all__ = [
     "Counter",
     "DoubleBarrier",
     "Election",
+    "Entry",
     "Gate",
     "Group",
     "IdGenerator",
     "Member",
     "Participant",
     "RateLimiter",
+    "Registry",
     "SharedLock",
     "Transaction",
     "Value",

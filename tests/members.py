@@ -14,3 +14,7 @@ def lead(election: Any) -> int:
 def join(group: Any, data: Any) -> str:
     """It is a member now; its id."""
     return str(group.join(data).id)
+
+
+def register(registry: Any, name: str, address: Any, lasting: bool) -> None:
+    registry.register(name, address, lasting=lasting)

@@ -8,49 +8,37 @@ its owner. One that somebody deletes while its session lives was taken away on p
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
 from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, remove
 from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch
 
-Claim = Callable[[str, Stat], Awaitable[None]]
-"""What to do when a znode of this name is there that is not ours: raises, or makes it go."""
-
-
-async def replace(path: str, stat: Stat) -> None:
-    """Nobody else uses this name: it is of an earlier session of ours, whose end was not seen everywhere yet."""
-    try:
-        await Delete(path, stat.version)
-    except (NoNodeError, *INTERRUPTED):
-        return
-
 
 class Presence:
     """One such znode. ``changed`` is called whenever we have made or removed it."""
 
-    def __init__(self, path: str, data: bytes, changed: Callable[[], None], claim: Claim = replace) -> None:
+    def __init__(self, path: str, data: bytes, changed: Callable[[], None]) -> None:
         self.path = path
         self.data = data
         self.wanted = True
         self.session_id = 0
         self.over = Signal()
         self._changed = changed
-        self._claim = claim
 
     async def appear(self) -> None:
         """The znode is there, and stays. Whatever interrupts this, it is not, and will not be."""
         try:
             await self._make()
-            await Background(self._keep())
+            await Background(self.keep())
         except BaseException:
-            self._withdraw()
+            self.withdraw()
             await self._erase()
             raise
 
     async def vanish(self) -> bool:
         """The znode is gone, or will be. False: it was gone before."""
-        self._withdraw()
+        self.withdraw()
         try:
             return await leave(self.path, self.session_id)
         except BaseException:
@@ -67,7 +55,8 @@ class Presence:
             if isinstance(error, DeadlineError) or not isinstance(error, DistsyncError):
                 await Background(self._erase())
 
-    def _withdraw(self) -> None:
+    def withdraw(self) -> None:
+        """It does not come back any more."""
         self.wanted = False
         self.over.fire()
 
@@ -85,7 +74,7 @@ class Presence:
                     self.session_id = session_id
                     break
                 if stat is not None:
-                    await self._claim(self.path, stat)
+                    await self._meet(stat)
             except NoNodeError:
                 await ensure(parent_of(self.path), container=True)
             except INTERRUPTED:
@@ -94,7 +83,15 @@ class Presence:
             await remove(self.path, self.session_id)
         self._changed()
 
-    async def _keep(self) -> None:
+    async def _meet(self, stat: Stat) -> None:
+        """A znode of this name is there. Nobody else uses it: it is of an earlier session of ours, whose end was not
+        seen everywhere yet."""
+        try:
+            await Delete(self.path, stat.version)
+        except (NoNodeError, *INTERRUPTED):
+            return
+
+    async def keep(self) -> None:
         """It comes back in each next session."""
         try:
             while self.wanted:
@@ -107,8 +104,8 @@ class Presence:
                 if stat is not None and stat.ephemeral_owner == self.session_id:
                     await Wait(watch, self.over)
                 elif (await Connected()).session_id == session_id:
-                    self._withdraw()
+                    self.withdraw()
         except ClientClosedError:
             pass
         finally:
-            self._withdraw()
+            self.withdraw()

@@ -21,3 +21,11 @@ def test_group_shows_all_to_all(shells: Shells) -> None:
     printed = shells.together(*[("group.py", name, 3) for name in ("ann", "bob", "cyd")])
     assert all("all: ann bob cyd\n" in text for text in printed)
     assert any(" is there\n" in text for text in printed)
+
+
+def test_registry_finds_what_comes_later(shells: Shells) -> None:
+    finding = shells.start("registry.py", "find", "db")
+    serving = shells.start("registry.py", "serve", "db", "10.0.0.7:5432", 0.5)
+    assert finding.communicate()[0] == "10.0.0.7:5432\n"
+    assert serving.communicate()[0] == "db is at 10.0.0.7:5432\n"
+    assert shells.run("registry.py") == ""

@@ -20,15 +20,17 @@ def core_of(process: SimProcess) -> GroupCore:
     return process.local(PATH, lambda: GroupCore(PATH))
 
 
-async def member(world: World, process: SimProcess, left: set[str]) -> None:
+async def member(world: World, process: SimProcess, left: set[str], stay: dict[str, SimProcess]) -> None:
     """Joins some times; and leaves, or stays."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 2)):
         name = await Run(core.join(b"{}"))
         if name not in await Run(core.view.get()) and not world.faults.struck:
             world.fail(f"{name} does not see itself after it has joined")
+        stay[name] = process
         await Run(work(world))
         if world.rng.random() < 0.5:
+            del stay[name]
             await Run(core.leave(name))
             left.add(name)
             if name in await Run(core.view.get()):
@@ -49,7 +51,7 @@ class Told:
         self.members = set(now)
 
 
-def look_at_the_end(world: World, tolds: list[Told], left: set[str]) -> None:
+def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[str, SimProcess]) -> None:
     node = world.server.engine.tree.node(PATH)
     truth = set(node.children) if node else set()
     for told in tolds:
@@ -59,6 +61,9 @@ def look_at_the_end(world: World, tolds: list[Told], left: set[str]) -> None:
         mine = set(core_of(process).mine)
         if process.alive and not mine <= truth:
             world.fail(f"{process.name} believes that {mine - truth} are members, and they are not")
+    missing = {name for name, process in stay.items() if process.alive} - truth
+    if missing and not any(each.kind == "intruder" for each in world.faults.struck):
+        world.fail(f"{missing} have joined, and did not come back")
     if truth & left:
         world.fail(f"{truth & left} have left, and are there")
     everybody = {name for process in world.processes.values() if process.alive for name in core_of(process).mine}
@@ -72,6 +77,7 @@ async def listen(world: World, process: SimProcess, told: Told) -> None:
 
 def play(world: World) -> None:
     left: set[str] = set()
+    stay: dict[str, SimProcess] = {}
     tolds = []
     for process in (*processes(world, 2, 3), world.process(OBSERVER)):
         told = Told(world, process)
@@ -81,8 +87,8 @@ def play(world: World) -> None:
                 tolds.append(told)
         if process.name != OBSERVER:
             for _ in range(world.rng.randint(1, 2)):
-                spawn(process, member(world, process, left))
-    finish(world, lambda: look_at_the_end(world, tolds, left))
+                spawn(process, member(world, process, left, stay))
+    finish(world, lambda: look_at_the_end(world, tolds, left, stay))
 
 
 GROUP = Scenario("group", play)
