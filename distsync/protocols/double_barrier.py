@@ -163,8 +163,9 @@ class DoubleBarrierCore:
                 return meeting
 
     def _reads(self, watch: Watch | None) -> tuple[Request[Any], ...]:
+        """Enter, steps 2 and 4, in this order: ``ready`` that comes in between fires the watch."""
         reads = Children(self.path), GetData(self.path)
-        return reads if watch is None else (*reads, Exists(f"{self.path}/{READY}", watch))
+        return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
 
     async def _come_in(self, arrival: Arrival, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
         """All who are inside with us. None: not in time, or our znode has gone and we have to stand there anew."""
@@ -212,7 +213,7 @@ class DoubleBarrierCore:
                 return None
             if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
                 raise answer
-        meeting = meeting_in(self.path, answers[0], answers[1])
+        meeting = meeting_in(self.path, *answers[-2:])
         if meeting is not None and meeting.parties not in (None, self.parties):
             raise MismatchError("the number of parties", self.path, meeting.parties, self.parties)
         return meeting
