@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from distsync.queue import ShutDown as ShutDown
     from distsync.queue import SimpleQueue as SimpleQueue
     from distsync.recipes import Candidate as Candidate
+    from distsync.recipes import Config as Config
     from distsync.recipes import CountDownLatch as CountDownLatch
     from distsync.recipes import Counter as Counter
     from distsync.recipes import DoubleBarrier as DoubleBarrier
@@ -83,8 +84,8 @@ _FACES = ("threading", "queue", "recipes")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
-    "recipes": "Candidate CountDownLatch Counter DoubleBarrier Election Entry Gate Group IdGenerator Member"
-    " RateLimiter Registry Value Versioned",
+    "recipes": "Candidate Config CountDownLatch Counter DoubleBarrier Election Entry Gate Group IdGenerator"
+    " Member RateLimiter Registry Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
     "transactions": "Transaction Participant",

@@ -6,6 +6,7 @@ Rules for this file: names only; each is at home in a file of its own.
 from __future__ import annotations
 
 from distsync.acquiring import acquire_all as acquire_all
+from distsync.configs import Config as Config
 from distsync.counters import Counter as Counter
 from distsync.counters import Value as Value
 from distsync.counters import Versioned as Versioned
@@ -26,6 +27,7 @@ from distsync.transactions import Transaction as Transaction
 
 __all__ = [
     "Candidate",
+    "Config",
     "CountDownLatch",
     "Counter",
     "DoubleBarrier",

@@ -18,3 +18,8 @@ def join(group: Any, data: Any) -> str:
 
 def register(registry: Any, name: str, address: Any, lasting: bool) -> None:
     registry.register(name, address, lasting=lasting)
+
+
+def add_to(config: Any, key: str, times: int) -> None:
+    for _ in range(times):
+        config.edit(lambda settings: settings.update({key: settings.get(key, 0) + 1}))

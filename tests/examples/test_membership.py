@@ -29,3 +29,12 @@ def test_registry_finds_what_comes_later(shells: Shells) -> None:
     assert finding.communicate()[0] == "10.0.0.7:5432\n"
     assert serving.communicate()[0] == "db is at 10.0.0.7:5432\n"
     assert shells.run("registry.py") == ""
+
+
+def test_config_loses_no_change(shells: Shells) -> None:
+    watching = shells.start("config.py", "watch")
+    shells.together(*[("config.py", "add", "sum", 1)] * 4)
+    shells.run("config.py", "set", "colour=red", "size=3")
+    assert shells.run("config.py") == '{"sum": 4, "colour": "red", "size": "3"}\n'
+    shells.run("config.py", "set", "stop=now")
+    assert watching.wait() == 0

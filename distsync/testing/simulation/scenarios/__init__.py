@@ -9,6 +9,7 @@ from __future__ import annotations
 from distsync.testing.simulation.scenarios.barrier import BARRIER
 from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.scenarios.condition import CONDITION
+from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
 from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
 from distsync.testing.simulation.scenarios.election import ELECTION
@@ -50,6 +51,7 @@ ALL = (
     RATE,
     IDS,
     REGISTRY,
+    CONFIG,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
