@@ -5,11 +5,12 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync.errors import ClientClosedError, MismatchError, PayloadTooLargeError
+from distsync.errors import ClientClosedError, MismatchError, PayloadTooLargeError, UsageError
 from distsync.named import Named, checked_timeout
 from distsync.protocols.ballot import COMMIT, COORDINATOR, PEERS, Decision, Terms, encoded
 from distsync.protocols.site import Site, Work
@@ -37,6 +38,12 @@ def _checked_sites(sites: Iterable[str]) -> tuple[str, ...]:
     if not names or "" in names or twice:
         raise ValueError(f"sites must be one name or more, none empty and each another, not {names!r}")
     return tuple(sorted(names))
+
+
+class _Begun(threading.local):
+    """What the running thread began last."""
+
+    id: str | None = None
 
 
 class Transaction(Named):
@@ -74,6 +81,8 @@ class Transaction(Named):
         if decided_by not in (COORDINATOR, PEERS):
             raise ValueError(f"decided_by must be {COORDINATOR!r} or {PEERS!r}, not {decided_by!r}")
         self._terms = Terms(_checked_sites(sites), decided_by)
+        self._mine = _Begun()
+        self._begun: str | None = None
         super().__init__(name, client, path)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -118,10 +127,11 @@ class Transaction(Named):
         size = len(data) + sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
         if size > self.client.codec.limit_bytes:
             raise PayloadTooLargeError(f"the request that begins {self.path}", size, self.client.codec.limit_bytes)
-        return str(self._run(self._core.begin(data), checked_timeout(timeout)))
+        self._mine.id = self._begun = str(self._run(self._core.begin(data), checked_timeout(timeout)))
+        return self._begun
 
     def decide(self, timeout: float | None = None) -> bool:
-        """It is decided whether what this process began last is committed or aborted, for good.
+        """It is decided whether what this thread (else: this object) began last is committed or aborted, for good.
 
         Aborted as soon as a site votes so, or dies before its vote; committed once all have voted for it.
 
@@ -133,30 +143,36 @@ class Transaction(Named):
         Cost: 13 requests when all have voted; 3 more for each vote that comes, unless peers decide.
         Source: recipes.txt, Two-phased Commit ("have only the coordinator notified of changes").
         """
-        decision: Decision = self._run(self._core.decide(), checked_timeout(timeout))
+        decision: Decision = self._run(self._core.decide(self._id()), checked_timeout(timeout))
         return decision.outcome == COMMIT
 
     def abort(self, reason: str = "the coordinator has aborted") -> bool:
-        """What this process began last is aborted, unless it was decided before. Returns: whether it is aborted.
+        """What this thread (else: this object) began last is aborted, unless it was decided. Returns: whether it is so.
 
         Raises: UsageError if nothing was begun.
         Cost: 11 requests.
         """
-        core = self._core
-        decision: Decision | None = self._run(core.abort(core.begun(), reason))
+        decision: Decision | None = self._run(self._core.abort(self._id(), reason))
         return decision is None or decision.outcome != COMMIT
+
+    def _id(self) -> str:
+        """What is to be decided."""
+        transaction = self._mine.id or self._begun
+        if transaction is None:
+            raise UsageError(f"nothing was begun on {self.path} with this object: call begin() first")
+        return transaction
 
     @property
     def outcome(self) -> str | None:
-        """The decision: "commit", "abort", None: not yet. Of what this process began last, else of the latest that
-        anybody did. Cost: 2 requests, at most 2 round trips."""
-        decision: Decision | None = self._run(self._core.latest())
+        """The decision: "commit", "abort", None: not yet. Of what this thread, else this object began last, else of
+        the latest that anybody did. Cost: 2 requests, at most 2 round trips."""
+        decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
         return decision.outcome if decision else None
 
     @property
     def reason(self) -> str:
         """Why it was aborted. Cost: as outcome."""
-        decision: Decision | None = self._run(self._core.latest())
+        decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
         return decision.reason if decision else ""
 
     def votes(self) -> dict[str, str | None]:
@@ -184,8 +200,8 @@ class Participant:
     ``prepare(payload)`` makes sure that it can, and says so: what it returns is the vote (without it: commit); an
     exception is a vote for abort, with its text as reason. When that is decided, ``commit(payload)`` or
     ``abort(payload)`` is called. A site that dies after its vote finds the transaction again when it comes back, and is
-    told; so it may be told twice, if it died before it had acknowledged. What it has prepared, and finds no word of when
-    it comes back, was aborted.
+    told; so it may be told twice, if it died before it had acknowledged. What it has prepared, and finds no word of
+    when it comes back, was aborted.
 
     A second process with the same site waits until the first one is gone, and then takes its place.
 

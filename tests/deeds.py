@@ -244,3 +244,13 @@ def take_part(transaction: Any, site: str, stuck: bool = False) -> tuple[str | N
 
     side = transaction.participant(site, prepare, lambda item: said.append(("commit", item)))
     return side.take_part(), said
+
+
+def get_batches(queue: Any, most: int) -> list[Any]:
+    """All items that are there, several at once."""
+    got: list[Any] = []
+    while True:
+        try:
+            got += queue.get_many(most, False)
+        except distsync.Empty:
+            return got

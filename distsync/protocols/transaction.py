@@ -21,7 +21,6 @@ from distsync.errors import (
     NoNodeError,
     NotEmptyError,
     OutcomeUnknownError,
-    UsageError,
 )
 from distsync.protocols.ballot import (
     ABORT,
@@ -81,15 +80,14 @@ class TransactionCore:
     def __init__(self, path: str, terms: Terms) -> None:
         self.path = path
         self.terms = terms
-        self.id: str | None = None
         #: What sites of this process have prepared, by transaction and site.
         self.prepared: dict[tuple[str, str], Prepared] = {}
         self.working: set[str] = set()
 
     @property
     def idle(self) -> bool:
-        """Nothing was begun here, and no site of this process is at work."""
-        return self.id is None and not self.working and not self.prepared
+        """No site of this process is at work."""
+        return not self.working and not self.prepared
 
     @property
     def folder(self) -> str:
@@ -182,7 +180,6 @@ class TransactionCore:
         except BaseException:
             await Background(self.abort(guid, "the coordinator gave up while it began"))
             raise
-        self.id = guid
         return guid
 
     async def _start(self, guid: str, data: bytes, record: Record, version: int) -> bool:
@@ -218,9 +215,8 @@ class TransactionCore:
 
     # Deciding
 
-    async def decide(self) -> Decision:
+    async def decide(self, transaction: str) -> Decision:
         """The decision: when the votes say it, or abort at the deadline."""
-        transaction = self.begun()
         counts = self.terms.decided_by == COORDINATOR
         seen: set[str] = set()
         while True:
@@ -239,12 +235,6 @@ class TransactionCore:
                 verdict = late(sight.view)
             if verdict is not None:
                 await self.write(transaction, verdict, sight.view)
-
-    def begun(self) -> str:
-        """The transaction that this process began last."""
-        if self.id is None:
-            raise UsageError(f"nothing was begun on {self.path} by this process: call begin() first")
-        return self.id
 
     async def abort(self, transaction: str, reason: str) -> Decision | None:
         """The decision: abort, unless it was decided before. None if it was never begun."""
@@ -318,10 +308,10 @@ class TransactionCore:
         votes = {site: sight.view.vote_of(site) if sight else None for site in self.terms.sites}
         return {site: None if vote == "ballot" else vote for site, vote in votes.items()}
 
-    async def latest(self) -> Decision | None:
-        """The decision about what this process began last, else about what anybody did; None: not decided yet."""
-        if self.id is not None:
-            return await self.decision(self.id)
+    async def latest(self, transaction: str | None) -> Decision | None:
+        """The decision about this one, else about the latest that anybody began; None: not decided yet."""
+        if transaction is not None:
+            return await self.decision(transaction)
         record, _ = await self.record()
         if record.current is not None:
             return await self.decision(record.current)

@@ -376,3 +376,19 @@ def test_many_threads_that_wait_cost_one_watch(client: Client, other: Client) ->
         barrier.wait()
         assert not any(one.result() for one in waiting)
         assert len(client._core.link.watches) == 0  # type: ignore[union-attr]
+
+
+def test_many_items_cost_1_request_for_each_100_to_put_and_2_more_than_their_number_to_get(client: Client) -> None:
+    queue = Queue[int](name="q")
+    queue.put(-1)
+    assert queue.get_many(5) == [-1]
+    with counted(client) as cost:
+        queue.put_many(range(300))
+    assert cost == Cost(3, 3)
+    with counted(client) as cost:
+        assert queue.get_many(1000) == list(range(100))
+    assert cost.requests <= 103
+    assert cost.round_trips <= 3
+    with counted(client) as cost:
+        assert queue.get_many(2) == [100, 101]
+    assert cost == Cost(3, 2)

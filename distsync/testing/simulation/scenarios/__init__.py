@@ -19,10 +19,10 @@ from distsync.testing.simulation.scenarios.group import GROUP
 from distsync.testing.simulation.scenarios.ids import IDS
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
-from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, PRIORITY
+from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
-from distsync.testing.simulation.scenarios.semaphore import SEMAPHORE, SIGNAL
+from distsync.testing.simulation.scenarios.semaphore import KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
 from distsync.testing.simulation.scenarios.transaction import TRANSACTION
 
@@ -30,6 +30,7 @@ ALL = (
     TRANSACTION,
     SHARED,
     REVOCATION,
+    KAZOO_SEMAPHORE,
     ELECTION,
     LOCK,
     RLOCK,
@@ -40,6 +41,7 @@ ALL = (
     BARRIER,
     FIFO,
     BOUNDED,
+    MANY,
     LIFO,
     PRIORITY,
     GROUP,

@@ -60,6 +60,7 @@ class Play:
         sites = ("bank", "hotel", "rail")[: world.rng.randint(1, 3)]
         self.terms = Terms(sites, world.rng.choice((COORDINATOR, PEERS)))
         self.homes: dict[str, SimProcess] = {}
+        self.begun: dict[SimProcess, str] = {}
         world.checks.append(Agreement(sites))
 
     def core(self, process: SimProcess) -> TransactionCore:
@@ -73,6 +74,7 @@ class Play:
                 transaction = await Run(core.begin(b"%d" % number), world.rng.choice((1.0, 30.0, QUIET_SECONDS)))
             except DeadlineError:
                 continue
+            self.begun[process] = transaction
             await Run(work(world))
             await self.decide(core, transaction)
 
@@ -82,7 +84,7 @@ class Play:
             if world.rng.random() < 0.1:
                 decision = await Run(core.abort(transaction, "changed his mind"))
             else:
-                decision = await Run(core.decide(), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS)))
+                decision = await Run(core.decide(transaction), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS)))
         except (DeadlineError, OutcomeUnknownError):
             return
         world.record("decided", transaction=transaction, outcome=decision.outcome)
@@ -137,9 +139,9 @@ class Play:
         """Who stopped for whatever reason goes on."""
         world = self.world
         for process in heads:
-            core = self.core(process)
-            if process.alive and core.id is not None:
-                spawn(process, self.decide(core, core.id), name=f"again{process.name}")
+            if process.alive and process in self.begun:
+                again = self.decide(self.core(process), self.begun[process])
+                spawn(process, again, name=f"again{process.name}")
         for site, home in self.homes.items():
             serving = any(task.name == f"{home.name}/{site}" for task in home.tasks)
             if not (home.alive and serving):
