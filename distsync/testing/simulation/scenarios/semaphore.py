@@ -5,7 +5,10 @@ Rules for this file: threads use one core a process, as the faces do.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from distsync.errors import LockLostError, OutcomeUnknownError
+from distsync.protocols.kazoo_semaphore import KazooSemaphoreCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.signal import SignalCore
 from distsync.testing.simulation.calls import Run
@@ -33,9 +36,21 @@ PATH = f"{ROOT}/semaphore/s"
 # Semaphore(n)
 
 
-async def holder(world: World, process: SimProcess, permits: int) -> None:
+Leases = SemaphoreCore | KazooSemaphoreCore
+Make = Callable[[SimProcess, int], Leases]
+
+
+def ours(process: SimProcess, permits: int) -> Leases:
+    return SemaphoreCore(PATH, permits, receipts(process))
+
+
+def kazoos(process: SimProcess, permits: int) -> Leases:
+    return KazooSemaphoreCore(PATH, permits)
+
+
+async def holder(world: World, process: SimProcess, permits: int, make: Make) -> None:
     """Takes a permit some times, as a ``with`` block does."""
-    core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+    core = process.local(PATH, lambda: make(process, permits))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
         grant = await Run(core.acquire(b"", timeout != 0.0), timeout)
@@ -50,7 +65,7 @@ async def holder(world: World, process: SimProcess, permits: int) -> None:
             await Run(give_back(world, core))
 
 
-async def give_back(world: World, core: SemaphoreCore) -> None:
+async def give_back(world: World, core: Leases) -> None:
     """A loss is told of at the release, and never without a reason."""
     try:
         await core.release()
@@ -59,19 +74,19 @@ async def give_back(world: World, core: SemaphoreCore) -> None:
             world.fail(f"a loss without a fault: {error}")
 
 
-def play_semaphore(world: World) -> None:
+def play_semaphore(world: World, make: Make = ours) -> None:
     permits = world.rng.randint(1, 3)
-    world.checks += [Capacity("permit", permits), NothingLeft(f"{PATH}/")]
+    world.checks += [Capacity("permit", permits), NothingLeft(f"{PATH}/"), NothingLeft(f"{PATH}-__lock__/")]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
-            spawn(process, holder(world, process, permits))
-    finish(world, lambda: count_free(world, permits))
+            spawn(process, holder(world, process, permits, make))
+    finish(world, lambda: count_free(world, permits, make))
 
 
-def count_free(world: World, permits: int) -> None:
+def count_free(world: World, permits: int, make: Make) -> None:
     """All permits are free at the end."""
     counted = world.process(OBSERVER)
-    counting = counted.spawn(SemaphoreCore(PATH, permits, receipts(counted)).value())
+    counting = counted.spawn(make(counted, permits).value())
     world.run(lambda: counting.done)
     if counting.result != permits:
         world.fail(f"{counting.result} permits are free at the end, not {permits}")
@@ -137,4 +152,5 @@ def count_permits(world: World) -> None:
 
 
 SEMAPHORE = Scenario("semaphore", play_semaphore)
+KAZOO_SEMAPHORE = Scenario("kazoo-semaphore", lambda world: play_semaphore(world, kazoos))
 SIGNAL = Scenario("signal", play_signal)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from distsync.errors import LockLostError, NotHeldError, UpgradeError
 from distsync.protocols import line, revoke
 from distsync.protocols.lock import Grant, LockCore
-from distsync.protocols.shared import SharedCore
+from distsync.protocols.shared import Marks, SharedCore
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Check, Exclusion, NothingLeft, holds
@@ -70,16 +70,15 @@ class OneKindHolds(Check):
     def see(self, world: World, record: Record) -> None:
         if record.event != "granted" or not holds(world, record) or record.fields.get("name") is None:
             return
-        order = line.in_order(
-            path.rpartition("/")[2] for path in world.leftovers() if path.startswith(f"{PATH}/")
-        )
+        order = line.in_order(path.rpartition("/")[2] for path in world.leftovers() if path.startswith(f"{PATH}/"))
         front = [each.name for each in line.front(order)]
         if record.name not in front:
             world.fail(f"{record.task} was granted by {record.name}, and at the front stands {front}")
 
 
 def of(process: SimProcess) -> SharedCore:
-    return process.local(PATH, lambda: SharedCore(PATH))
+    marks = Marks(line.KAZOO_READ, line.KAZOO_LOCK) if process.world.seed % 4 == 0 else Marks()
+    return process.local(PATH, lambda: SharedCore(PATH, marks))
 
 
 def granted(world: World, core: SharedCore, owner: object, what: str) -> None:
@@ -101,7 +100,7 @@ async def let_go(world: World, core: SharedCore, owner: object, what: str) -> No
     """A loss is told of at the release, and never without a reason."""
     world.record("released", what=what)
     try:
-        await Run((core if what == "reader" else core.writer).release(owner))
+        await Run((core if what == "reader" else core.writer).release(owner), world.rng.choice((None, 10.0, 0.0)))
     except LockLostError as error:
         if not world.faults.struck and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
@@ -169,7 +168,8 @@ async def downgrade(world: World, core: SharedCore, owner: object, reading: bool
     order = ("writer", "reader") if world.rng.random() < 0.7 else ("reader", "writer")
     try:
         await let_go(world, core, owner, order[0])
-        await Run(work(world))
+        if world.rng.random() < 0.7:
+            await Run(work(world))
         world.record("working", what="reader")
     finally:
         await let_go(world, core, owner, order[1])
@@ -216,6 +216,8 @@ async def hold_on(world: World, grant: Grant, consents: bool) -> None:
     if not consents:
         await Wait(grant.loss, limit=3.0)
         return
+    if world.rng.random() < 0.3:
+        await Wait(grant.loss, limit=1.0)  # its znode is watched already, when it begins to heed it
     await revoke.heed(grant)
     await revoke.until_asked(grant)
 
@@ -229,7 +231,8 @@ async def give(world: World, core: LockCore, owner: object) -> None:
 
 
 async def revoker(world: World, holders: list[SimProcess], beams: bool) -> None:
-    """Asks whoever holds, as long as anybody wants to hold; with ``beams``, takes it from him at times."""
+    """Asks whoever holds, as long as anybody wants to: once, or, with ``beams``, again and again, and takes it from him
+    at times."""
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
             paths = await Run(revoke.ask(LOCK_PATH))
@@ -237,14 +240,14 @@ async def revoker(world: World, holders: list[SimProcess], beams: bool) -> None:
             await Run(work(world))
             await Run(pause())
             continue
-        left = await Run(revoke.left_of(paths), world.rng.choice((0.0, 0.5, 2.0)))
+        left = await Run(revoke.left_of(paths), world.rng.choice((0.0, 0.5, 2.0)) if beams else None)
         if left and beams and world.rng.random() < 0.5:
             world.tampered.update(each.session.session_id or 0 for each in holders)
             await Run(revoke.delete(left))
 
 
 async def pause() -> None:
-    await Wait(limit=0.05)
+    await Wait(limit=0.4)
 
 
 def play_revocation(world: World) -> None:
@@ -254,7 +257,8 @@ def play_revocation(world: World) -> None:
     for process in holders:
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, holder(world, process, world.rng.random() < 0.7))
-    spawn(world.process("revoker"), revoker(world, holders, True))
+    if world.rng.random() < 0.5:
+        spawn(world.process("revoker"), revoker(world, holders, True))
     spawn(world.process(OBSERVER), revoker(world, holders, False))
     world.run()
     world.close()
