@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 from pathlib import Path
@@ -75,6 +76,18 @@ def test_most_urgent_comes_first(shells: Shells) -> None:
         shells.run("priority.py", "add", urgency, text)
     printed = [shells.run("priority.py", "next") for _ in range(4)]
     assert [line.split()[0] for line in printed] == ["first", "later", "last", "nothing"]
+
+
+def test_table_is_read_whole_and_written_by_one(shells: Shells, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    run = ("shared_lock.py", table)
+    *printed, maintenance = shells.together((*run, 6), (*run, 6), (*run, "maintenance"))
+    assert json.loads(table.read_text()) == list(range(12))
+    for text in printed:
+        seen = [int(word) for word in text.split("rows seen: ")[1].split()]
+        assert seen == sorted(seen)
+        assert [after - before >= 1 for before, after in zip(seen[::2], seen[1::2], strict=True)] == [True] * 6
+    assert re.search(r"maintenance: \d+ rows, all held: True", maintenance)
 
 
 def test_transfers_change_both_accounts_or_none(shells: Shells, tmp_path: Path) -> None:
