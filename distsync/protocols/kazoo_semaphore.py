@@ -83,10 +83,22 @@ class KazooSemaphoreCore:
                 except BaseException:
                     await Background(remove(turn.path, turn.session_id))
                     raise
-                await leave(turn.path, turn.session_id)
-                return grant
+                return await self._step_aside(turn, grant)
         except DeadlineError:
             return None
+
+    async def _step_aside(self, turn: line.Place, grant: Grant | None) -> Grant | None:
+        """It is the next one's turn; what we took is ours once that is done."""
+        try:
+            await leave(turn.path, turn.session_id)
+        except BaseException:
+            await Background(remove(turn.path, turn.session_id))
+            if grant is not None:
+                await Background(remove(grant.place.path, grant.place.session_id))
+            raise
+        if grant is not None:
+            self.grants.append(grant)
+        return grant
 
     async def _agree(self) -> None:
         """The pool is there, for as many leases as we think. Whatever is no number says nothing, as with kazoo."""
@@ -123,12 +135,10 @@ class KazooSemaphoreCore:
         path = f"{self.path}/{name}"
         try:
             place = await self._create(path, turn, data)
-            grant = await hold(place, owner)
+            return await hold(place, owner)
         except BaseException:
             await Background(remove(path, turn.session_id))
             raise
-        self.grants.append(grant)
-        return grant
 
     async def _create(self, path: str, turn: line.Place, data: bytes) -> line.Place:
         """One transaction, which fails where our turn is over: somebody else may have taken the room."""

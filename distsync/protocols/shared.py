@@ -1,7 +1,6 @@
 """Shared locks: many readers or one writer; the readers of one process share a contender.
 
-Source: recipes.txt, "Shared Locks". Reentrance, the sharing and the downgrade are ours; that a reader's znode may have
-the sequence number of its writer is Curator's.
+Source: recipes.txt, "Shared Locks". Reentrance, the sharing and the downgrade (downgrade.py) are ours.
 
 Rules for this file: pure; the state of a SharedCore is shared by the threads of one process, and changes only between
 two awaits. The writer is a Lock (lock.py) with another mark; what is here is what readers and writers have to do with
@@ -13,33 +12,22 @@ Picture: ``<path>/_c_<guid>-__READ__<sequence>``  ephemeral, the readers of a pr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from distsync.errors import (
     DeadlineError,
-    DisconnectedError,
-    DistsyncError,
     LockLostError,
-    NodeExistsError,
     NoNodeError,
     NotHeldError,
-    SessionLostError,
     UpgradeError,
 )
 from distsync.protocols import line
+from distsync.protocols.downgrade import Share, into_reader
 from distsync.protocols.guard import leave, read, remove
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore, hold
-from distsync.protocols.revoke import heed
 from distsync.session.steps import (
     Background,
     Children,
-    Connected,
-    Create,
-    Delete,
-    Guid,
-    Hold,
-    Multi,
     Proven,
     Signal,
     Unhold,
@@ -53,24 +41,6 @@ class Marks(NamedTuple):
 
     read: str = line.READ
     write: str = line.WRITE
-
-
-@dataclass(eq=False)
-class Share:
-    """One contender of readers: ``owners`` says who reads by it, and how deep.
-
-    ``writing`` is the grant of the writer who read too, ``inside`` as long as he writes. When he lets go, his znode
-    becomes that of the reader; ``turning`` as long as nobody knows whether it did. ``over`` once nobody reads by it.
-    """
-
-    grant: Grant
-    owners: dict[object, int]
-    data: bytes
-    writing: Grant | None = None
-    inside: bool = False
-    joined: int = 1
-    turning: bool = False
-    over: bool = False
 
 
 class SharedCore:
@@ -267,23 +237,24 @@ class SharedCore:
         return True
 
     async def _erase(self, share: Share) -> bool:
-        """The unlock protocol. Of a writer's znode that becomes ours, whoever sees to that takes care."""
-        place = share.grant.place
+        """The unlock protocol, begun in the moment in which it is over. Of a writer's znode, and of one that becomes
+        ours just then, others take care."""
+        place, not_ours = share.grant.place, share.inside or share.turning
         try:
             await Unhold(share.grant.loss)
-            if share.inside or share.turning:
+            if not_ours:
                 return not share.grant.loss.fired
             return await leave(place.path, place.session_id)
         except BaseException:
-            if not share.inside and not share.turning:
+            if not not_ours:
                 await Background(remove(place.path, place.session_id))
             raise
 
     # ---- from writer to reader
 
     async def downgrade(self, share: Share) -> bool:
-        """Who wrote and reads too reads on, and nobody comes in between: his znode becomes that of a reader, with the
-        same sequence number. It is done apart from the call, which may be interrupted."""
+        """Who wrote and reads too reads on, and nobody comes in between. It is done apart from the call, which may be
+        interrupted."""
         share.inside, share.turning = False, True
         done = Signal()
         await Background(self._turn(share, done))
@@ -291,52 +262,12 @@ class SharedCore:
         return not share.grant.loss.fired
 
     async def _turn(self, share: Share, done: Signal) -> None:
-        grant = share.grant
-        old = grant.place
-        number = line.parse(old.name)
-        prefix, _ = line.spelled(await Guid(), self.marks.read)
-        new = old._replace(name=f"{prefix}{number.number if number else 0:010d}")
         try:
-            await Unhold(grant.loss)
-            if not await self._exchange(share, old, new):
-                self._lose(grant, "znode deleted")
-        except DistsyncError:
-            self._lose(grant, "session expired")
+            await into_reader(share, self.marks.read)
         finally:
             share.turning = False
             done.fire()
             self._change()
-
-    async def _exchange(self, share: Share, old: line.Place, new: line.Place) -> bool:
-        """One transaction, so that it fails where somebody has deleted the writer's znode, and another may write."""
-        while not share.over:
-            if (await Connected()).session_id != old.session_id:
-                raise SessionLostError(f"the downgrade of {self.path}")
-            try:
-                await Multi((Create(new.path, share.data, ephemeral=True), Delete(old.path)))
-            except DisconnectedError:
-                continue
-            except NodeExistsError:
-                pass  # it was done, and the answer was lost
-            except NoNodeError:
-                return False
-            await self._hold_on(share, new)
-            return True
-        await remove(old.path, old.session_id)
-        return True
-
-    async def _hold_on(self, share: Share, place: line.Place) -> None:
-        share.grant.place = place
-        await Hold(place.path, place.session_id, share.grant.loss)
-        if share.over:  # released meanwhile
-            await Unhold(share.grant.loss)
-            await remove(place.path, place.session_id)
-        elif share.grant.heeded:
-            await heed(share.grant)
-
-    def _lose(self, grant: Grant, reason: str) -> None:
-        grant.loss.reason = grant.loss.reason or reason
-        grant.loss.fire()
 
 
 class WriterCore(LockCore):
