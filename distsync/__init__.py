@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from distsync.recipes import Group as Group
     from distsync.recipes import IdGenerator as IdGenerator
     from distsync.recipes import Member as Member
+    from distsync.recipes import Partitioner as Partitioner
     from distsync.recipes import RateLimiter as RateLimiter
     from distsync.recipes import Registry as Registry
     from distsync.recipes import Value as Value
@@ -85,7 +86,7 @@ _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
     "recipes": "Candidate Config CountDownLatch Counter DoubleBarrier Election Entry Gate Group IdGenerator"
-    " Member RateLimiter Registry Value Versioned",
+    " Member Partitioner RateLimiter Registry Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
     "transactions": "Transaction Participant",

@@ -17,6 +17,7 @@ from distsync.gates import Gate as Gate
 from distsync.groups import Group as Group
 from distsync.groups import Member as Member
 from distsync.latches import CountDownLatch as CountDownLatch
+from distsync.partitioners import Partitioner as Partitioner
 from distsync.rates import IdGenerator as IdGenerator
 from distsync.rates import RateLimiter as RateLimiter
 from distsync.registries import Entry as Entry
@@ -38,6 +39,7 @@ __all__ = [
     "IdGenerator",
     "Member",
     "Participant",
+    "Partitioner",
     "RateLimiter",
     "Registry",
     "SharedLock",

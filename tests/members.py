@@ -23,3 +23,10 @@ def register(registry: Any, name: str, address: Any, lasting: bool) -> None:
 def add_to(config: Any, key: str, times: int) -> None:
     for _ in range(times):
         config.edit(lambda settings: settings.update({key: settings.get(key, 0) + 1}))
+
+
+def take_part(partitioner: Any, count: int) -> int:
+    """It takes part, and holds so many shares."""
+    partitioner.join()
+    partitioner.wait_for(lambda: len(partitioner) == count, 20)
+    return len(partitioner)

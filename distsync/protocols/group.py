@@ -13,8 +13,8 @@ from __future__ import annotations
 from distsync.errors import NoNodeError
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.presence import Presence
-from distsync.protocols.watched import Watched
-from distsync.session.steps import Children, Exists, GetData, Guid, Node, Watch
+from distsync.protocols.watched import Watched, fired
+from distsync.session.steps import Children, Exists, GetData, Guid, Node, Signal, Watch
 
 OURS = "m_"
 KAZOO = "__party__"
@@ -79,6 +79,11 @@ class GroupCore:
         """The names of our members."""
         self.joined = self._present()
         return list(self.joined)
+
+    def over(self, name: str) -> Signal:
+        """Fires when this member of ours has left, or was taken out."""
+        presence = self.joined.get(name)
+        return fired() if presence is None else presence.over
 
     async def leave(self, name: str) -> bool:
         """We are one member less. False: we were not, or not any more."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
 from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, remove
-from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch
+from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch, Woke
 
 
 class Presence:
@@ -25,6 +25,7 @@ class Presence:
         self.session_id = 0
         self.over = Signal()
         self._changed = changed
+        self._making: Signal | None = None
 
     async def appear(self) -> None:
         """The znode is there, and stays. Whatever interrupts this, it is not, and will not be."""
@@ -60,11 +61,28 @@ class Presence:
         self.wanted = False
         self.over.fire()
 
+    async def settled(self) -> None:
+        """Withdrawn, and nothing that was begun before will still be done. Raises DeadlineError."""
+        while self._making is not None:
+            if await Wait(self._making) is Woke.DEADLINE:
+                raise DeadlineError(f"the end of {self.path}")
+
     async def _make(self) -> None:
         """It is there, in the present session."""
+        self._making = making = Signal()
+        try:
+            await self._create()
+        finally:
+            self._making = None
+            making.fire()
+            self._changed()
+
+    async def _create(self) -> None:
+        asked = 0
         while self.wanted:
             session_id = (await Connected()).session_id
             try:
+                asked = session_id
                 created = await Create(self.path, self.data, ephemeral=True)
                 self.session_id = created.stat.ephemeral_owner if created.stat else session_id
                 break
@@ -73,15 +91,21 @@ class Presence:
                 if stat is not None and stat.ephemeral_owner == session_id:
                     self.session_id = session_id
                     break
+                asked = 0
                 if stat is not None:
                     await self._meet(stat)
             except NoNodeError:
                 await ensure(parent_of(self.path), container=True)
             except INTERRUPTED:
                 continue
-        if not self.wanted and self.session_id:
-            await remove(self.path, self.session_id)
-        self._changed()
+        if not self.wanted and asked:
+            await self._take_back(asked)
+
+    async def _take_back(self, session_id: int) -> None:
+        """It was withdrawn while it was made: it is not there, if it was ours."""
+        stat = await read(Exists(self.path))
+        if stat is not None and stat.ephemeral_owner == session_id:
+            await remove(self.path, session_id)
 
     async def _meet(self, stat: Stat) -> None:
         """A znode of this name is there. Nobody else uses it: it is of an earlier session of ours, whose end was not

@@ -27,6 +27,7 @@ from distsync.session.steps import (
     Exists,
     GetData,
     Node,
+    Signal,
     Stat,
     Wait,
     Watch,
@@ -58,6 +59,7 @@ class RegistryCore:
         self.view: Watched[Entries] = Watched(path, self._look)
         self.kept: dict[str, Kept] = {}
         self._known: dict[str, tuple[Node, Watch]] = {}
+        self._busy: dict[str, Signal] = {}
 
     @property
     def idle(self) -> bool:
@@ -95,19 +97,19 @@ class RegistryCore:
 
     async def put(self, name: str, data: bytes, lasting: bool, replaces: bool = True) -> bool:
         """The name leads to ``data``. False: it is somebody else's, and nothing was done."""
-        before = self._take_out(name)
+        before = await self._begin(name)
         try:
             outcome = await self._write(name, data, lasting, before, replaces)
+            if outcome is not None and not lasting:
+                stat = outcome.answers[0]
+                owner = stat.ephemeral_owner if isinstance(stat, Stat) else (await Connected()).session_id
+                await self._keep(name, data, owner)
+            return outcome is not None
         except BaseException:
             await self._put_back(name, before)
             raise
         finally:
-            self._forget(name)
-        if outcome is not None and not lasting:
-            stat = outcome.answers[0]
-            owner = stat.ephemeral_owner if isinstance(stat, Stat) else (await Connected()).session_id
-            await self._keep(name, data, owner)
-        return outcome is not None
+            self._end(name)
 
     async def _write(
         self, name: str, data: bytes, lasting: bool, before: Kept | None, replaces: bool
@@ -131,7 +133,7 @@ class RegistryCore:
 
     async def remove(self, name: str) -> bool:
         """Nobody is called so, whoever had registered it. False: nobody was."""
-        before = self._take_out(name)
+        before = await self._begin(name)
         try:
             await self.receipts.commit(Delete(f"{self.path}/{name}"))
             return True
@@ -141,15 +143,30 @@ class RegistryCore:
             await self._put_back(name, before)
             raise
         finally:
-            self._forget(name)
+            self._end(name)
 
-    def _take_out(self, name: str) -> Kept | None:
-        """Our entry of this name, if there is one, does not come back any more."""
+    async def _begin(self, name: str) -> Kept | None:
+        """The threads of a process change a name one after the other. Our entry of this name, if there is one, does
+        not come back any more."""
+        while (busy := self._busy.get(name)) is not None:
+            if await Wait(busy) is Woke.DEADLINE:
+                raise DeadlineError(f"another change of {self.path}/{name}")
+        self._busy[name] = Signal()
         kept = self.kept.pop(name, None)
         if kept is None or not kept.wanted:
             return None
-        kept.withdraw()
-        return kept
+        try:
+            kept.withdraw()
+            await kept.settled()
+            return kept
+        except BaseException:
+            await self._put_back(name, kept)
+            self._end(name)
+            raise
+
+    def _end(self, name: str) -> None:
+        self._forget(name)
+        self._busy.pop(name).fire()
 
     async def _put_back(self, name: str, before: Kept | None) -> None:
         """We were interrupted: our entry is as it was, if it still stands."""

@@ -59,6 +59,11 @@ class Watched(Generic[Value]):
         return bool(self._copy) and not self._watch.fired
 
     @property
+    def watch(self) -> Watch:
+        """What fires when the copy that was got last is old."""
+        return self._watch
+
+    @property
     def idle(self) -> bool:
         """Nobody asked to be told."""
         return not self._told

@@ -38,3 +38,10 @@ def test_config_loses_no_change(shells: Shells) -> None:
     assert shells.run("config.py") == '{"sum": 4, "colour": "red", "size": "3"}\n'
     shells.run("config.py", "set", "stop=now")
     assert watching.wait() == 0
+
+
+def test_partitioner_gives_each_share_to_one_at_a_time(shells: Shells) -> None:
+    printed = "".join(shells.together(*[("partitioner.py", 2)] * 3))
+    taken = re.findall(r"^\+ (part \d), token (\d+)$", printed, re.MULTILINE)
+    assert len({share for share, _ in taken}) == 8
+    assert len(set(taken)) == len(taken) == len(re.findall(r"^- part \d$", printed, re.MULTILINE))

@@ -19,6 +19,7 @@ from distsync.testing.simulation.scenarios.group import GROUP
 from distsync.testing.simulation.scenarios.ids import IDS
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
+from distsync.testing.simulation.scenarios.partition import PARTITION
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
@@ -54,6 +55,7 @@ ALL = (
     IDS,
     REGISTRY,
     CONFIG,
+    PARTITION,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
