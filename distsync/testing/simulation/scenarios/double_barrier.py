@@ -21,6 +21,12 @@ from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/double_barrier/d"
 
+#: In this time who waits has seen that all who were inside have died.
+LOOK_MS = 8_000
+
+#: A fault lasts at most so long.
+PAUSE_MS = 15_000
+
 #: Who waits longer to enter goes: others have died, or do not come.
 PATIENCE_SECONDS = 30.0
 
@@ -39,6 +45,10 @@ class Meetings(Check):
         self.groups: dict[str, tuple[str, ...]] = {}
         """Each call that was let in, and all znodes that were let in with it."""
         self.leaving: set[str] = set()
+        self.begun_ms: dict[str, int] = {}
+        """When each call began."""
+        self.deserted_ms: int | None = None
+        """Since when all who are inside are dead."""
 
     # --- what the server says
 
@@ -47,10 +57,14 @@ class Meetings(Check):
         if node is None:
             return
         self.standing = {name for name in node.children if name != "ready"}
+        inside = tuple(json.loads(node.data or b"")["inside"])
         for name in self.standing - self.calls.keys():
             member = world.server.engine.tree.node(f"{PATH}/{name}")
             self.calls[name] = json.loads((member and member.data) or b"")
-        inside = tuple(json.loads(node.data or b"")["inside"])
+            if any(self.calls[other] == self.calls[name] for other in inside):
+                world.fail(f"{self.calls[name]} comes anew, and the others are inside with it")
+        deserted = bool(inside) and self.standing.isdisjoint(inside)
+        self.deserted_ms = (self.deserted_ms or world.now_ms) if deserted else None
         if inside != self.inside:
             self.inside = inside
             self._judge_opening(world, inside)
@@ -78,6 +92,9 @@ class Meetings(Check):
         if say is not None:
             say(world, record)
 
+    def _enters(self, world: World, record: Record) -> None:
+        self.begun_ms[record.call] = world.now_ms
+
     def _entered(self, world: World, record: Record) -> None:
         if record.call not in self.groups:
             world.fail(f"{record.call} has entered, and nobody let it in")
@@ -87,6 +104,10 @@ class Meetings(Check):
             world.fail(f"{record.call} was let in, and was not told so")
         if record.call in [self.calls[name] for name in self.standing] and not world.faults.struck:
             world.fail(f"{record.call} has gone, and still stands there")
+        if self.deserted_ms is not None:
+            since_ms = max(self.deserted_ms, self.begun_ms[record.call], world.faults.last_ms + PAUSE_MS)
+            if world.now_ms - since_ms > LOOK_MS:
+                world.fail(f"{record.call} waited for those inside, who were dead for {world.now_ms - since_ms} ms")
 
     def _leaves(self, world: World, record: Record) -> None:
         self.leaving.add(record.call)
@@ -123,6 +144,7 @@ class Member:
     async def _once(self, call: str) -> None:
         world = self.world
         seconds = PATIENCE_SECONDS if self.patient else world.rng.choice((0.0, 0.02, 1.0, PATIENCE_SECONDS))
+        world.record("enters", call=call)
         try:
             entered = await Run(self.core.enter(json.dumps(call).encode(), self), seconds)
         except BaseException:
