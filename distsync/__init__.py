@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from distsync.session.default import connect as connect
     from distsync.session.default import default_client as default_client
     from distsync.session.default import set_default as set_default
+    from distsync.session.ensemble import Role as Role
+    from distsync.session.ensemble import Server as Server
     from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
     from distsync.session.whoami import Contender as Contender
     from distsync.shared_locks import SharedLock as SharedLock
@@ -92,6 +94,7 @@ _HOMES = {
     "transactions": "Transaction Participant",
     "session.default": "connect default_client set_default close_default",
     "session.client": "Client",
+    "session.ensemble": "Role Server",
     "session.names": "UnnamedObjectWarning",
     "session.whoami": "Contender",
     "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
