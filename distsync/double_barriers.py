@@ -92,7 +92,7 @@ class DoubleBarrier(Named):
         try:
             return bool(self._run(core.enter(describe(), owner), seconds))
         except BaseException:
-            core.stays.pop(owner, None)  # it had come in, and was interrupted on its way here: its znode goes
+            self._give_up()  # it had come in, and was interrupted on its way here
             raise
 
     def leave(self, timeout: float | None = None) -> bool:
@@ -108,8 +108,20 @@ class DoubleBarrier(Named):
             leaves after it.
         Source: recipes.txt, Double Barriers, Leave, steps 1 to 6.
         """
-        seconds = checked_seconds(timeout)
-        return bool(self._run(self._core.leave(me()), seconds))
+        try:
+            seconds = checked_seconds(timeout)
+            return bool(self._run(self._core.leave(me()), seconds))
+        except Exception:
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+
+    def _give_up(self) -> None:
+        """Interrupted: this thread is not inside, and its znode goes soon."""
+        going = self._core.give_up(me())
+        if going is not None:
+            self.client.background(going)
 
     def __enter__(self) -> DoubleBarrier:
         self.enter()

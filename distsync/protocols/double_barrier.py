@@ -18,7 +18,6 @@ Picture: ``<path>``                            container, data = ``{"parties": n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from distsync.errors import (
@@ -35,8 +34,8 @@ from distsync.errors import (
     UsageError,
 )
 from distsync.protocols.guard import INTERRUPTED, ensure, read_all, remove
-from distsync.protocols.line import LOCK, Place, look, offset, stand
-from distsync.protocols.meeting import READY, Meeting, Operation, meeting_in
+from distsync.protocols.line import LOCK, Place, look, stand
+from distsync.protocols.meeting import READY, Arrival, Meeting, Operation, Stay, meeting_in
 from distsync.session.steps import (
     Background,
     Check,
@@ -47,6 +46,7 @@ from distsync.session.steps import (
     GetData,
     Multi,
     Node,
+    Protocol,
     Proven,
     Request,
     Sync,
@@ -58,34 +58,6 @@ from distsync.session.steps import (
 
 #: Others were faster, or our connection broke: we look again.
 CHANGED = (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED)
-
-
-@dataclass
-class Arrival:
-    """A member that has come and is not inside yet."""
-
-    place: Place
-    seen: Meeting | None = None
-    """The last meeting that it knows not to have come in with."""
-    late: bool = False
-    """Its time is over."""
-
-    def missed(self, now: Meeting) -> bool:
-        """Its znode has gone: whether the others came in with it before, or may have, which nobody knows later."""
-        if self.place.name in now.inside or self.seen is None:
-            return self.place.name in now.inside
-        known = 2 if self.seen.inside else 1  # the end of that meeting, and the begin of the one that we see
-        return offset(now.version, self.seen.version) > known
-
-
-@dataclass
-class Stay:
-    """A member that is inside, with the names of all that came in with it."""
-
-    place: Place
-    group: tuple[str, ...]
-    going: bool = False
-    """Its znode was asked to go: that it is not there is no loss."""
 
 
 class DoubleBarrierCore:
@@ -256,6 +228,11 @@ class DoubleBarrierCore:
                 continue
 
     # --- leave
+
+    def give_up(self, owner: object) -> Protocol[None] | None:
+        """``owner`` is not inside any more: what is to be done for it; None if it was not."""
+        stay = self.stays.pop(owner, None)
+        return None if stay is None else remove(stay.place.path, stay.place.session_id)
 
     async def leave(self, owner: object) -> bool:
         """True: all have left. False at the deadline; we have left in any case. Raises LockLostError when our znode

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, replace
 
 from distsync.errors import CorruptNodeError, NoNodeError, SessionLostError
-from distsync.protocols.line import in_order
+from distsync.protocols.line import Place, in_order, offset
 from distsync.session.steps import Check, Create, Delete, Listing, Node, SetData
 
 #: The znode that says that all are inside. It is no member.
@@ -54,6 +54,34 @@ class Meeting:
         closed = SetData(self.path, replace(self, inside=()).data(), self.version)
         gone = [Delete(f"{self.path}/{name}") for name in (*members, *([READY] if self.ready else []))]
         return closed, *gone
+
+
+@dataclass
+class Arrival:
+    """A member that has come and is not inside yet."""
+
+    place: Place
+    seen: Meeting | None = None
+    """The last meeting that it knows not to have come in with."""
+    late: bool = False
+    """Its time is over."""
+
+    def missed(self, now: Meeting) -> bool:
+        """Its znode has gone: whether the others came in with it before, or may have, which nobody knows later."""
+        if self.place.name in now.inside or self.seen is None:
+            return self.place.name in now.inside
+        known = 2 if self.seen.inside else 1  # the end of that meeting, and the begin of the one that we see
+        return offset(now.version, self.seen.version) > known
+
+
+@dataclass
+class Stay:
+    """A member that is inside, with the names of all that came in with it."""
+
+    place: Place
+    group: tuple[str, ...]
+    going: bool = False
+    """Its znode was asked to go: that it is not there is no loss."""
 
 
 def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeError) -> Meeting | None:

@@ -23,14 +23,14 @@ from distsync.errors import (
     BadVersionError,
     CorruptNodeError,
     DeadlineError,
-    DistsyncError,
     MismatchError,
     NoNodeError,
+    ZnodeError,
 )
 from distsync.protocols.guard import INTERRUPTED, ensure, read
 from distsync.protocols.taking import Turns
 from distsync.protocols.value import setting
-from distsync.session.steps import Background, Connected, GetData, Guid, Multi, Node, Stat, Wait, Woke
+from distsync.session.steps import Background, GetData, Guid, Multi, Node, Stat, Wait, Woke
 
 #: Floats that should be equal may differ by so much: less than a token in years.
 ROUNDING = 1e-9
@@ -176,5 +176,5 @@ class RateCore:
         back = reserved.asked(-reserved.want, None, await Guid())
         try:
             await Multi(setting(self.path, back.data(), reserved.version))
-        except DistsyncError:
-            await Connected()
+        except ZnodeError:
+            return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import signal
 import threading
@@ -14,12 +15,15 @@ import pytest
 from faces.test_costs import Cost, counted, settle
 from leaks import Observer
 from peers import Peer, Running, expire, results, waiting_calls
+from strikes import strikes
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import DoubleBarrier, LockLostError, MismatchError, NotHeldError, UsageError
 from distsync.session.client import Client
 
 MakeClient = Callable[..., Client]
+
+STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "11"))
 
 
 @pytest.fixture
@@ -298,6 +302,26 @@ def test_ctrl_c_leaves_nothing_behind(
     if call == "leave":
         assert pair.leave()
     eventually(lambda: not observer.tree(pair.path))
+
+
+# An interrupt may come before the first line of a protocol.
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_interrupt_anywhere_leaves_nobody_inside(client: Client, observer: Observer) -> None:
+    """Of a block that ends before its time, too. No line of ours runs before the first one of __exit__."""
+    barrier = DoubleBarrier(1, name="d")
+
+    def use() -> None:
+        with barrier:
+            pass
+
+    def check(where: str) -> None:
+        if where.endswith(("__exit__, call", "_end_block, call", "leave, call", "leave_block, call")):
+            deeds.catch(barrier.leave)
+        eventually(lambda: not members(observer, barrier), f"a member is left after an interrupt at {where}")
+        assert not barrier._core.stays, where
+
+    use()
+    assert strikes(use, check, STEP) > 100
 
 
 def test_forked_or_pickled_barrier_is_a_name(barrier: DoubleBarrier) -> None:
