@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from distsync.errors import UsageError as UsageError
     from distsync.errors import VoteRefusedError as VoteRefusedError
     from distsync.errors import WorldError as WorldError
+    from distsync.joinable import Delivery as Delivery
+    from distsync.joinable import JoinableQueue as JoinableQueue
     from distsync.queue import Empty as Empty
     from distsync.queue import Full as Full
     from distsync.queue import LifoQueue as LifoQueue
@@ -92,13 +94,15 @@ _HOMES = {
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
     "transactions": "Transaction Participant",
+    "joinable": "JoinableQueue Delivery",
     "session.default": "connect default_client set_default close_default",
     "session.client": "Client",
     "session.ensemble": "Role Server",
     "session.names": "UnnamedObjectWarning",
     "session.whoami": "Contender",
     "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
-    " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError ConfigurationError WorldError LockLostError UnreachableError"
+    " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
+    " ConfigurationError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

@@ -16,6 +16,8 @@ from distsync.elections import Election as Election
 from distsync.gates import Gate as Gate
 from distsync.groups import Group as Group
 from distsync.groups import Member as Member
+from distsync.joinable import Delivery as Delivery
+from distsync.joinable import JoinableQueue as JoinableQueue
 from distsync.latches import CountDownLatch as CountDownLatch
 from distsync.partitioners import Partitioner as Partitioner
 from distsync.rates import IdGenerator as IdGenerator
@@ -31,12 +33,14 @@ __all__ = [
     "Config",
     "CountDownLatch",
     "Counter",
+    "Delivery",
     "DoubleBarrier",
     "Election",
     "Entry",
     "Gate",
     "Group",
     "IdGenerator",
+    "JoinableQueue",
     "Member",
     "Participant",
     "Partitioner",

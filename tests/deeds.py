@@ -254,3 +254,19 @@ def get_batches(queue: Any, most: int) -> list[Any]:
             got += queue.get_many(most, False)
         except distsync.Empty:
             return got
+
+
+def work_off(queue: Any) -> list[Any]:
+    """The items that this process has got and done, until the queue is shut down."""
+    done: list[Any] = []
+    while True:
+        try:
+            done.append(queue.get())
+        except distsync.ShutDown:
+            return done
+        queue.task_done()
+
+
+def put_keyed(queue: Any, item: Any, key: str) -> bool:
+    put: bool = queue.put(item, key=key)
+    return put

@@ -110,7 +110,7 @@ class QueueCore:
         while True:
             segment = await znodes.find_tail()
             creates = tuple(Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
-            listings: tuple[Request[Any], ...] = (Children(znodes.items), Children(segment)) if bounded else ()
+            listings = self.listings(segment) if bounded else ()
             checks = (Check(znodes.state, 0), Check(segment, 0))
             try:
                 outcome = await self.receipts.commit(*checks, *creates, *count, *also, reads=listings)
@@ -126,6 +126,10 @@ class QueueCore:
         if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
             await Background(znodes.seal(segment))
         return segment, outcome
+
+    def listings(self, segment: str) -> tuple[Request[Any], ...]:
+        """What tells whether an item that is put is inside the bound."""
+        return Children(self.znodes.items), Children(segment)
 
     def _path_in(self, outcome: Outcome, number: int) -> str | None:
         """The path of the ``number``th item; None where the answer was lost."""

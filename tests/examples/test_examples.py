@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from shells import Shells
+from shells import Shells, printed
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -102,3 +102,15 @@ def test_transfers_change_both_accounts_or_none(shells: Shells, tmp_path: Path) 
         keeper.send_signal(signal.SIGINT)
         keeper.communicate()
     assert (a.read_text(), b.read_text()) == ("3", "17")
+
+
+def test_jobs_of_a_worker_that_is_killed_are_done_by_others(shells: Shells) -> None:
+    shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
+    workers = [shells.start("joinable_queue.py", "work") for _ in range(3)]
+    adding = shells.start("joinable_queue.py", "add", "mow", "fail", *map(str, range(12)))
+    first = workers[0].stdout.readline()
+    workers[0].kill()
+    rest = [*workers[0].communicate()[0].splitlines(True), *printed(workers[1]).splitlines(True)]
+    done = {first, *rest, *printed(workers[2]).splitlines(True)}
+    assert done == {f"{job} is done\n" for job in ("mow", *range(12))}
+    assert printed(adding) == "1 dead letters\n"

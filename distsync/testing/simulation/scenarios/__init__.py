@@ -17,6 +17,7 @@ from distsync.testing.simulation.scenarios.event import EVENT
 from distsync.testing.simulation.scenarios.gate import GATE
 from distsync.testing.simulation.scenarios.group import GROUP
 from distsync.testing.simulation.scenarios.ids import IDS
+from distsync.testing.simulation.scenarios.joinable import JOINABLE
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.partition import PARTITION
@@ -43,6 +44,7 @@ ALL = (
     FIFO,
     BOUNDED,
     MANY,
+    JOINABLE,
     LIFO,
     PRIORITY,
     GROUP,

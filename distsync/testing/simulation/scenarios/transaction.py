@@ -26,8 +26,8 @@ PATH = f"{ROOT}/transaction/t"
 #: Longer than any session, and than any pause.
 QUIET_SECONDS = 60.0
 
-#: Faults strike those too who were started again: twice at most.
-ROUNDS = 3
+#: Faults strike those too who were started again, some times.
+ROUNDS = 12
 
 
 class Agreement(Check):
