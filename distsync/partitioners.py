@@ -41,7 +41,7 @@ class Partitioner(Named):
     On loss: of the session: all shares are lost at once, ``on_release`` is called for each, and the member joins again.
     Cost: to join 2 requests, 1 for each share that it gets, and 3 beside them; holding and looking at what is held cost
         nothing. A member that comes or goes costs each other one 1 request, and 1 for each new member.
-    Fair: who has joined first has one share more, where they do not come out even.
+    Fair: all have as many; where they do not come out even, chance gives some one more.
     Source: recipes.txt, Group Membership and Locks; kazoo's SetPartitioner, without its pause for all.
 
     Znodes: ``<namespace>/partitioner/<name>/members``, as a Group; ``.../claims/<share>;<member>-<sequence>``,

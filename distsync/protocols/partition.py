@@ -54,9 +54,10 @@ def share_of(claim: str) -> str:
 
 
 def quota(members: Members, me: str, shares: int) -> int:
-    """How many shares are ours at most: as many as everybody's, and one more for who came early, where they do not
-    come out even; none if we are no member."""
-    order = sorted(members, key=lambda name: members[name].stat.czxid)
+    """How many shares are ours at most: as many as everybody's, and one more for some, where they do not come out
+    even; none if we are no member. By name, which all see alike: a member that returned has another czxid, which who
+    did not look meanwhile does not know."""
+    order = sorted(members)
     if me not in order:
         return 0
     return shares // len(order) + (order.index(me) < shares % len(order))
