@@ -131,6 +131,8 @@ class LockBase(Revocable):
 class Lock(LockBase):
     """A lock that one thread of one process on one host holds at a time.
 
+    ``on_lost`` and ``on_revoke`` are called when it is lost, and when somebody asks for it (``revoke``). With
+    ``layout="kazoo"`` its znodes have the names of kazoo's own Lock, and stand in one line with them.
     On loss: ``held`` turns False, ``on_lost`` is called, and ``release`` or the end of the ``with`` block raises
         LockLostError. Somebody else may hold the lock then: what it protects must stop.
     Cost: acquire and release alone, 3 requests, 2 round trips; handed over between threads of a process, none.

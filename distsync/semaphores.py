@@ -29,7 +29,8 @@ LEASES = (SemaphoreCore, KazooSemaphoreCore)
 class Semaphore(Held):
     """A number of permits. A permit whose holder's process dies comes back.
 
-    ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies.
+    ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies. With ``layout="kazoo"`` permits are
+    shared with kazoo's own Semaphore: 9 requests instead of 4, and none is ever added.
     On loss: ``held`` turns False, ``on_lost`` is called, ``release`` raises LockLostError: the permit came back.
     Cost: acquire and release, 4 requests, 2 round trips.
     Fair: first come, first served.
