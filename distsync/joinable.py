@@ -250,9 +250,21 @@ class JoinableQueue(Queue[Item]):
 
     def _several(self, most: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
         core = self._claims
-        claimed: list[Claimed] | None = self._run(core.claim(describe(), block, most), seconds)
-        if claimed is None:
-            raise Empty
+        claimed: list[Claimed] | None = None
+        try:
+            claimed = self._run(core.claim(describe(), block, most), seconds)
+            if claimed is None:
+                raise Empty
+            found = self._decoded(core, claimed)
+            core.open += found
+            return found
+        except BaseException:
+            for each in claimed or ():
+                self.client.background(core.release(each))
+            raise
+
+    def _decoded(self, core: JoinableCore, claimed: list[Claimed]) -> list[Delivery[Item]]:
+        """What was got. What cannot be decoded is a dead letter; PayloadRefusedError if nothing else is there."""
         refused, found = None, []
         for each in claimed:
             try:
@@ -260,7 +272,6 @@ class JoinableQueue(Queue[Item]):
             except PayloadRefusedError as error:
                 refused = error
                 self._run(core.bury(each))
-        core.open += found
         if refused is not None and not found:
             raise refused
         return found
