@@ -50,11 +50,11 @@ class Alone(Check):
         item = record.fields.get("item")
         if record.event == "putting":
             self.due[item] = record.at_ms + record.delay_ms
-        elif record.event == "nacking":
-            self.due[item] = record.at_ms + record.delay_ms
-            self.having.pop(item, None)
-        elif record.event in ("ending", "done"):
-            self.having.pop(item, None)
+        elif record.event in ("nacking", "ending"):
+            if item in self.having and self.having[item].task == record.task:
+                del self.having[item]
+        elif record.event == "done" and item in self.having:
+            world.fail(f"{record.task} is done with {item}, which {self.having[item].task} has got since")
         elif record.event == "got":
             self._got(world, record, item)
 
@@ -133,10 +133,8 @@ class Play:
                 await Run(core.done(delivery))
                 world.record("done", item=item)
             else:
-                world.record("nacking", item=item, delay_ms=0)
-                begun = world.now_ms
+                world.record("nacking", item=item)
                 await Run(core.nack(delivery, delay))
-                world.record("nacked", item=item, after_ms=world.now_ms - begun)
         except LockLostError as error:
             world.record("lost", item=item)
             if not world.faults.struck:
@@ -151,6 +149,7 @@ class Play:
             for delivery in claimed:
                 self.got(process, delivery)
                 self.world.record("drained", item=item_of(delivery), folder=delivery.path.split("/")[-2])
+                self.world.record("ending", item=item_of(delivery))
                 await Run(core.done(delivery))
                 self.world.record("done", item=item_of(delivery))
 
