@@ -53,7 +53,11 @@ def play(world: World) -> None:
     for process in processes(world, 1, 3):
         for _ in range(world.rng.randint(1, 3)):
             spawn(process, taker(world, process, block))
-    finish(world)
+    finish(world, lambda: judge(world, unique, block))
+
+
+def judge(world: World, unique: Unique, block: int) -> None:
+    """Without a fault, no process has begun a block while it had ids left."""
     blocks = sum(-(-count // block) for count in unique.by_process.values())
     begun = -(-max(unique.taken, default=0) // block)
     if not world.faults.struck and begun > blocks:
