@@ -168,7 +168,10 @@ class Group(Awaited, Named):
 
     @property
     def on_join(self) -> OnMember | None:
-        """What is called with each member that is there or comes. Setting it sends the first look. None: nothing."""
+        """What is called with each member that is there or comes; None: nothing. A forked child sets it again.
+
+        Cost: setting it sends the first look; then that of looking, for each change.
+        """
         return self._callbacks["join"]
 
     @on_join.setter
@@ -202,9 +205,8 @@ class Group(Awaited, Named):
                 if callback is not None:
                     reported(callback, _member(path, name, nodes[name]))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        travels = super().__reduce__()
-        return travels if self._layout == "distsync" else (_in_layout, (self._layout, *travels))
+    def _options(self) -> dict[str, Any]:
+        return {} if self._layout == "distsync" else {"layout": self._layout}
 
     def __repr__(self) -> str:
         return f"<distsync.Group object name={self.name!r} at {id(self):#x}>"
@@ -212,9 +214,3 @@ class Group(Awaited, Named):
 
 def _age(entry: tuple[str, Node]) -> int:
     return entry[1].stat.czxid
-
-
-def _in_layout(layout: str, arrive: Callable[..., Group], arguments: tuple[Any, ...]) -> Group:
-    group = arrive(*arguments)
-    group._layout = layout
-    return group

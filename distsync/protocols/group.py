@@ -50,7 +50,7 @@ class GroupCore:
     @property
     def idle(self) -> bool:
         """We are no member, and nobody asked to be told."""
-        return self.view.idle and not self.joined
+        return self.view.idle and not self.mine
 
     async def _look(self, watch: Watch) -> Members:
         """Only of those who are new is the data read: it does not change."""

@@ -165,6 +165,19 @@ def test_who_is_deposed_is_told_and_leader_goes(
     eventually(lambda: observer.ephemerals(election.path) == [])
 
 
+def test_anybody_may_ask_the_leader_to_step_down_and_depose_it(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 0.01)
+    election, onlooker = Election(name="e"), Election(name="e", client=other)
+    election.acquire()
+    onlooker.revoke(grace=UNIT)
+    eventually(lambda: not election.is_leader)
+    with pytest.raises(LockLostError):
+        election.release()
+    assert onlooker.wait_for(lambda: onlooker.leader is None, PATIENCE)
+
+
 def test_run_calls_once_and_steps_down(client: Client) -> None:
     election = Election(name="e")
     assert election.run(lambda number: (number, election.is_leader), 7) == (7, True)
