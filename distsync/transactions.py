@@ -215,6 +215,7 @@ class Participant:
     >>> shop.take_part()
     hammer
     'commit'
+    >>> shop.leave()
     """
 
     __module__ = "distsync"
