@@ -254,10 +254,16 @@ def test_members_that_disagree_about_the_parties_are_told_both_values(barrier: D
     assert peer.result() == "KeyboardInterrupt"
 
 
-def test_other_process_that_asks_for_another_number_is_told(client: Client, make_client: MakeClient) -> None:
-    DoubleBarrier(3, name="d").enter(0)
-    with pytest.raises(MismatchError, match=r"is 3, not 2"):
-        DoubleBarrier(2, name="d", client=make_client()).enter(PATIENCE)
+def test_other_client_that_asks_for_another_number_is_told(client: Client, make_client: MakeClient) -> None:
+    """As long as somebody stands there; the server takes away the znode of a barrier that nobody is at."""
+    barrier, other = DoubleBarrier(2, name="d"), make_client()
+    entering = Running(parties.enter_then, barrier, True)
+    waiting(barrier, 1)
+    with pytest.raises(MismatchError, match=r"is 2, not 3"):
+        DoubleBarrier(3, name="d", client=other).enter(PATIENCE)
+    assert barrier.enter()
+    assert barrier.leave()
+    assert entering.result() == "True"
 
 
 def test_bad_input_is_refused(client: Client) -> None:
