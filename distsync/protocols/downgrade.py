@@ -68,7 +68,7 @@ async def _heir(place: line.Place, mark: str) -> line.Place:
 async def _exchange(share: Share, new: line.Place) -> bool:
     """One transaction, so that it fails where somebody has deleted the writer's znode, and another may write."""
     old = share.grant.place
-    while not share.over:
+    while not (share.over or share.grant.loss.fired):  # nothing fires it between Unhold and Hold
         if (await Connected()).session_id != old.session_id:
             raise SessionLostError(f"the downgrade in {old.directory}")
         try:
