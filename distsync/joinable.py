@@ -186,7 +186,7 @@ class JoinableQueue(Queue[Item]):
             broke and the time was over before anybody could know.
         On loss: of the session: it goes on.
         On cancel: the item is in the queue, or not.
-        Cost: 1 request; with a delay 2; with a bound 6, in 3 round trips.
+        Cost: 1 request; with a delay 2; with a bound 4, in 1 round trip, if there is room.
         Source: recipes.txt, Queues.
         """
         if self.maxsize <= 0 and timeout is not None and timeout < 0:
