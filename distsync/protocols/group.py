@@ -87,6 +87,7 @@ class GroupCore:
 
     async def leave(self, name: str) -> bool:
         """We are one member less. False: we were not, or not any more."""
+        self.view.forget()
         presence = self.joined.get(name)
         self.joined = {one: each for one, each in self.joined.items() if one != name}
         return presence is not None and presence.wanted and await presence.vanish()

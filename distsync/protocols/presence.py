@@ -133,3 +133,4 @@ class Presence:
             pass
         finally:
             self.withdraw()
+            self._changed()
