@@ -103,6 +103,7 @@ class Play:
         world, core, rng = self.world, self.core(process), self.world.rng
         for _ in range(rng.randint(1, 4)):
             timeout = maybe_timeout(world)
+            world.record("claiming")
             try:
                 claimed = await Run(core.claim(b"{}", timeout != 0.0, rng.choice((1, 1, 2))), timeout)
             except OutcomeUnknownError:
@@ -189,7 +190,8 @@ class Play:
         claims = self.claims()
         free = [path for path in self.items() if "~".join(path.split("/")[-2:]) not in claims]
         due = [path for path in free if "/d_" not in path or due_of(path) <= self.world.now_ms]
-        waiting = sleepers(self.world)
+        last = {record.task: record.event for record in self.world.history.records}
+        waiting = [name for name in sleepers(self.world) if last.get(name) in ("claiming", "putting")]  # none at work
         if due and any("worker" in name for name in waiting):
             self.world.fail(f"{waiting} sleep while there are {due}")
         inside = [path for path in free if "/d_" not in path]
