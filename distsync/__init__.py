@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.session.version import VERSION as _VERSION
 
 if TYPE_CHECKING:
+    from distsync.acquiring import acquire_all as acquire_all
     from distsync.errors import AccessDeniedError as AccessDeniedError
     from distsync.errors import ClientClosedError as ClientClosedError
     from distsync.errors import ConfigurationError as ConfigurationError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from distsync.errors import LockLostError as LockLostError
     from distsync.errors import MismatchError as MismatchError
     from distsync.errors import NameInUseError as NameInUseError
+    from distsync.errors import NameTakenError as NameTakenError
     from distsync.errors import NotHeldError as NotHeldError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
@@ -31,8 +33,12 @@ if TYPE_CHECKING:
     from distsync.errors import ServerStartError as ServerStartError
     from distsync.errors import SessionLostError as SessionLostError
     from distsync.errors import UnreachableError as UnreachableError
+    from distsync.errors import UpgradeError as UpgradeError
     from distsync.errors import UsageError as UsageError
+    from distsync.errors import VoteRefusedError as VoteRefusedError
     from distsync.errors import WorldError as WorldError
+    from distsync.joinable import Delivery as Delivery
+    from distsync.joinable import JoinableQueue as JoinableQueue
     from distsync.queue import Empty as Empty
     from distsync.queue import Full as Full
     from distsync.queue import LifoQueue as LifoQueue
@@ -40,13 +46,32 @@ if TYPE_CHECKING:
     from distsync.queue import Queue as Queue
     from distsync.queue import ShutDown as ShutDown
     from distsync.queue import SimpleQueue as SimpleQueue
+    from distsync.recipes import Candidate as Candidate
+    from distsync.recipes import Config as Config
+    from distsync.recipes import CountDownLatch as CountDownLatch
+    from distsync.recipes import Counter as Counter
+    from distsync.recipes import DoubleBarrier as DoubleBarrier
+    from distsync.recipes import Election as Election
+    from distsync.recipes import Entry as Entry
+    from distsync.recipes import Gate as Gate
+    from distsync.recipes import Group as Group
+    from distsync.recipes import IdGenerator as IdGenerator
+    from distsync.recipes import Member as Member
+    from distsync.recipes import Partitioner as Partitioner
+    from distsync.recipes import RateLimiter as RateLimiter
+    from distsync.recipes import Registry as Registry
+    from distsync.recipes import Value as Value
+    from distsync.recipes import Versioned as Versioned
     from distsync.session.client import Client as Client
     from distsync.session.default import close_default as close_default
     from distsync.session.default import connect as connect
     from distsync.session.default import default_client as default_client
     from distsync.session.default import set_default as set_default
+    from distsync.session.ensemble import Role as Role
+    from distsync.session.ensemble import Server as Server
     from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
     from distsync.session.whoami import Contender as Contender
+    from distsync.shared_locks import SharedLock as SharedLock
     from distsync.threading import Barrier as Barrier
     from distsync.threading import BoundedSemaphore as BoundedSemaphore
     from distsync.threading import BrokenBarrierError as BrokenBarrierError
@@ -55,19 +80,29 @@ if TYPE_CHECKING:
     from distsync.threading import Lock as Lock
     from distsync.threading import RLock as RLock
     from distsync.threading import Semaphore as Semaphore
+    from distsync.transactions import Participant as Participant
+    from distsync.transactions import Transaction as Transaction
 
 __version__ = _VERSION
 
-_FACES = ("threading", "queue")
+_FACES = ("threading", "queue", "recipes")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
+    "recipes": "Candidate Config CountDownLatch Counter DoubleBarrier Election Entry Gate Group IdGenerator"
+    " Member Partitioner RateLimiter Registry Value Versioned",
+    "shared_locks": "SharedLock",
+    "acquiring": "acquire_all",
+    "transactions": "Transaction Participant",
+    "joinable": "JoinableQueue Delivery",
     "session.default": "connect default_client set_default close_default",
     "session.client": "Client",
+    "session.ensemble": "Role Server",
     "session.names": "UnnamedObjectWarning",
     "session.whoami": "Contender",
-    "errors": "DistsyncError UsageError NotHeldError OverReleaseError PayloadError PayloadTooLargeError"
-    " PayloadPickleError NameInUseError MismatchError ConfigurationError WorldError LockLostError UnreachableError"
+    "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
+    " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
+    " ConfigurationError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

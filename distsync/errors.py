@@ -5,12 +5,15 @@
     DistsyncError
       UsageError                    you: fix the call
         NotHeldError      (RuntimeError)      release of what is not held
+        UpgradeError      (RuntimeError)      a reader of a SharedLock that wants to write
         OverReleaseError  (ValueError)        a BoundedSemaphore released too often
         PayloadError      (ValueError)        an item that cannot be sent
           PayloadTooLargeError                  ... it is over the size limit
           PayloadPickleError                    ... it does not pickle, or not to JSON
         NameInUseError    (TypeError)         one name, two kinds of object
+        NameTakenError    (ValueError)        a name of a registry that somebody else has
         MismatchError     (ValueError)        members disagree about a parameter
+        VoteRefusedError  (RuntimeError)      a vote after the decision
         ConfigurationError (ValueError)       a setting that cannot be used
       WorldError                    the world: stop the protected work, or try again
         LockLostError     (RuntimeError)      what was held is held no longer
@@ -68,6 +71,12 @@ class NotHeldError(UsageError, RuntimeError):
     """A release, wait or notify on something that the caller does not hold."""
 
 
+class UpgradeError(UsageError, RuntimeError):
+    """A thread that reads wants to write: it would wait for itself. Fields: path."""
+
+    template = "this thread reads {0}, it cannot write too: release the reader first, or take the writer from the start"
+
+
 class OverReleaseError(UsageError, ValueError):
     """A BoundedSemaphore was released more often than it was acquired."""
 
@@ -94,10 +103,22 @@ class NameInUseError(UsageError, TypeError):
     template = "{0} is already a {1}, it cannot be used as a {2}: choose another name"
 
 
+class NameTakenError(UsageError, ValueError):
+    """Fields: the name, the registry's path, who has it."""
+
+    template = "{0!r} in {1} is registered by {2}: replace it, or choose another name"
+
+
 class MismatchError(UsageError, ValueError):
     """Fields: what, path, value found, value asked for."""
 
     template = "{0} of {1} is {2}, not {3}: every member must ask for the same"
+
+
+class VoteRefusedError(UsageError, RuntimeError):
+    """It was decided without this vote. Fields: path, site, the decision, its reason."""
+
+    template = "the vote of {1!r} in {0} comes too late, the decision is {2} ({3}): do what was decided"
 
 
 class ConfigurationError(UsageError, ValueError):

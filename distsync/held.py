@@ -51,6 +51,9 @@ class Held(Named):
         on_lost: Callable[[LockLostError], Any] | None = None,
     ) -> None:
         super().__init__(name, client, path)
+        self._begin_telling(on_lost)
+
+    def _begin_telling(self, on_lost: Callable[[LockLostError], Any] | None) -> None:
         self._on_lost = on_lost
         self._told: Grant | None = None
 
@@ -105,6 +108,12 @@ class Held(Named):
         Cost: no request.
         """
         return FencingToken(self._held_grant().token)
+
+    def _check_held(self) -> None:
+        """Raises LockLostError if what this process holds was lost."""
+        if not self.held:
+            grant = self._grant()
+            raise LockLostError(self.path, (grant and grant.loss.reason) or "lease ran out")
 
     def _held_grant(self) -> Grant:
         grant = self._grant()

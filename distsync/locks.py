@@ -6,20 +6,24 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from distsync.errors import DistsyncError, LockLostError, NotHeldError
-from distsync.held import Held, checked_acquire
+from distsync.errors import DistsyncError, LockLostError, MismatchError, NotHeldError
+from distsync.held import checked_acquire
+from distsync.layouts import checked_layout
 from distsync.named import leave_block, me
+from distsync.protocols import line
 from distsync.protocols.lock import Grant, Holding, LockCore
+from distsync.revocable import Revocable
 from distsync.session.whoami import describe
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class LockBase(Held):
+class LockBase(Revocable):
     """What Lock and RLock share."""
 
     _kind = "lock"
@@ -31,12 +35,22 @@ class LockBase(Held):
         client: Client | None = None,
         path: str | None = None,
         on_lost: Callable[[LockLostError], Any] | None = None,
+        on_revoke: Callable[[Any], Any] | None = None,
+        layout: str = "curator",
     ) -> None:
-        super().__init__(name, client, path, on_lost)
+        super().__init__(name, client, path, on_lost, on_revoke)
+        self._layout = checked_layout(layout)
+
+    def _options(self) -> dict[str, Any]:
+        return {} if self._layout == "curator" else {"layout": self._layout}
 
     @property
     def _core(self) -> LockCore:
-        return self._local(LockCore)
+        mark = line.KAZOO_LOCK if self._layout == "kazoo" else line.LOCK
+        core = self._local(partial(LockCore, mark=mark))
+        if core.mark != mark:
+            raise MismatchError("the layout", self.path, core.mark, mark)
+        return core
 
     def _grant(self) -> Grant | None:
         return self._core.grant
@@ -49,6 +63,10 @@ class LockBase(Held):
 
     def _release(self) -> None:
         self._run(self._core.release(me()), self.client.settings.session_timeout)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """See Lock and RLock."""
+        raise NotImplementedError
 
     def release(self) -> None:
         """See Lock and RLock."""
@@ -93,6 +111,16 @@ class LockBase(Held):
                 grant, core.owner = core.grant, (owner := object())
         self.client.background(core.drop(grant, owner))
 
+    def _standing(self) -> Holding:
+        """For who may have to undo an acquire that has succeeded."""
+        return self._core.holding
+
+    def _return_to(self, before: Holding) -> None:
+        """What was acquired since is let go, and a loss of it needs no telling."""
+        core = self._core
+        if core.grant is not before.grant or core.depth != before.depth:
+            self._undo([before])
+
     def _shown(self) -> tuple[str, int]:
         """What a repr says of this process. No request; a client that was not used yet stays so."""
         if not self._is_used:
@@ -103,6 +131,8 @@ class LockBase(Held):
 class Lock(LockBase):
     """A lock that one thread of one process on one host holds at a time.
 
+    ``on_lost`` and ``on_revoke`` are called when it is lost, and when somebody asks for it (``revoke``). With
+    ``layout="kazoo"`` its znodes have the names of kazoo's own Lock, and stand in one line with them.
     On loss: ``held`` turns False, ``on_lost`` is called, and ``release`` or the end of the ``with`` block raises
         LockLostError. Somebody else may hold the lock then: what it protects must stop.
     Cost: acquire and release alone, 3 requests, 2 round trips; handed over between threads of a process, none.

@@ -113,13 +113,17 @@ class Named:
         """What the constructor gets, but for the name, where a pickle of this object arrives."""
         return ()
 
+    def _options(self) -> dict[str, Any]:
+        """The same, for what is given by keyword."""
+        return {}
+
     def __reduce__(self) -> tuple[Any, ...]:
         self._travelled = True
         if self._finalizer is not None:
             self._finalizer.detach()  # others know it now: it goes when the client that made it closes
         path = self._given_path
         origin = None if self._given_client is None else self._given_client.origin
-        return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin)
+        return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin, self._options())
 
 
 def _forget(client: Client, path: str, forks: int) -> None:
@@ -128,10 +132,17 @@ def _forget(client: Client, path: str, forks: int) -> None:
         client.discard(path, partial(remove_tree, path))
 
 
-def _arrive(kind: type[Any], arguments: tuple[Any, ...], name: str | None, path: str | None, origin: Any) -> Any:
+def _arrive(
+    kind: type[Any],
+    arguments: tuple[Any, ...],
+    name: str | None,
+    path: str | None,
+    origin: Any,
+    options: dict[str, Any],
+) -> Any:
     """The object of this name, in the process where its pickle arrived."""
     client = None if origin is None else default.client_of(origin)
-    return kind(*arguments, name=name, path=path, client=client)
+    return kind(*arguments, name=name, path=path, client=client, **options)
 
 
 def checked_timeout(timeout: Any, what: str = "timeout value") -> float | None:

@@ -223,3 +223,50 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
         if frame.f_code is Client.run.__code__:
             raise KeyboardInterrupt
         frame = frame.f_back
+
+
+def error_text(function: Callable[..., Any], *args: Any) -> str:
+    """The error that it raises, in full."""
+    try:
+        return repr(function(*args))
+    except BaseException as error:
+        return f"{type(error).__name__}: {error}"
+
+
+def take_part(transaction: Any, site: str, stuck: bool = False) -> tuple[str | None, list[Any]]:
+    """One transaction at a site that votes for it, and what it was asked to do. ``stuck``: it never votes."""
+    said: list[Any] = []
+
+    def prepare(item: Any) -> bool:
+        said.append("prepare")
+        time.sleep(3600 * stuck)
+        return True
+
+    side = transaction.participant(site, prepare, lambda item: said.append(("commit", item)))
+    return side.take_part(), said
+
+
+def get_batches(queue: Any, most: int) -> list[Any]:
+    """All items that are there, several at once."""
+    got: list[Any] = []
+    while True:
+        try:
+            got += queue.get_many(most, False)
+        except distsync.Empty:
+            return got
+
+
+def work_off(queue: Any) -> list[Any]:
+    """The items that this process has got and done, until the queue is shut down."""
+    done: list[Any] = []
+    while True:
+        try:
+            done.append(queue.get())
+        except distsync.ShutDown:
+            return done
+        queue.task_done()
+
+
+def put_keyed(queue: Any, item: Any, key: str) -> bool:
+    put: bool = queue.put(item, key=key)
+    return put

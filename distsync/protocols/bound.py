@@ -46,7 +46,7 @@ class Blocked:
         except DeadlineError:
             inside = False
         except ShutDown:
-            if self.path is None or await self.core.withdraw(self.path):
+            if self.path is None or await self.withdraw(self.path):
                 raise
             return
         except BaseException:
@@ -55,11 +55,15 @@ class Blocked:
         if inside is False and await self._withdrawn():
             raise Full
 
+    async def withdraw(self, path: str) -> bool:
+        """Whether the item was taken out again before anybody got it."""
+        return await self.core.withdraw(path)
+
     async def _withdrawn(self) -> bool:
         """Whether the item is out again; False: somebody has got it."""
         try:
             if self.path is not None:
-                return await self.core.withdraw(self.path)
+                return await self.withdraw(self.path)
         except DeadlineError:
             pass
         await Background(self._take_out())
@@ -69,7 +73,7 @@ class Blocked:
         """As soon as can be, if it is there."""
         view = await self.look()
         if view.ahead is not None and self.path is not None:
-            await self.core.withdraw(self.path)
+            await self.withdraw(self.path)
 
     def _first_view(self, answers: tuple[Any, ...]) -> View | None:
         """What the reads that were sent with the item say, if it is in the only segment."""

@@ -4,8 +4,9 @@ Source: recipes.txt, "Locks" (steps 1 to 5), "Recoverable Errors and the GUID", 
 
 Rules for this file: pure. Deciding (``decide``) never awaits; standing, looking and leaving never decide.
 
-The names are the recipe's in Curator's spelling, ``_c_<guid>-lock-<sequence>``. Every child whose name ends in a
-sequence number counts as a contender, whoever made it; other children do not.
+The names are the recipe's in Curator's spelling, ``_c_<guid>-lock-<sequence>``, or, where asked for, in kazoo's,
+``<guid in hex>__lock__<sequence>``. Every child whose name ends in a sequence number counts as a contender, whoever
+made it; other children do not.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ from distsync.session.steps import (
 LOCK = "-lock-"
 READ = "-__READ__"
 WRITE = "-__WRIT__"
+
+KAZOO_LOCK = "__lock__"
+KAZOO_READ = "__rlock__"
 
 # A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign. Behind a mark that
 # we know that is clear; elsewhere a single dash before ten digits separates, and a dash before nine is a sign.
@@ -125,7 +129,25 @@ def exclusive(ahead: Contender) -> bool:
 
 def shared(ahead: Contender) -> bool:
     """A reader is kept out by writers only (Shared Locks); a contender of unknown kind counts as a writer."""
-    return ahead.mark != READ
+    return ahead.mark not in (READ, KAZOO_READ)
+
+
+def front(order: Iterable[Contender]) -> list[Contender]:
+    """Those of the line, given in order, who hold: the first, and if it is a reader all readers up to a writer."""
+    holders: list[Contender] = []
+    for contender in order:
+        if holders and (shared(contender) or shared(holders[0])):
+            break
+        holders.append(contender)
+    return holders
+
+
+def spelled(guid: str, mark: str) -> tuple[str, str]:
+    """The name of a contender up to its sequence number, and the GUID as it stands in there."""
+    if mark in (KAZOO_LOCK, KAZOO_READ):
+        guid = guid.replace("-", "")
+        return f"{guid}{mark}", guid
+    return f"_c_{guid}{mark}", guid
 
 
 def decide(names: Iterable[str], mine: str, rule: Rule = exclusive) -> Verdict:
@@ -172,9 +194,9 @@ async def stand(
     """
     while True:
         await Connected()
-        guid = await Guid()
+        prefix, guid = spelled(await Guid(), mark)
         try:
-            create = Create(f"{directory}/_c_{guid}{mark}", data, ephemeral=True, sequence=True)
+            create = Create(f"{directory}/{prefix}", data, ephemeral=True, sequence=True)
             created, *answers = await Together(create, *reads)
             if isinstance(created, Created) and created.stat is not None:
                 name = created.path.rpartition("/")[2]

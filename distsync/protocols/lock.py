@@ -26,11 +26,14 @@ LOCAL_TURNS = 32
 
 @dataclass(eq=False)
 class Grant:
-    """The lock is ours: the contender that holds it, and what fires when it is lost."""
+    """The lock is ours: the contender that holds it, what fires when it is lost, and, for who heeds it, what fires
+    when somebody asks for it."""
 
     place: line.Place
     loss: Loss = field(default_factory=Loss)
     owner: object = None
+    plea: Signal = field(default_factory=Signal)
+    heeded: bool = False
 
     @property
     def token(self) -> int:
@@ -216,7 +219,7 @@ class LockCore:
     def _hand_over(self) -> bool:
         """The next one inside the process holds the lock; False if there is none, or others have waited enough."""
         ticket = self._next_ticket()
-        if ticket is None or self.turns >= LOCAL_TURNS:
+        if ticket is None or self.grant is None or self.turns >= LOCAL_TURNS or self.grant.plea.fired:
             return False
         self.turns += 1
         ticket.grant = self.grant

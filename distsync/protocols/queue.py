@@ -20,10 +20,10 @@ from typing import Any
 
 from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, ShutDown
 from distsync.protocols.bound import Blocked
-from distsync.protocols.commit import Outcome, Receipts
+from distsync.protocols.commit import Operation, Outcome, Receipts
 from distsync.protocols.guard import read, read_all
-from distsync.protocols.line import in_order, offset, parse
-from distsync.protocols.segments import SEGMENT, Segments
+from distsync.protocols.line import in_order, offset
+from distsync.protocols.segments import SEGMENT, Segments, before_all
 from distsync.protocols.taking import Turns, take
 from distsync.session.steps import (
     Background,
@@ -45,22 +45,12 @@ from distsync.session.steps import (
     Woke,
 )
 
-#: More than a segment ever numbers: what is put back from a dropped one is numbered so much lower.
-SEGMENT_NUMBERS = 1_000_000
-
-
-def before_all(name: str) -> str:
-    """The name of an item of a segment that is gone, in the next one: its number comes before any number there."""
-    item = parse(name)
-    assert item is not None
-    printed = f"{item.number:010d}"
-    return f"{name[: -len(printed)]}{item.number - SEGMENT_NUMBERS:010d}"
-
 
 class QueueCore:
     """What the threads of one process know together about one queue."""
 
     segmented = True
+    patience: float | None = None
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.receipts = receipts
@@ -79,6 +69,11 @@ class QueueCore:
         """Nobody waits for an item. (How many got here are not done yet only saves requests.)"""
         return not self.turns.taken
 
+    @property
+    def segment_size(self) -> int:
+        """So many items fill a segment."""
+        return SEGMENT
+
     # Putting
 
     async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None) -> None:
@@ -88,12 +83,10 @@ class QueueCore:
             await self._expect_room(maxsize)
         item = f"i_{key}{await Guid()}-"
         try:
-            segment, outcome = await self._insert(item, data, bounded=maxsize > 0)
+            segment, outcome = await self.insert([(item, data)], bounded=maxsize > 0)
         except DeadlineError:
             raise Full from None
-        path = self._path_in(segment, outcome)
-        if self.segmented and path and int(path[-10:]) + 1 >= SEGMENT:
-            await Background(self.znodes.seal(segment))
+        path = self._path_in(outcome, 1)
         if maxsize > 0:
             await Blocked(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
 
@@ -108,15 +101,20 @@ class QueueCore:
             pass
         raise Full
 
-    async def _insert(self, item: str, data: bytes, bounded: bool) -> tuple[str, Outcome]:
+    async def insert(
+        self, items: Sequence[tuple[str, bytes]], *also: Operation, bounded: bool = False
+    ) -> tuple[str, Outcome]:
+        """These are put, all or none, and ``also`` is done with it: the segment, and what came of it."""
         znodes = self.znodes
+        count = (SetData(znodes.puts),) * len(items)
         while True:
             segment = await znodes.find_tail()
-            create = Create(f"{segment}/{item}", data, sequence=True)
-            listings: tuple[Request[Any], ...] = (Children(znodes.items), Children(segment))
-            operations = (Check(znodes.state, 0), Check(segment, 0), create, SetData(znodes.puts))
+            creates = tuple(Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
+            listings = self.listings(segment) if bounded else ()
+            checks = (Check(znodes.state, 0), Check(segment, 0))
             try:
-                return segment, await self.receipts.commit(*operations, reads=listings if bounded else ())
+                outcome = await self.receipts.commit(*checks, *creates, *count, *also, reads=listings)
+                break
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
                     raise ShutDown from None
@@ -124,9 +122,18 @@ class QueueCore:
                 if await read(Exists(znodes.state)) is None:
                     await znodes.make()
             znodes.tail = None
+        last = self._path_in(outcome, len(items))
+        if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
+            await Background(znodes.seal(segment))
+        return segment, outcome
 
-    def _path_in(self, segment: str, outcome: Outcome) -> str | None:
-        created = outcome.results[2] if outcome.results else None
+    def listings(self, segment: str) -> tuple[Request[Any], ...]:
+        """What tells whether an item that is put is inside the bound."""
+        return Children(self.znodes.items), Children(segment)
+
+    def _path_in(self, outcome: Outcome, number: int) -> str | None:
+        """The path of the ``number``th item; None where the answer was lost."""
+        created = outcome.results[1 + number] if outcome.results else None
         return created.path if isinstance(created, Created) else None
 
     async def withdraw(self, path: str) -> bool:
@@ -312,5 +319,5 @@ class QueueCore:
                 return
 
     async def segments_before(self, segment: str) -> Sequence[str]:
-        """The segments up to and with ``segment``, oldest first."""
+        """The segments up to this one, oldest first."""
         return [present for present in await self.znodes.present() if present <= segment]

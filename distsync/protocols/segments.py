@@ -16,11 +16,23 @@ from collections.abc import Sequence
 
 from distsync.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all
-from distsync.protocols.line import offset
+from distsync.protocols.line import offset, parse
 from distsync.session.steps import Children, Connected, Create, Delete, Exists, Multi, SetData, Stat
 
 #: Items in a segment: 1,000 names of about 60 bytes are a reply of 60 kB, well under the limit of 1 MiB.
 SEGMENT = 1000
+
+
+#: More than a segment ever numbers: what is put back from a dropped one is numbered so much lower.
+SEGMENT_NUMBERS = 1_000_000
+
+
+def before_all(name: str) -> str:
+    """The name of an item of a segment that is gone, in the next one: its number comes before any number there."""
+    item = parse(name)
+    assert item is not None
+    printed = f"{item.number:010d}"
+    return f"{name[: -len(printed)]}{item.number - SEGMENT_NUMBERS:010d}"
 
 
 class Segments:
@@ -35,10 +47,14 @@ class Segments:
         self.items = f"{path}/items"
         self.tail: str | None = None
 
+    def parts(self) -> tuple[str, ...]:
+        """The znodes of an empty queue."""
+        return self.state, self.puts, self.gets, self.dones, self.items, self.segment(0)
+
     async def make(self) -> None:
         """All znodes of an empty queue are there. One transaction, so that no first segment is made twice."""
         await ensure(self.path)
-        nodes = (self.state, self.puts, self.gets, self.dones, self.items, self.segment(0))
+        nodes = self.parts()
         while True:
             try:
                 await Multi(tuple(Create(node) for node in nodes))

@@ -23,6 +23,8 @@ class SignalCore:
 
     initial = 0
 
+    patience: float | None = None
+
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.permits = f"{path}/permits"

@@ -26,6 +26,10 @@ Taken = TypeVar("Taken", covariant=True)
 class Source(Protocol[Taken]):
     """What is taken from."""
 
+    @property
+    def patience(self) -> float | None:
+        """Look again after so many seconds, though nothing has changed; None: no need to."""
+
     def attempt(self) -> Awaitable[Taken | None]:
         """The next thing, taken for good; None if there is none."""
 
@@ -113,7 +117,7 @@ async def _first(source: Source[Taken], place: Place) -> Taken | None:
     has gone with its session: somebody else is first now."""
     while (await Connected()).session_id == place.session_id:
         watch = Watch()
-        if await source.arm(watch) and await Wait(watch) is Woke.DEADLINE:
+        if await source.arm(watch) and await Wait(watch, limit=source.patience) is Woke.DEADLINE:
             return None
         taken = await source.attempt()
         if taken is not None:

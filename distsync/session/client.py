@@ -11,12 +11,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from distsync.errors import ClientClosedError
+from distsync.errors import ClientClosedError, DisconnectedError, SessionLostError
 from distsync.session import fork, paths
 from distsync.session.core import Core
+from distsync.session.ensemble import Server, ask_all
 from distsync.session.settings import read_settings
 from distsync.session.state import State, Statistics
-from distsync.session.steps import Loss
+from distsync.session.steps import Connected, Signal, Sync
 
 Result = TypeVar("Result")
 
@@ -89,7 +90,7 @@ class Client:
         a finalizer that the garbage collector runs in the midst of another call."""
         return self._core is None or self._core.may_wait_here()
 
-    def on_loss(self, loss: Loss, callback: Callable[[], object]) -> None:
+    def on_loss(self, loss: Signal, callback: Callable[[], object]) -> None:
         """``callback`` is called once, in the thread of callbacks, when ``loss`` fires, or soon if it has."""
         dispatcher = self._opened("a callback").dispatcher
         dispatcher.prepare()
@@ -101,6 +102,12 @@ class Client:
 
         loss.subscribe(fired)
 
+    def call_back(self, callback: Callable[[], object]) -> None:
+        """``callback`` is called soon, in the thread of callbacks. Never waits."""
+        dispatcher = self._opened("a callback").dispatcher
+        dispatcher.prepare()
+        dispatcher.call(callback)
+
     def on_state(self, callback: Callable[[str], object]) -> None:
         """``callback(state)`` is called, in the thread of callbacks, with each change of `state`."""
         self._listeners.append(callback)
@@ -108,6 +115,33 @@ class Client:
             self._core.dispatcher.prepare()
 
     # ---- looking
+
+    def sync(self, path: str = "/", timeout: float | None = None) -> None:
+        """The server that this client is connected to knows all that the ensemble's leader knew when this was called:
+        what is read next is not older. A follower or observer lags behind, and answers reads without asking anybody.
+
+        Units: seconds; None: without end.
+        Raises: DeadlineError (a TimeoutError), UnreachableError.
+        On loss: of the connection: it is asked again on the next one.
+        Cost: 1 request.
+        Source: ZooKeeper's sync; Zab, followers.
+        """
+        self.run(_synced(paths.check_path(path) if path != "/" else path), timeout)
+
+    def ensemble(self, timeout: float = 2.0) -> list[Server]:
+        """Each server of ``hosts``: role (leader, follower, observer, standalone, embedded, unknown, unreachable),
+        zxid, epoch and counter, as it says itself; and what to do where it says nothing.
+
+        Units: seconds, for each server; all are asked at once.
+        Cost: 1 connection and the word ``srvr`` to each, beside the session.
+        Source: ZooKeeper's four-letter words; Zab, epoch and counter.
+        """
+        if not timeout > 0:
+            raise ValueError(f"timeout must be seconds above 0, not {timeout!r}")
+        core = self._opened("a look at its servers")
+        if not core.link.hosts:
+            self.run(_connected(), self.settings.connect_timeout)
+        return ask_all(core.link.hosts, self.settings, timeout)
 
     @property
     def session_id(self) -> int | None:
@@ -214,3 +248,17 @@ class Client:
         self._starting = threading.RLock()
         if core is not None:
             core.forget()
+
+
+async def _connected() -> None:
+    await Connected()
+
+
+async def _synced(path: str) -> None:
+    while True:
+        try:
+            await Connected()
+            await Sync(path)
+            return
+        except (DisconnectedError, SessionLostError):
+            continue

@@ -254,6 +254,10 @@ class Core:
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
 
+    def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None:
+        self.holds.heed(loss, heard)
+        self.keeper.poke()
+
     def stands(self, loss: Loss) -> bool:
         return self.holds.stands(loss)
 

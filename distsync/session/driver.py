@@ -32,6 +32,7 @@ from distsync.session.steps import (
     Call,
     Connected,
     Guid,
+    Heed,
     Hold,
     Proven,
     Request,
@@ -197,6 +198,8 @@ class Task:
             return world.hold(step)
         if isinstance(step, Unhold):
             return world.unhold(step.loss)
+        if isinstance(step, Heed):
+            return world.heed(step.loss, step.heard)
         if isinstance(step, Background):
             return world.background(step.work)
         if isinstance(step, AtClose):

@@ -19,9 +19,10 @@ INTERRUPTED = "interrupted"
 
 
 class Held:
-    """One hold that stands; ``over`` fires when it does not any more."""
+    """One hold that stands; ``over`` fires when it does not any more, or is to be watched otherwise. ``heard`` is
+    called with the data of its znode, if anybody wants it."""
 
-    __slots__ = ("path", "session_id", "loss", "since", "guarded", "over")
+    __slots__ = ("path", "session_id", "loss", "since", "guarded", "over", "heard")
 
     def __init__(self, step: Hold, since: float) -> None:
         self.path = step.path
@@ -30,6 +31,7 @@ class Held:
         self.since = since
         self.guarded = False
         self.over = Signal()
+        self.heard: Callable[[bytes], object] | None = None
 
 
 class Holds:
@@ -55,6 +57,17 @@ class Holds:
         """``loss`` will not fire any more."""
         held = self._standing.pop(loss, None)
         if held:
+            held.over.fire()
+
+    def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None:
+        """``heard`` is called with what is written into the znode of this hold, if it stands."""
+        held = self._standing.get(loss)
+        if held is None or held.heard is not None:
+            return
+        held.heard = heard
+        before, held.over = held.over, Signal()
+        before.fire()
+        if loss not in self._standing:  # it went meanwhile
             held.over.fire()
 
     def lose(self, loss: Loss, reason: str) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, SessionLostError
 from distsync.session.holds import Held
 from distsync.session.ledger import Orphan
-from distsync.session.steps import Children, Connected, Delete, Exists, Stat, Sync, Together, Wait, Watch
+from distsync.session.steps import Children, Connected, Delete, Exists, GetData, Stat, Sync, Together, Wait, Watch
 
 
 async def clean_up(orphan: Orphan, session_id: int) -> None:
@@ -52,12 +52,24 @@ def belongs(stat: Stat | None, session_id: int) -> bool:
     return stat is not None and stat.ephemeral_owner == session_id
 
 
+async def look_at(held: Held, watch: Watch) -> Stat | None:
+    """The Stat of the znode that is held; whoever heeds it hears what it says."""
+    if held.heard is None:
+        return await Exists(held.path, watch)
+    try:
+        node = await GetData(held.path, watch)
+    except NoNodeError:
+        return None
+    held.heard(node.data)
+    return node.stat
+
+
 async def guard(held: Held, on_deleted: Callable[[], None]) -> None:
     """``on_deleted`` is called when somebody deletes the znode while the hold stands."""
     while not held.over.fired:
-        watch = Watch()
+        watch, over = Watch(), held.over
         try:
-            if not belongs(await Exists(held.path, watch), held.session_id):
+            if not belongs(await look_at(held, watch), held.session_id):
                 on_deleted()
                 return
         except SessionLostError:
@@ -65,4 +77,4 @@ async def guard(held: Held, on_deleted: Callable[[], None]) -> None:
         except DisconnectedError:
             await Connected()
         else:
-            await Wait(watch, held.over)
+            await Wait(watch, over)

@@ -176,7 +176,7 @@ class Keeper:
         if self._beat is None and now >= self._core.lease.next_beat and self._core.link.info is not None:
             self._beat = self._core.link.beat(self.poke)
         for held in self._core.holds.standing():
-            if not held.guarded and now - held.since >= GUARD_AFTER_S:
+            if not held.guarded and (held.heard is not None or now - held.since >= GUARD_AFTER_S):
                 self._guard(held)
 
     def _guard(self, held: Held) -> None:

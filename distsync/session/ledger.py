@@ -50,13 +50,13 @@ class Ledger:
             self.asked.append(creation)
 
     def answered(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
-        """The answer came, or will not come any more."""
+        """The answer came, or will not come any more. A transaction may delete a znode to make it anew."""
         if isinstance(error, UNSETTLED):
             return
-        for place, creation in ephemerals_of(request):
-            self._settle(creation, value[place] if isinstance(request, Multi) and value else value)
         if error is None or isinstance(error, NoNodeError):
             self._gone(request)
+        for place, creation in ephemerals_of(request):
+            self._settle(creation, value[place] if isinstance(request, Multi) and value else value)
 
     def _settle(self, creation: Create, created: Created | None) -> None:
         if created is not None:

@@ -87,6 +87,11 @@ class Link:
         kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
         kazoo.start_async()
 
+    @property
+    def hosts(self) -> str:
+        """Where the servers are looked for; empty while the embedded one is not found yet."""
+        return self._address[0]
+
     def move(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The server may be found elsewhere now."""
         kazoo = self._kazoo

@@ -261,6 +261,16 @@ class Unhold(Step[None]):
 
 
 @dataclass(frozen=True)
+class Heed(Step[None]):
+    """From now on the driver watches the znode that is held by ``loss``, and calls ``heard`` with its data, as it finds
+    it and whenever somebody writes there. Nothing if it is held no more, or heeded already. 1 request, apart from this
+    call, and 1 for each change."""
+
+    loss: Loss
+    heard: Callable[[bytes], object]
+
+
+@dataclass(frozen=True)
 class Guid(Step[str]):
     """A fresh GUID in the canonical 36 characters. No request."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+import signal
 from pathlib import Path
 
 import pytest
-from shells import Shells
+from shells import Shells, printed
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -74,3 +76,41 @@ def test_most_urgent_comes_first(shells: Shells) -> None:
         shells.run("priority.py", "add", urgency, text)
     printed = [shells.run("priority.py", "next") for _ in range(4)]
     assert [line.split()[0] for line in printed] == ["first", "later", "last", "nothing"]
+
+
+def test_table_is_read_whole_and_written_by_one(shells: Shells, tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    run = ("shared_lock.py", table)
+    *printed, maintenance = shells.together((*run, 6), (*run, 6), (*run, "maintenance"))
+    assert json.loads(table.read_text()) == list(range(12))
+    for text in printed:
+        seen = [int(word) for word in text.split("rows seen: ")[1].split()]
+        assert seen == sorted(seen)
+        assert [after - before >= 1 for before, after in zip(seen[::2], seen[1::2], strict=True)] == [True] * 6
+    assert re.search(r"maintenance: \d+ rows, all held: True", maintenance)
+
+
+def test_transfers_change_both_accounts_or_none(shells: Shells, tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    keepers = [shells.start("transaction.py", account, "keep") for account in (a, b)]
+    assert shells.run("transaction.py", a, "pay", b, 7) == "paid\n"
+    assert shells.run("transaction.py", a, "pay", b, 7) == "not paid: a voted abort\n"
+    assert keepers[0].stdout.readline() == "a has 3\n"
+    assert keepers[1].stdout.readline() == "b has 17\n"
+    assert keepers[0].stdout.readline() == "a still has 3\n"
+    for keeper in keepers:
+        keeper.send_signal(signal.SIGINT)
+        keeper.communicate()
+    assert (a.read_text(), b.read_text()) == ("3", "17")
+
+
+def test_jobs_of_a_worker_that_is_killed_are_done_by_others(shells: Shells) -> None:
+    shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
+    workers = [shells.start("joinable_queue.py", "work") for _ in range(3)]
+    adding = shells.start("joinable_queue.py", "add", "mow", "fail", *map(str, range(12)))
+    first = workers[0].stdout.readline()
+    workers[0].kill()
+    rest = [*workers[0].communicate()[0].splitlines(True), *printed(workers[1]).splitlines(True)]
+    done = {first, *rest, *printed(workers[2]).splitlines(True)}
+    assert done == {f"{job} is done\n" for job in ("mow", *range(12))}
+    assert printed(adding) == "1 dead letters\n"

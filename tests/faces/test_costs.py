@@ -16,6 +16,7 @@ from leaks import Observer
 from peers import Running, waiting_calls
 from timing import UNIT, eventually
 
+from distsync import JoinableQueue
 from distsync.queue import LifoQueue, PriorityQueue, Queue
 from distsync.session import keeper
 from distsync.session.client import Client
@@ -435,3 +436,51 @@ def test_many_threads_that_wait_cost_one_watch(client: Client, other: Client) ->
         assert len(client._core.link.watches) == 1  # type: ignore[union-attr]
         assert not any(one.result() for one in waiting)
         assert len(client._core.link.watches) == 0  # type: ignore[union-attr]
+
+
+def test_many_items_cost_1_request_for_each_100_to_put_and_2_more_than_their_number_to_get(client: Client) -> None:
+    queue = Queue[int](name="q")
+    queue.put(-1)
+    assert queue.get_many(5) == [-1]
+    with counted(client) as cost:
+        queue.put_many(range(300))
+    assert cost == Cost(3, 3)
+    with counted(client) as cost:
+        assert queue.get_many(1000) == list(range(100))
+    assert cost.requests <= 103
+    assert cost.round_trips <= 3
+    with counted(client) as cost:
+        assert queue.get_many(2) == [100, 101]
+    assert cost == Cost(3, 2)
+
+
+def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(client: Client) -> None:
+    queue = JoinableQueue[int](name="q")
+    queue.put(0)
+    queue.put(0, delay=1e-3)
+    for _ in range(2):
+        queue.get()
+        queue.task_done()
+    with counted(client) as put:
+        queue.put(1, key="k")
+    with counted(client) as get:
+        queue.get()
+    with counted(client) as nack:
+        queue.nack()
+    queue.get()
+    with counted(client) as later:
+        queue.nack(delay=1e-3)
+    queue.get()
+    with counted(client) as done:
+        queue.task_done()
+    assert (put, get, done) == (Cost(1, 1), Cost(6, 3), Cost(1, 1))
+    assert (nack, later) == (Cost(1, 1), Cost(2, 2))
+    with counted(client) as cost:
+        queue.put_many(range(200))
+    assert cost.requests <= 2 + 2 * 2  # two segments are full, and followed by another
+    assert queue.get() == 0
+    with counted(client) as cost:
+        assert queue.get_many(50) == [*range(1, 51)]
+    assert cost == Cost(55, 3)
+    for _ in range(51):
+        queue.task_done()

@@ -20,6 +20,7 @@ from timing import PATIENCE, UNIT, eventually
 from distsync import LockLostError, NotHeldError
 from distsync.errors import OutcomeUnknownError
 from distsync.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
+from distsync.recipes import SharedLock
 from distsync.session.client import Client
 from distsync.session.deadline import NO_WAIT_GRACE_S
 from distsync.testing.proxy import Proxy
@@ -114,6 +115,36 @@ def extra_permit_cycle(client: Client) -> None:
     assert slots.get_value() == before + 1
 
 
+def shared_cycle(client: Client) -> None:
+    """Reads; writes, reads too, and goes on reading."""
+    shared = SharedLock(name="x", client=client)
+    with shared.reader:
+        assert len(shared.reader.holders()) == 1
+    shared.writer.acquire()
+    shared.reader.acquire()
+    shared.writer.release()
+    assert (shared.reader.held, shared.writer.held) == (True, False)
+    assert len(shared.reader.holders()) == 1
+    shared.reader.release()
+
+
+def revoke_cycle(client: Client) -> None:
+    """Heeds its own word."""
+    lock = Lock(name="x", client=client)
+    with lock:
+        assert lock.revoke() is False
+        assert lock.revoked.wait(PATIENCE)
+
+
+def kazoo_semaphore_cycle(client: Client) -> None:
+    slots = Semaphore(2, name="x", client=client, layout="kazoo")
+    assert slots.acquire()
+    assert slots.acquire(timeout=PATIENCE)
+    assert len(slots.holders()) == 2
+    slots.release(2)
+    assert slots.get_value() == 2
+
+
 def event_cycle(client: Client) -> None:
     flag = Event(name="x", client=client)
     flag.set()
@@ -191,6 +222,9 @@ CYCLES: dict[str, Callable[[Client], None]] = {
     "bounded semaphore": bound_cycle,
     "signal": signal_cycle,
     "extra permit": extra_permit_cycle,
+    "shared lock": shared_cycle,
+    "revocation": revoke_cycle,
+    "semaphore of kazoo": kazoo_semaphore_cycle,
     "event": event_cycle,
     "condition": condition_cycle,
     "barrier": barrier_cycle,

@@ -492,3 +492,80 @@ def test_bound_is_that_of_the_object_whatever_others_of_its_name_do_meanwhile(cl
     with pytest.raises(Full):
         Queue[Any](1, name="q").put(Meddler(), block=False)
     assert free.qsize() == 1
+
+
+# ---- several at once
+
+
+def test_items_put_together_come_in_their_order(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[int](name="q")
+    queue.put_many([])
+    queue.put_many(range(250))
+    queue.put(250)
+    assert queue.qsize() == 251
+    got: list[int] = []
+    while len(got) < 251:
+        got += peers[len(got) % 3].do(queue.get_many, 70)
+    assert got == [*range(251)]
+    with pytest.raises(Empty):
+        queue.get_many(1, block=False)
+    for _ in range(251):
+        queue.task_done()
+    queue.join()
+
+
+def test_batches_fill_segments_and_the_next_ones(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_protocol, "SEGMENT", 30)
+    queue = Queue[int](name="q")
+    for start in range(0, 200, 20):
+        queue.put_many(range(start, start + 20))
+    got: list[int] = []
+    while len(got) < 200:
+        got += queue.get_many(70)
+    assert got == [*range(200)]
+    assert len(client.run(queue._core.znodes.present())) <= 2
+
+
+def test_large_items_are_put_in_several_requests(client: Client) -> None:
+    queue = Queue[bytes](name="q")
+    queue.put_many([b"x" * 400_000] * 5)
+    assert sum(len(queue.get_many(2)) for _ in range(3)) == 5
+    with pytest.raises(PayloadTooLargeError):
+        queue.put_many([b"y", b"x" * 1_100_000])
+    assert queue.empty()
+
+
+def test_batches_of_several_getters_are_of_different_items(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[int](name="q")
+    queue.put_many(range(300))
+    for peer in peers:
+        peer.start(deeds.get_batches, queue, 13)
+    got = [item for peer in peers for item in peer.result()]
+    assert sorted(got) == [*range(300)]
+
+
+def test_batch_is_refused_as_a_whole_when_the_queue_was_shut_down(client: Client) -> None:
+    queue = Queue[int](name="q")
+    queue.shutdown()
+    with pytest.raises(ShutDown) as caught:
+        queue.put_many(range(5))
+    assert caught.value.put == 0  # type: ignore[attr-defined]
+    with pytest.raises(ShutDown):
+        queue.get_many(5)
+
+
+def test_bounded_queue_takes_as_many_as_fit(client: Client) -> None:
+    queue = Queue[int](2, name="q")
+    with pytest.raises(Full) as caught:
+        queue.put_many(range(5), block=False)
+    assert caught.value.put == 2  # type: ignore[attr-defined]
+    assert queue.get_many(5) == [0, 1]
+
+
+def test_number_of_items_to_get_must_be_one_or_more(client: Client) -> None:
+    queue = Queue[int](name="q")
+    for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error):
+            queue.get_many(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="non-negative"):
+        queue.get_many(1, timeout=-1)

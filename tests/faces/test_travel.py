@@ -24,6 +24,7 @@ from timing import PATIENCE, UNIT, eventually
 
 import distsync
 from distsync.queue import LifoQueue, PriorityQueue, Queue, SimpleQueue
+from distsync.recipes import SharedLock
 from distsync.session.client import Client
 from distsync.threading import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
 
@@ -47,6 +48,10 @@ TYPES: dict[str, tuple[Callable[..., Any], Callable[[Any], Any]]] = {
     "LifoQueue": (LifoQueue, lambda it: it.put(1)),
     "PriorityQueue": (PriorityQueue, lambda it: it.put(1)),
     "SimpleQueue": (SimpleQueue, lambda it: it.put(1)),
+    "SharedLock": (SharedLock, lambda it: it.writer.acquire() and it.writer.release()),
+    "SharedLock.reader": (lambda **own: SharedLock(**own).reader, lambda it: it.acquire() and it.release()),
+    "SharedLock.writer": (lambda **own: SharedLock(**own).writer, lambda it: it.acquire() and it.release()),
+    "Lock(layout)": (lambda **own: Lock(layout="kazoo", **own), lambda it: it.acquire() and it.release()),
 }
 
 each_type = pytest.mark.parametrize("kind", TYPES)
@@ -416,7 +421,15 @@ def standing(client: Client, observer: Observer) -> list[str]:
     return [path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path]
 
 
-@pytest.mark.parametrize("kind", [Lock, RLock, Semaphore])
+def reader(**own: Any) -> Any:
+    return SharedLock(**own).reader
+
+
+def writer(**own: Any) -> Any:
+    return SharedLock(**own).writer
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock, Semaphore, reader, writer])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_interrupts_at_random_moments_leave_it_usable_and_nothing_behind(
     client: Client, peers: list[Peer], observer: Observer, kind: Callable[..., Any], seed: int

@@ -97,6 +97,9 @@ class Script:
     def hold(self, step: Hold) -> None:
         self.held[step.loss] = step.path
 
+    def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None:
+        raise NotImplementedError
+
     def unhold(self, loss: Loss) -> None:
         self.held.pop(loss, None)
 

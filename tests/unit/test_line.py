@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync.protocols.line import Standing, ahead_of, decide, in_order, offset, parse, shared
+from distsync.protocols.line import (
+    KAZOO_LOCK,
+    KAZOO_READ,
+    READ,
+    WRITE,
+    Standing,
+    ahead_of,
+    decide,
+    front,
+    in_order,
+    offset,
+    parse,
+    shared,
+    spelled,
+)
 from distsync.protocols.queue import before_all
 
 GUID = "c0ffee00-0000-4000-8000-000000000000"
@@ -82,3 +96,34 @@ def test_item_put_back_from_a_dropped_segment_comes_before_all_that_are_left() -
     names = [f"i_{GUID}-{number:010d}" for number in (0, 1, 999)]
     assert [contender.name for contender in in_order([*names, back])] == [back, *names]
     assert in_order([back, before_all(back)])[0].name == before_all(back)
+
+
+@pytest.mark.parametrize(("read", "write"), [(READ, WRITE), (KAZOO_READ, KAZOO_LOCK)])
+@pytest.mark.parametrize(
+    ("kinds", "holders", "watched"),
+    [("r", 1, None), ("w", 1, None), ("rrr", 3, None), ("rrwr", 2, 2), ("wrr", 1, 0), ("wwr", 1, 1), ("rwrwr", 1, 3)],
+)
+def test_front_is_the_readers_before_the_first_writer_or_one_writer(
+    kinds: str, holders: int, watched: int | None, read: str, write: str
+) -> None:
+    """Shared Locks: who holds, and which one the last reader in the line waits for: the last writer ahead."""
+    names = [f"{number:032x}{read if kind == 'r' else write}{number:010d}" for number, kind in enumerate(kinds)]
+    assert [each.name for each in front(in_order(reversed(names)))] == names[:holders]
+    if kinds[-1] == "r":
+        assert decide(names, names[-1], shared).behind == ("" if watched is None else names[watched])
+    if len(kinds) > 1:
+        assert decide(names, names[-1]).behind == names[-2]
+
+
+def test_front_of_nobody_is_nobody() -> None:
+    assert front([]) == []
+
+
+@pytest.mark.parametrize("mark", ["-lock-", READ, WRITE, KAZOO_LOCK, KAZOO_READ])
+@pytest.mark.parametrize("number", ["0000000000", "2147483647", "-2147483648", "-000000005"])
+def test_name_that_is_spelled_is_read_again_and_found_by_its_guid(mark: str, number: str) -> None:
+    prefix, guid = spelled(GUID, mark)
+    assert guid in prefix
+    found = parse(prefix + number)
+    assert found is not None
+    assert (found.mark, found.number) == (mark, int(number))

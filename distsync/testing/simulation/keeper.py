@@ -12,7 +12,7 @@ from distsync.session import holds
 from distsync.session.janitor import clean_up, guard
 from distsync.session.lease import LeaseClock
 from distsync.session.ledger import Orphan
-from distsync.session.steps import Hold, Loss, Sync
+from distsync.session.steps import Heed, Hold, Loss, Sync
 from distsync.testing.simulation.schedule import Timer
 
 if TYPE_CHECKING:
@@ -44,6 +44,13 @@ class Keeper:
 
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
+
+    def heed(self, step: Heed) -> None:
+        """As the step says."""
+        self.holds.heed(step.loss, step.heard)
+        for each in self.holds.standing():
+            if each.loss is step.loss:
+                self._guard(each)
 
     def look(self) -> None:
         """Whatever is held without proof is lost."""
@@ -86,5 +93,6 @@ class Keeper:
         self._schedule()
 
     def _guard(self, held: holds.Held) -> None:
-        if not held.over.fired:
+        if not held.over.fired and not held.guarded:
+            held.guarded = True
             self.process.background(guard(held, lambda: self.holds.lose(held.loss, holds.ZNODE_DELETED)))

@@ -287,6 +287,10 @@ class Task(Actor):
         self.process.keeper.unhold(step.loss)
         self.resume(False, None)
 
+    def _heed(self, frame: Frame, step: steps.Heed) -> None:
+        self.process.keeper.heed(step)
+        self.resume(False, None)
+
     def _guid(self, frame: Frame, step: steps.Guid) -> None:
         self.resume(False, self.process.world.guid())
 
@@ -318,6 +322,7 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Proven: Task._proven,
     steps.Hold: Task._hold,
     steps.Unhold: Task._unhold,
+    steps.Heed: Task._heed,
     steps.Guid: Task._guid,
     steps.Background: Task._background,
     steps.AtClose: Task._at_close,

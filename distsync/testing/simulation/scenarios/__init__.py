@@ -9,12 +9,56 @@ from __future__ import annotations
 from distsync.testing.simulation.scenarios.barrier import BARRIER
 from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.scenarios.condition import CONDITION
+from distsync.testing.simulation.scenarios.config import CONFIG
+from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
+from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
+from distsync.testing.simulation.scenarios.election import ELECTION
 from distsync.testing.simulation.scenarios.event import EVENT
+from distsync.testing.simulation.scenarios.gate import GATE
+from distsync.testing.simulation.scenarios.group import GROUP
+from distsync.testing.simulation.scenarios.ids import IDS
+from distsync.testing.simulation.scenarios.joinable import JOINABLE
+from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
-from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, PRIORITY
-from distsync.testing.simulation.scenarios.semaphore import SEMAPHORE, SIGNAL
+from distsync.testing.simulation.scenarios.partition import PARTITION
+from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY
+from distsync.testing.simulation.scenarios.rate import RATE
+from distsync.testing.simulation.scenarios.registry import REGISTRY
+from distsync.testing.simulation.scenarios.semaphore import KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
+from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
+from distsync.testing.simulation.scenarios.transaction import TRANSACTION
 
-ALL = (LOCK, RLOCK, SEMAPHORE, SIGNAL, CONDITION, EVENT, BARRIER, FIFO, BOUNDED, LIFO, PRIORITY)
+ALL = (
+    TRANSACTION,
+    SHARED,
+    REVOCATION,
+    KAZOO_SEMAPHORE,
+    ELECTION,
+    LOCK,
+    RLOCK,
+    SEMAPHORE,
+    SIGNAL,
+    CONDITION,
+    EVENT,
+    BARRIER,
+    FIFO,
+    BOUNDED,
+    MANY,
+    JOINABLE,
+    LIFO,
+    PRIORITY,
+    GROUP,
+    GATE,
+    DOUBLE_BARRIER,
+    LATCH,
+    COUNTER,
+    VALUE,
+    RATE,
+    IDS,
+    REGISTRY,
+    CONFIG,
+    PARTITION,
+)
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
 __all__ = ["SCENARIOS", "Scenario"]

@@ -14,6 +14,7 @@ from typing import Any
 from distsync.errors import Full, OutcomeUnknownError
 from distsync.protocols import queue
 from distsync.protocols.commit import Receipts
+from distsync.protocols.many import Progress, get_many, put_many
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
 from distsync.protocols.segments import SEGMENT
@@ -37,6 +38,9 @@ from distsync.testing.simulation.scenarios.base import (
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/queue/q"
+
+#: Items that a getter of several gets at most.
+SEVERAL = 3
 
 Make = Callable[[str, Receipts], QueueCore]
 
@@ -70,8 +74,9 @@ class Returns(Check):
 class Play:
     """One schedule of one kind of queue."""
 
-    def __init__(self, world: World, make: Make, maxsize: int) -> None:
+    def __init__(self, world: World, make: Make, maxsize: int, several: bool = False) -> None:
         self.world = world
+        self.several = several
         self.make = make
         self.maxsize = maxsize
         self.acknowledged: set[tuple[Any, ...]] = set()
@@ -83,6 +88,25 @@ class Play:
         core = process.local(PATH, lambda: self.make(PATH, receipts(process)))
         core.maxsize = self.maxsize
         return core
+
+    async def producer_of_many(self, process: SimProcess, name: str) -> None:
+        """As producer, several at once."""
+        world, core = self.world, self.core(process)
+        for turn in range(world.rng.randint(1, 2)):
+            items = [(world.rng.randint(0, 2), name, 10 * turn + number) for number in range(world.rng.randint(2, 4))]
+            for item in items:
+                world.record("putting", item=item)
+            progress = Progress()
+            encoded = [("", json.dumps(item).encode()) for item in items]
+            try:
+                await Run(put_many(core, encoded, True, progress), maybe_timeout(world))
+            except (Full, OutcomeUnknownError) as error:
+                for item in items[progress.put :]:
+                    world.record("full" if isinstance(error, Full) else "unknown", item=item)
+            for item in items[: progress.put]:
+                world.record("put", item=item)
+            self.acknowledged.update(items)
+            await Run(work(world))
 
     async def producer(self, process: SimProcess, name: str) -> None:
         world, core = self.world, self.core(process)
@@ -113,15 +137,19 @@ class Play:
         for _ in range(world.rng.randint(1, 3)):
             timeout = maybe_timeout(world)
             world.record("getting")
+            many = self.several and world.rng.random() < 0.5
+            getting = get_many(core, SEVERAL, b"", timeout != 0.0) if many else core.get(b"", timeout != 0.0)
             try:
-                data = await Run(core.get(b"", timeout != 0.0), timeout)
+                data = await Run(getting, timeout)
             except OutcomeUnknownError:
                 world.record("unknown get")
                 continue
             if data is None:
                 world.record("empty")
             else:
-                world.record("got", item=tuple(json.loads(data)))
+                for each in data if many else [data]:
+                    world.record("got", item=tuple(json.loads(each)))
+                world.record("served")
             await Run(work(world))
 
     def present(self) -> list[tuple[Any, ...]]:
@@ -141,7 +169,7 @@ class Play:
         for process in processes(world, 2, 3):
             for _ in range(world.rng.choice((1, 1, 2))):
                 number += 1
-                producer = self.producer(process, f"p{number}")
+                producer = (self.producer_of_many if self.several else self.producer)(process, f"p{number}")
                 spawn(process, producer, name=f"producer{number}", daemon=bool(self.maxsize))
             for each in range(world.rng.choice((0, 1, 1, 2))):
                 spawn(process, self.consumer(process), name=f"consumer{each}", daemon=True)
@@ -193,8 +221,9 @@ class Play:
         troubled_ones = {process.name for process in self.world.processes.values() if troubled(self.world, process)}
         events = [record.event for record in self.world.history.records if record.process in troubled_ones]
         late = [task for task, at in self.world.interrupts if isinstance(at, Call)]
-        answered = events.count("got") + events.count("empty")
-        return events.count("getting") - answered + len(late) + came_too_late(self.world)
+        answered = events.count("served") + events.count("empty")
+        unsure = events.count("getting") - answered + len(late) + came_too_late(self.world)
+        return unsure * (SEVERAL if self.several else 1)
 
 
 @contextmanager
@@ -207,13 +236,14 @@ def segments_of(size: int) -> Iterator[None]:
         queue.SEGMENT = usual  # type: ignore[attr-defined]
 
 
-def play(world: World, make: Make, bounded: bool) -> None:
+def play(world: World, make: Make, bounded: bool, several: bool = False) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
     with segments_of(world.rng.choice((2, 3, SEGMENT))):
-        Play(world, make, maxsize).play()
+        Play(world, make, maxsize, several).play()
 
 
 FIFO = Scenario("fifo", partial(play, make=QueueCore, bounded=False))
 BOUNDED = Scenario("bounded", partial(play, make=QueueCore, bounded=True))
+MANY = Scenario("many", partial(play, make=QueueCore, bounded=False, several=True))
 LIFO = Scenario("lifo", partial(play, make=OrderedCore, bounded=False))
 PRIORITY = Scenario("priority", partial(play, make=priority_core, bounded=False))

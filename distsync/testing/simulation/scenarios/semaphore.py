@@ -6,8 +6,10 @@ Rules for this file: threads use one core a process, as the faces do.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 from distsync.errors import LockLostError, OutcomeUnknownError, OverReleaseError
+from distsync.protocols.kazoo_semaphore import KazooSemaphoreCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.signal import SignalCore
 from distsync.testing.simulation.calls import Run
@@ -35,9 +37,21 @@ PATH = f"{ROOT}/semaphore/s"
 # Semaphore(n)
 
 
-async def holder(world: World, process: SimProcess, permits: int, bound: int | None) -> None:
+Leases = SemaphoreCore | KazooSemaphoreCore
+Make = Callable[[SimProcess, int], Leases]
+
+
+def ours(process: SimProcess, permits: int) -> Leases:
+    return SemaphoreCore(PATH, permits, receipts(process))
+
+
+def kazoos(process: SimProcess, permits: int) -> Leases:
+    return KazooSemaphoreCore(PATH, permits)
+
+
+async def holder(world: World, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
     """Takes a permit some times, as a ``with`` block does."""
-    core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+    core = process.local(PATH, lambda: make(process, permits))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
         grant = await Run(core.acquire(b"", timeout != 0.0, bound=bound), timeout)
@@ -52,7 +66,7 @@ async def holder(world: World, process: SimProcess, permits: int, bound: int | N
             await Run(give_back(world, core, bound))
 
 
-async def give_back(world: World, core: SemaphoreCore, bound: int | None) -> None:
+async def give_back(world: World, core: Leases, bound: int | None) -> None:
     """A loss is told of at the release, and never without a reason; one too many, not without a stranger."""
     try:
         await core.release(1, bound)
@@ -112,30 +126,40 @@ class Bounded(Check):
             world.fail(f"{free} permits are free, and {self.permits} is the bound")
 
 
+def play_kazoo(world: World) -> None:
+    permits = world.rng.randint(1, 3)
+    world.checks += [Capacity("permit", permits), NothingLeft(f"{PATH}-__lock__/")]
+    play_holders(world, permits, None, kazoos)
+    finish(world, lambda: count_free(world, permits, None, kazoos))
+
+
 def play_semaphore(world: World) -> None:
     """As a BoundedSemaphore, or as one to which a stranger adds permits."""
     rng = world.rng
     permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
     bound = permits if rng.random() < 0.5 else None
     counts = [rng.choice((1, 1, 2, 3)) for _ in range(strangers)]
-    most = permits + sum(counts)
-    world.checks += [Capacity("permit", most), NothingLeft(f"{PATH}/")]
+    world.checks.append(Capacity("permit", permits + sum(counts)))
     if bound is not None:
         world.checks.append(Bounded(permits))
-    made = processes(world, 2, 3)
-    for process in made:
-        for _ in range(rng.randint(1, 2)):
-            spawn(process, holder(world, process, permits, bound))
+    play_holders(world, permits, bound, ours)
     for number, count in enumerate(counts):
         process = world.process(f"s{number}")
         spawn(process, stranger(world, process, permits, bound, count))
-    finish(world, lambda: count_free(world, permits, bound))
+    finish(world, lambda: count_free(world, permits, bound, ours))
 
 
-def count_free(world: World, permits: int, bound: int | None) -> None:
+def play_holders(world: World, permits: int, bound: int | None, make: Make) -> None:
+    world.checks.append(NothingLeft(f"{PATH}/"))
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, holder(world, process, permits, bound, make))
+
+
+def count_free(world: World, permits: int, bound: int | None, make: Make) -> None:
     """All permits are free at the end, and those that strangers added."""
     counted = world.process(OBSERVER)
-    counting = counted.spawn(SemaphoreCore(PATH, permits, receipts(counted)).value())
+    counting = counted.spawn(make(counted, permits).value())
     world.run(lambda: counting.done)
     free, events = counting.result, world.history.events
     adding, added, refused = (sum(each.count for each in events(name)) for name in ("adding", "added", "refused"))
@@ -206,4 +230,5 @@ def count_permits(world: World) -> None:
 
 
 SEMAPHORE = Scenario("semaphore", play_semaphore)
+KAZOO_SEMAPHORE = Scenario("kazoo-semaphore", play_kazoo)
 SIGNAL = Scenario("signal", play_signal)

@@ -1,0 +1,30 @@
+"""Numbers that callers give, checked where they are given.
+
+Rules for this file: each error says what was given and what is allowed.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from typing import Any
+
+
+def whole_number(what: str, number: Any, least: int | None = None) -> int:
+    """``number`` as an int, not below ``least``. Raises TypeError, ValueError."""
+    try:
+        whole = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number, not {type(number).__name__}") from None
+    if least is not None and whole < least:
+        raise ValueError(f"{what} must be >= {least}, not {whole}")
+    return whole
+
+
+def positive_number(what: str, number: Any) -> float:
+    """``number`` as a float above zero. Raises TypeError, ValueError."""
+    if not isinstance(number, (int, float)):
+        raise TypeError(f"{what} must be a number, not {type(number).__name__}")
+    if not 0 < number < math.inf:
+        raise ValueError(f"{what} must be a number above 0, not {number}")
+    return float(number)

@@ -1,0 +1,170 @@
+"""What a two-phase commit looks like in znodes, and what follows from what is seen there.
+
+Source: recipes.txt, "Two-phased Commit".
+
+Rules for this file: pure, and nothing in it awaits: names, records, and ``judge``, which decides.
+
+Picture: ``<path>``                          data: the terms, the id of the present transaction, the last decisions
+         ``<path>/sites/s_<site>``           ephemeral, one for each site that takes part
+         ``<path>/t_<id>``                   the present transaction, data: its payload
+         ``<path>/t_<id>/open``              goes with the decision: without it there is no vote
+         ``<path>/t_<id>/coordinator``       ephemeral, of who began it
+         ``<path>/t_<id>/ballot-<site>``     not voted yet; a vote turns it into ``commit-<site>`` or ``abort-<site>``,
+                                             which goes when the site has done what was decided
+         ``<path>/t_<id>/decision``          data: what was decided, and why
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from distsync.errors import CorruptNodeError
+
+COMMIT, ABORT = "commit", "abort"
+COORDINATOR, PEERS = "coordinator", "peers"
+
+#: So many decisions are remembered: who was away meanwhile still finds the one that he waits for.
+REMEMBERED = 20
+
+
+def encoded(site: str) -> str:
+    """``site`` as the end of a znode's name."""
+    return quote(site, safe="", errors="surrogatepass")
+
+
+class Decision(NamedTuple):
+    """What was decided about the transaction of this id, and why."""
+
+    id: str
+    outcome: str
+    reason: str = ""
+
+    @property
+    def data(self) -> bytes:
+        return json.dumps(self).encode()
+
+    @classmethod
+    def read(cls, path: str, data: bytes) -> Decision:
+        """Raises CorruptNodeError."""
+        try:
+            made = cls(*json.loads(data))
+        except (TypeError, ValueError):
+            raise CorruptNodeError(path, data[:80]) from None
+        if made.outcome not in (COMMIT, ABORT):
+            raise CorruptNodeError(path, data[:80])
+        return made
+
+
+class Terms(NamedTuple):
+    """What all members have to agree on."""
+
+    sites: tuple[str, ...]
+    decided_by: str = COORDINATOR
+
+
+class Record(NamedTuple):
+    """What the znode of the object says."""
+
+    terms: Terms
+    current: str | None = None
+    past: tuple[Decision, ...] = ()
+
+    @property
+    def data(self) -> bytes:
+        return json.dumps([self.terms.sites, self.terms.decided_by, self.current, self.past]).encode()
+
+    @classmethod
+    def read(cls, path: str, data: bytes) -> Record:
+        """Raises CorruptNodeError."""
+        try:
+            sites, decided_by, current, past = json.loads(data)
+            return cls(Terms(tuple(sites), decided_by), current, tuple(Decision(*each) for each in past))
+        except (TypeError, ValueError):
+            raise CorruptNodeError(path, data[:80]) from None
+
+    def begun(self, transaction: str) -> Record:
+        return self._replace(current=transaction)
+
+    def ended(self, decision: Decision) -> Record:
+        return self._replace(current=None, past=(*self.past, decision)[-REMEMBERED:])
+
+    def decision(self, transaction: str) -> Decision | None:
+        """What was decided about a transaction that is over; None: it is not, or it is forgotten."""
+        return next((decision for decision in self.past if decision.id == transaction), None)
+
+
+class View(NamedTuple):
+    """What a listing of the transaction's znode says; names of sites are encoded."""
+
+    names: tuple[str, ...]
+
+    def sites(self, kind: str) -> set[str]:
+        """Those that have a ``ballot``, or have voted ``commit`` or ``abort``."""
+        return {name[len(kind) + 1 :] for name in self.names if name.startswith(f"{kind}-")}
+
+    @property
+    def is_open(self) -> bool:
+        return "open" in self.names
+
+    @property
+    def has_coordinator(self) -> bool:
+        return "coordinator" in self.names
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """Whether it is decided, and each site that voted has done what was decided."""
+        return not (self.is_open or self.sites(COMMIT) or self.sites(ABORT))
+
+    def vote_of(self, site: str) -> str | None:
+        """``commit``, ``abort``, ``ballot`` for none, None for a site that has acknowledged."""
+        return next((kind for kind in (COMMIT, ABORT, "ballot") if f"{kind}-{encoded(site)}" in self.names), None)
+
+
+class Verdict(NamedTuple):
+    """What follows from the votes."""
+
+    outcome: str
+    reason: str = ""
+    blame: str | None = None  # the encoded name of the site whose vote says more
+
+
+def judge(view: View, dead: Iterable[str], has_coordinator: bool = True) -> Verdict | None:
+    """What the decision must be, as soon as that is clear; None: not yet. ``dead``: sites that were there and are gone.
+
+    "As soon as all sites have all votes, they can decide [...] a node can decide abort earlier if some site votes for
+    abort": and also if a site died before its vote, or the coordinator did before all had voted.
+    """
+    against, missing = view.sites(ABORT), view.sites("ballot")
+    if against:
+        return Verdict(ABORT, f"{min(against)} voted abort", min(against))
+    if not missing:
+        return Verdict(COMMIT)
+    gone = missing.intersection(dead)
+    if gone:
+        return Verdict(ABORT, f"{min(gone)} died before its vote")
+    if not has_coordinator:
+        return Verdict(ABORT, f"the coordinator died before {min(missing)} had voted")
+    return None
+
+
+def late(view: View) -> Verdict:
+    """What the decision is when nobody waits any longer."""
+    return judge(view, ()) or Verdict(ABORT, f"no vote of {', '.join(sorted(view.sites('ballot')))} in time")
+
+
+def named(transaction: str) -> str:
+    """The name of the transaction's znode."""
+    return f"t_{transaction}"
+
+
+def first_names(terms: Terms) -> list[str]:
+    """What is below a transaction that was just begun, but for its coordinator."""
+    return ["open", *(f"ballot-{encoded(site)}" for site in terms.sites)]
+
+
+def listed(answer: Any) -> View:
+    """The view of a listing."""
+    return View(answer.names)

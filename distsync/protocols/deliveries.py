@@ -1,0 +1,145 @@
+"""What becomes of an item that a worker has claimed: it is done, comes again, at once or later, or is a dead letter.
+
+Source: stdlib ``multiprocessing.JoinableQueue.task_done``; the rest is ours.
+
+Rules for this file: pure; it does not know who gets which item. Each end is one transaction, which fails if the item is
+not as the worker's claim left it: nobody ends what somebody else has got.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from distsync.errors import BadVersionError, LockLostError, NoNodeError
+from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
+from distsync.protocols.commit import Operation, Outcome, Receipts
+from distsync.protocols.guard import read
+from distsync.protocols.queue import QueueCore
+from distsync.session.steps import (
+    Background,
+    Check,
+    Create,
+    Created,
+    Delete,
+    Exists,
+    Guid,
+    Protocol,
+    SetData,
+    Unhold,
+)
+
+
+class Deliveries(QueueCore):
+    """A queue whose items are claimed, as one who has claimed some sees it."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        super().__init__(path, receipts)
+        self.znodes: ClaimSegments = ClaimSegments(path)
+        self.max_deliveries = 0
+        #: No earlier than this it is now (ms, the servers' clock).
+        self.time = 0
+
+    @property
+    def segment_size(self) -> int:
+        return min(SEGMENT, super().segment_size)
+
+    async def done(self, delivery: Delivery) -> None:
+        """The item is done, and gone. Raises LockLostError if somebody else has got it meanwhile."""
+        counted = (SetData(self.znodes.dones), *self._without_key(delivery.label))
+        await self._end(delivery, self._move(delivery, *counted))
+
+    async def nack(self, delivery: Delivery, delay: float = 0.0) -> None:
+        """The item is to be got again, after ``delay`` seconds; unless it was delivered too often. Raises LockLostError
+        if somebody else has got it meanwhile."""
+        if 0 < self.max_deliveries <= delivery.label.deliveries:
+            await self.bury(delivery)
+        elif delay > 0:
+            await self._end(delivery, self._postpone(delivery, delay))
+        else:
+            await self._end(delivery, self.release(delivery))
+
+    async def bury(self, delivery: Delivery) -> None:
+        """The item is a dead letter. Raises LockLostError if somebody else has got it meanwhile."""
+        deliveries = delivery.label.deliveries
+        await self._end(delivery, self._bury(delivery, delivery.version, deliveries, Delete(delivery.claim)))
+
+    async def _end(self, delivery: Delivery, work: Protocol[bool]) -> None:
+        """``work`` ends our claim, and says whether the item was still ours. If it is interrupted, and did not take
+        place, anybody may get the item."""
+        try:
+            await Unhold(delivery.loss)
+            if await work:
+                return
+        except BaseException:
+            work.close()
+            await Background(self.release(delivery))
+            raise
+        raise LockLostError(delivery.path, delivery.loss.reason or "its claim had gone and others got the item")
+
+    async def _move(self, delivery: Delivery, *also: Operation) -> bool:
+        """The item's znode goes, with the claim, and ``also`` is done."""
+        mine = Delete(delivery.path, delivery.version)
+        return await self._commit_mine(mine, Delete(delivery.claim), *also) is not None
+
+    async def _postpone(self, delivery: Delivery, delay: float) -> bool:
+        return await self._move(delivery, await self._later(delivery.label.before(delivery.payload), delay))
+
+    async def _commit_mine(self, mine: Operation, *others: Operation) -> Outcome | None:
+        """``mine`` finds the item as we left it, and all is done. Deletes of what is gone already are left out."""
+        operations = [mine, *others]
+        while True:
+            try:
+                return await self.receipts.commit(*operations)
+            except (NoNodeError, BadVersionError) as error:
+                gone = operations[getattr(error, "index", 0)]
+                if gone is mine or not isinstance(gone, Delete):
+                    return None
+                operations.remove(gone)
+
+    async def release(self, delivery: Delivery) -> bool:
+        """Anybody may claim the item, if it is ours. Whether it was: the claim may be gone already."""
+        mine = Check(delivery.path, delivery.version)
+        return await self._commit_mine(mine, Delete(delivery.claim)) is not None
+
+    async def _bury(self, item: Delivery, version: int, deliveries: int, *claim: Operation) -> bool:
+        """Whether the item has become a dead letter: here it is done, and nobody gets it here any more."""
+        dead = ClaimSegments(f"{self.znodes.path}/dead")
+        data = Label(deliveries).before(item.payload)
+        here = (*claim, SetData(self.znodes.dones), *self._without_key(item.label), SetData(dead.puts))
+        while True:
+            tail = await dead.find_tail()
+            letter = Create(f"{tail}/i_{await Guid()}-", data, sequence=True)
+            outcome = await self._commit_mine(Delete(item.path, version), *here, Check(tail, 0), letter)
+            if outcome is not None:
+                await self._seal_dead(dead, tail, outcome)
+                return True
+            stat = await read(Exists(item.path))
+            if stat is None or stat.version != version:
+                return False
+            dead.tail = None
+
+    async def _seal_dead(self, dead: ClaimSegments, tail: str, outcome: Outcome) -> None:
+        created = outcome.results[-1] if outcome.results else None
+        if isinstance(created, Created) and int(created.path[-10:]) + 1 >= self.segment_size:
+            await Background(dead.seal(tail))
+
+    async def _later(self, data: bytes, delay: float) -> Create:
+        """What makes a delayed item."""
+        due = await self.now() + math.ceil(delay * 1000)
+        return Create(f"{self.znodes.delayed}/d_{due:015d}_{await Guid()}-", data, sequence=True)
+
+    async def now(self) -> int:
+        """What time it is (ms, the servers' clock): that at which they write."""
+        while True:
+            try:
+                self._heard(await read(SetData(self.znodes.clock)))
+                return self.time
+            except NoNodeError:
+                await self.znodes.make()
+
+    def _heard(self, stat: Any) -> None:
+        self.time = max(self.time, stat.mtime)
+
+    def _without_key(self, label: Label) -> tuple[Operation, ...]:
+        return () if label.key is None else (Delete(self.znodes.key(label.key)),)

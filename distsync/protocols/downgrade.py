@@ -1,0 +1,101 @@
+"""From writer to reader: the znode of a writer who reads too becomes that of a reader, at the same place in the line.
+
+Source: recipes.txt, "Shared Locks", has none; that a reader's znode may have the sequence number of its writer is
+Curator's way.
+
+Rules for this file: pure; it knows one Share, and nothing of the others. What is done here goes on apart from any call,
+so it looks again, after each await, whether anybody still reads.
+
+Picture: ``_c_<guid>-__WRIT__<sequence>`` is deleted in the transaction that makes ``_c_<guid>-__READ__<sequence>``
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from distsync.errors import (
+    DisconnectedError,
+    DistsyncError,
+    NodeExistsError,
+    NoNodeError,
+    SessionLostError,
+)
+from distsync.protocols import line
+from distsync.protocols.guard import remove
+from distsync.protocols.lock import Grant
+from distsync.protocols.revoke import heed
+from distsync.session.steps import Background, Connected, Create, Delete, Guid, Hold, Multi, Unhold
+
+
+@dataclass(eq=False)
+class Share:
+    """One contender of readers: ``owners`` says who reads by it, and how deep.
+
+    ``writing`` is the grant of the writer who read too, ``inside`` as long as he writes. When he lets go, his znode
+    becomes that of the reader; ``turning`` as long as nobody knows whether it did. ``over`` once nobody reads by it.
+    """
+
+    grant: Grant
+    owners: dict[object, int]
+    data: bytes
+    writing: Grant | None = None
+    inside: bool = False
+    joined: int = 1
+    turning: bool = False
+    over: bool = False
+
+
+async def into_reader(share: Share, mark: str) -> None:
+    """What is read under a writer's znode is read by a znode of its own, or is lost, or is over."""
+    grant = share.grant
+    writer = grant.place
+    try:
+        await Unhold(grant.loss)  # or the end of the writer's znode would be taken for a loss
+        if not await _exchange(share, await _heir(writer, mark)):
+            _lose(grant, "znode deleted")
+    except DistsyncError as error:
+        await Background(remove(writer.path, writer.session_id))
+        _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
+
+
+async def _heir(place: line.Place, mark: str) -> line.Place:
+    """The reader's place: a name with the writer's sequence number, and his token."""
+    writer = line.parse(place.name)
+    prefix, _ = line.spelled(await Guid(), mark)
+    return place._replace(name=f"{prefix}{writer.number if writer else 0:010d}")
+
+
+async def _exchange(share: Share, new: line.Place) -> bool:
+    """One transaction, so that it fails where somebody has deleted the writer's znode, and another may write."""
+    old = share.grant.place
+    while not (share.over or share.grant.loss.fired):  # nothing fires it between Unhold and Hold
+        if (await Connected()).session_id != old.session_id:
+            raise SessionLostError(f"the downgrade in {old.directory}")
+        try:
+            await Multi((Create(new.path, share.data, ephemeral=True), Delete(old.path)))
+        except DisconnectedError:
+            continue
+        except NodeExistsError:
+            pass  # it was done, and the answer was lost
+        except NoNodeError:
+            return False
+        await _hold_on(share, new)
+        return True
+    await remove(old.path, old.session_id)
+    return True
+
+
+async def _hold_on(share: Share, place: line.Place) -> None:
+    share.grant.place = place
+    await Hold(place.path, place.session_id, share.grant.loss)
+    if share.grant.heeded:
+        await heed(share.grant)
+    share.turning = False  # from here on whoever ends it takes care of the znode
+    if share.over:
+        await Unhold(share.grant.loss)
+        await remove(place.path, place.session_id)
+
+
+def _lose(grant: Grant, reason: str) -> None:
+    grant.loss.reason = grant.loss.reason or reason
+    grant.loss.fire()

@@ -1,0 +1,204 @@
+"""Election: the first in the line leads, and says so in the znode LEADER, for all to see.
+
+Source: recipes.txt and the Hadoop wiki, "Leader Election" (the line); the mail of June 2008 by Jacob Levy and Benjamin
+Reed (who wakes whom, and LEADER).
+
+Rules for this file: pure. The line is the Lock's, with two differences: each term has a contender and so a token of its
+own (no hand-over inside a process), and LEADER comes and goes with it.
+
+LEADER is written and deleted only in transactions that check that the writer's own contender stands. A contender that
+stands first has, as leader, nobody before it: whatever LEADER says then is of one who leads no more, and is replaced.
+Who was deposed does not delete it by hand: it may be the next leader's already. It stands in the line again, and only
+if it is the first there it deletes.
+
+Picture: ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, a candidate: JSON, who it is and its data
+         ``<path>/LEADER``                     ephemeral, the same of the leader, with its candidate's name and token
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import NamedTuple
+
+from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, NoNodeError, SessionLostError
+from distsync.protocols import line
+from distsync.protocols.guard import read, remove
+from distsync.protocols.lock import Grant, LockCore
+from distsync.protocols.watched import Watched
+from distsync.session.steps import (
+    Background,
+    Check,
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Multi,
+    Signal,
+    Unhold,
+    Wait,
+    Watch,
+    Woke,
+)
+
+LEADER = "LEADER"
+
+#: A term that is over sooner (seconds) costs no look at LEADER.
+GUARD_AFTER_S = 0.5
+
+
+class Leading(NamedTuple):
+    """Who leads, as LEADER says. Of two terms no two are equal: each has its candidate."""
+
+    data: bytes
+    candidate: str
+    token: int
+
+
+def says(data: bytes, place: line.Place) -> bytes:
+    """What LEADER says of a leader: what its candidate said, whose name and token."""
+    return json.dumps({**json.loads(data), "candidate": place.name, "token": place.token}).encode()
+
+
+def leading(data: bytes) -> Leading:
+    """Who leads. What others wrote may make no sense, and then tells no more than that there is somebody."""
+    try:
+        said = json.loads(data)
+        return Leading(data, str(said["candidate"]), int(said["token"]))
+    except (ValueError, TypeError, KeyError):
+        return Leading(data, "", 0)
+
+
+async def who_leads(path: str, watch: Watch) -> Leading | None:
+    """Whoever LEADER names; the watch fires when that changes."""
+    while True:
+        try:
+            return leading((await read(GetData(path, watch))).data)
+        except NoNodeError:
+            if await read(Exists(path, watch)) is None:
+                return None
+
+
+class ElectionCore(LockCore):
+    """What the threads of one process know together about one election."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.leader_path = f"{path}/{LEADER}"
+        self.leader: Watched[Leading | None] = Watched(self.leader_path, partial(who_leads, self.leader_path))
+        self.posts: dict[Grant, Signal] = {}
+        """What ends the watch over LEADER, for each term."""
+
+    @property
+    def idle(self) -> bool:
+        return super().idle and self.leader.idle
+
+    def _hand_over(self) -> bool:
+        """Each term is one of its own."""
+        return False
+
+    async def _contend(self, owner: object, data: bytes) -> bool:
+        """Volunteering, steps 1 to 3, and then the leader procedure, which begins with LEADER."""
+        while await super()._contend(owner, data):
+            grant = self.grant
+            if grant is None:
+                continue
+            said = says(data, grant.place)
+            try:
+                published = await self._publish(grant.place, said)
+            except BaseException:
+                await self._let_go_soon(grant)
+                raise
+            if published:
+                over = self.posts[grant] = Signal()
+                await Background(self._reign(grant, said, over))
+                return True
+            await self._let_go_soon(grant)
+        return False
+
+    async def _publish(self, place: line.Place, said: bytes) -> bool:
+        """LEADER names us; what an earlier leader left goes in the same transaction. False: our candidate is gone."""
+        replaces = False
+        create = Create(self.leader_path, said, ephemeral=True)
+        while (await Connected()).session_id == place.session_id:
+            try:
+                await Multi((Check(place.path), *([Delete(self.leader_path)] if replaces else []), create))
+                self.leader.forget()
+                return True
+            except NodeExistsError:
+                replaces = True
+            except NoNodeError as error:
+                if getattr(error, "index", 0) == 0:
+                    return False
+                replaces = False
+            except DisconnectedError:
+                continue
+            except SessionLostError:
+                return False
+        return False
+
+    async def _reign(self, grant: Grant, said: bytes, over: Signal) -> None:
+        """During our term LEADER comes back whenever somebody deletes it; when we are deposed, it goes."""
+        if await Wait(over, grant.loss, limit=GUARD_AFTER_S) is Woke.LIMIT:
+            while not (over.fired or grant.loss.fired):
+                watch = Watch()
+                if await read(Exists(self.leader_path, watch)) is not None:
+                    await Wait(over, grant.loss, watch)
+                elif not await self._publish(grant.place, said):
+                    break
+                elif over.fired:
+                    await self._tidy()
+        if not over.fired:
+            await Wait(over, grant.loss)
+            self.posts.pop(grant, None)
+            if not over.fired:
+                await self._step_down(grant.place)
+
+    async def _erase(self, grant: Grant) -> bool:
+        """The end of a term: LEADER goes, and our candidate. False: it was gone before."""
+        try:
+            over = self.posts.pop(grant, None)
+            if over is not None:
+                over.fire()
+            await Unhold(grant.loss)
+            return await self._step_down(grant.place)
+        except DeadlineError:
+            await Background(self._step_down(grant.place))
+            return True
+        except BaseException:
+            await Background(self._step_down(grant.place))
+            raise
+
+    async def _step_down(self, place: line.Place) -> bool:
+        """The mail: LEADER is deleted before the leadership is relinquished; here in one transaction."""
+        in_doubt, named = False, True
+        while (await Connected()).session_id == place.session_id:
+            try:
+                await Multi((Check(place.path), *([Delete(self.leader_path)] if named else []), Delete(place.path)))
+                self.leader.forget()
+                return True
+            except NoNodeError as error:
+                if getattr(error, "index", 0) == 0:
+                    if not in_doubt:
+                        await Background(self._tidy())
+                    return in_doubt
+                named = False
+            except DisconnectedError:
+                in_doubt = True
+            except SessionLostError:
+                return False
+        return False
+
+    async def _tidy(self) -> None:
+        """Somebody has deleted our candidate, and LEADER may still name us. We stand in the line again: whoever leads
+        before us replaces it; if nobody has by our turn, nobody leads, and it goes."""
+        place = await line.acquire(self.path, self.mark, b"{}")
+        if place is None:
+            return
+        try:
+            await Multi((Check(place.path), Delete(self.leader_path)))
+        except (NoNodeError, DisconnectedError, SessionLostError):
+            pass
+        finally:
+            await remove(place.path, place.session_id)

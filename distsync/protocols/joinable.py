@@ -1,0 +1,302 @@
+"""JoinableQueue: who gets an item claims it, and takes it out when it is done; if he dies, the next one gets it.
+
+Source: recipes.txt, "Queues"; stdlib ``multiprocessing.JoinableQueue``. Claims, delays, keys, dead letters are ours.
+
+Rules for this file: pure; the state of a JoinableCore is shared by the threads of one process.
+
+A claim is one transaction: the item is written (its Label counts deliveries), if it is still as it was read, and an
+ephemeral of the claim's fixed name is made. So one worker has it, whose session's end frees it where it is: first in
+order. To be done is one transaction: item, claim and key go, the counter moves; the item goes only if its version is
+still the worker's. So who lost his claim, and not the item, may still be done with it; who lost the item learns it.
+When an item is due is said by the servers' clock, as znodes' times tell it, and no host's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any
+
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    Full,
+    NodeExistsError,
+    NoNodeError,
+    ShutDown,
+)
+from distsync.protocols.claims import Delivery, Label, due_of, in_time
+from distsync.protocols.commit import Operation, Receipts
+from distsync.protocols.deliveries import Deliveries
+from distsync.protocols.guard import read, read_all
+from distsync.protocols.line import in_order
+from distsync.protocols.many import BATCH, BATCH_BYTES, ITEM_BYTES
+from distsync.protocols.outside import Outside
+from distsync.protocols.taking import take
+from distsync.session.steps import (
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Hold,
+    Node,
+    Request,
+    SetData,
+    Watch,
+)
+
+#: Somebody was faster: the item is another's, or gone.
+RACED = (BadVersionError, NodeExistsError, NoNodeError)
+
+
+class JoinableCore(Deliveries):
+    """What the threads of one process know together about one queue with claims."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        super().__init__(path, receipts)
+        self.claiming: set[str] = set()
+        #: When the first delayed item is due (ms, the servers' clock); None: there is none.
+        self.soonest: int | None = None
+        #: What the threads of this process have got, as the face knows it, in that order.
+        self.open: list[Any] = []
+
+    @property
+    def idle(self) -> bool:
+        return not self.open and super().idle
+
+    # Putting
+
+    async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None) -> None:
+        """An item, with its label, is in the queue. Raises Full and ShutDown."""
+        await self._put(data, wait, self.maxsize if maxsize is None else maxsize)
+
+    async def add(self, payload: bytes, wait: bool = True, delay: float = 0.0, key: str | None = None) -> bool:
+        """Whether the item is in the queue now, to be got after ``delay`` seconds; False: one of this key is there."""
+        data = Label(0, key).before(payload)
+        also = () if key is None else (Create(self.znodes.key(key)),)
+        try:
+            if delay > 0:
+                await self._put_delayed(data, delay, *also)
+            else:
+                await self._put(data, wait, self.maxsize, *also)
+        except NodeExistsError:
+            return False
+        except DeadlineError:
+            raise Full from None
+        return True
+
+    async def _put(self, data: bytes, wait: bool, maxsize: int, *also: Operation) -> None:
+        if maxsize > 0 and not wait:
+            await self._expect_room(maxsize)
+        item = f"i_{await Guid()}-"
+        try:
+            segment, outcome = await self.insert([(item, data)], *also, bounded=maxsize > 0)
+        except DeadlineError:
+            raise Full from None
+        if maxsize > 0:
+            path = self._path_in(outcome, 1)
+            await Outside(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
+
+    def listings(self, segment: str) -> tuple[Request[Any], ...]:
+        return *super().listings(segment), Children(self.znodes.claims)
+
+    async def _put_delayed(self, data: bytes, delay: float, *also: Operation) -> None:
+        while True:
+            later = await self._later(data, delay)
+            try:
+                await self.receipts.commit(Check(self.znodes.state, 0), later, SetData(self.znodes.puts), *also)
+                return
+            except BadVersionError:
+                raise ShutDown from None
+            except NoNodeError:
+                await self.znodes.make()
+
+    async def take_out(self, path: str, label: Label) -> bool:
+        """Whether an item was taken out again before anybody got it: a claim would have written it."""
+        try:
+            await self.receipts.commit(Delete(path, 0), SetData(self.znodes.dones), *self._without_key(label))
+            return True
+        except (NoNodeError, BadVersionError):
+            return False
+
+    # Claiming
+
+    async def claim(self, who: bytes, wait: bool = True, most: int = 1) -> list[Delivery] | None:
+        """The next items, at most so many, for this worker. None: not at once if we do not ``wait``, or not before the
+        deadline. Raises ShutDown."""
+        return await take(Claiming(self, who, min(most, BATCH)), self.turns, self.getters, who, wait)
+
+    async def look(self, watch: Watch | None = None) -> list[str]:
+        """The items that may be got now, of one folder, first one first; with ``watch`` armed on all that adds some."""
+        znodes = self.znodes
+        while True:
+            head = self.head or znodes.segment(0)
+            reads = (Children(znodes.claims, watch), Children(znodes.delayed, watch), Children(znodes.items, watch))
+            claims, delayed, items, first = await read_all(*reads, Children(head, watch))
+            if any(isinstance(answer, NoNodeError) for answer in (claims, delayed, items)):
+                await znodes.make()
+                continue
+            taken = set(claims.names)
+            waiting = znodes.free(znodes.delayed, in_time(delayed.names), taken)
+            due = [path for path in waiting if due_of(path) <= self.time]
+            self.soonest = due_of(waiting[0]) if waiting else None
+            segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
+            return due or await self._look_in(segments, {head: first}, taken, watch)
+
+    async def _look_in(
+        self, segments: Sequence[str], known: dict[str, Any], taken: set[str], watch: Watch | None
+    ) -> list[str]:
+        """The free items of the first segment that has any; empty ones before it are dropped."""
+        self.head = None
+        for segment in segments:
+            (listing,) = (known[segment],) if segment in known else await read_all(Children(segment, watch))
+            if isinstance(listing, NoNodeError):
+                continue
+            if listing.names or segment == segments[-1]:
+                self.head = self.head or segment
+            else:
+                await self.znodes.drop(segment)
+            free = self.znodes.free(segment, (item.name for item in in_order(listing.names)), taken)
+            if free:
+                return free
+        return []
+
+    async def is_over(self) -> bool:
+        """Whether it was shut down and nothing is to be done any more."""
+        znodes = self.znodes
+        state, puts, dones = await read_all(Exists(znodes.state), Exists(znodes.puts), Exists(znodes.dones))
+        return bool(state and state.version > 0 and puts and dones and puts.version == dones.version)
+
+    async def attempt_claim(self, who: bytes, most: int) -> list[Delivery] | None:
+        while True:
+            paths = await self.look()
+            if not paths:
+                if self.soonest is not None and self.soonest <= await self.now():
+                    continue
+                if await self.is_over():
+                    raise ShutDown
+                return None
+            paths = [path for path in paths if path not in self.claiming] or paths
+            for start in range(0, len(paths), most):
+                claimed = await self._claim(paths[start : start + most], who)
+                if claimed:
+                    return claimed
+                if most > 1:  # others are at it too: fewer at once
+                    most //= 2
+                    break
+
+    async def _claim(self, paths: list[str], who: bytes) -> list[Delivery]:
+        """These items are ours, all of them; none if one is another's already, or was delivered too often."""
+        self.claiming.update(paths)
+        try:
+            nodes = await read_all(*map(GetData, paths))
+            found = [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
+            claims = [self._wanted(path, node) for path, node in found]
+            worn = [each for each in claims if 0 < self.max_deliveries < each.label.deliveries]
+            for each in worn:
+                await self._bury(each, each.version - 1, each.label.deliveries - 1, *nobodys(each.claim))
+            if worn or not claims:
+                return []
+            session = await Connected()  # afterwards nothing is awaited that a deadline can end
+            claims = fitting(claims)
+            writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
+            ours = [Create(each.claim, who, ephemeral=True) for each in claims]
+            outcome = await self.receipts.commit(*writes, *ours, if_unknown=partial(self._give_back, claims))
+            if outcome.results:
+                self._heard(outcome.results[0])
+            for each in claims:
+                await Hold(each.claim, session.session_id, each.loss)
+            return claims
+        except RACED:
+            return []
+        finally:
+            self.claiming.difference_update(paths)
+
+    def _wanted(self, path: str, node: Node) -> Delivery:
+        """The item as it will be when we have it."""
+        label, payload = Label.split(path, node.data)
+        more = label._replace(deliveries=label.deliveries + 1)
+        return Delivery(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
+
+    async def _give_back(self, claims: Sequence[Delivery], done: bool | None) -> None:
+        """They were claimed by a call that had ended."""
+        for each in claims if done else ():
+            await self.release(each)
+
+    async def arm(self, watch: Watch) -> bool:
+        paths = await self.look(watch)
+        state = await read_all(GetData(self.znodes.state, watch))
+        if paths or isinstance(state[0], NoNodeError) or await self.is_over():
+            return False
+        self.patience = None
+        if self.soonest is not None:
+            self.patience = max(0, self.soonest - await self.now()) / 1000
+        return self.patience != 0
+
+    # Ending
+
+    async def shutdown(self, immediate: bool = False) -> None:
+        """Nothing is put any more; workers get what is left, or (``immediate``) nothing, and then ShutDown."""
+        await super().shutdown(False)
+        while immediate:
+            paths = await self._all_free()
+            if not paths:
+                return
+            for path in paths:
+                await self._discard(path)
+
+    async def _all_free(self) -> list[str]:
+        """Some of what nobody has, due or not."""
+        paths = await self.look()
+        if paths:
+            return paths
+        claims, delayed = await read_all(Children(self.znodes.claims), Children(self.znodes.delayed))
+        return self.znodes.free(self.znodes.delayed, delayed.names, set(claims.names))
+
+    async def _discard(self, path: str) -> None:
+        try:
+            node = await read(GetData(path))
+            label, _ = Label.split(path, node.data)
+            mine = (Delete(path, node.stat.version), *nobodys(self.znodes.claim(path)))
+            await self._commit_mine(*mine, SetData(self.znodes.dones), *self._without_key(label))
+        except RACED:
+            pass
+
+
+def nobodys(claim: str) -> tuple[Operation, ...]:
+    """Fails where somebody has claimed the item."""
+    return Create(claim), Delete(claim)
+
+
+def fitting(claims: list[Delivery]) -> list[Delivery]:
+    """As many of the first ones as one request can claim."""
+    size, number = 0, 0
+    for each in claims:
+        size += len(each.payload) + ITEM_BYTES + 3 * len(each.path)
+        if number and size > BATCH_BYTES:
+            break
+        number += 1
+    return claims[:number]
+
+
+class Claiming:
+    """A queue as something that a worker takes items from."""
+
+    def __init__(self, core: JoinableCore, who: bytes, most: int) -> None:
+        self.core = core
+        self.who = who
+        self.most = most
+
+    @property
+    def patience(self) -> float | None:
+        return self.core.patience
+
+    def attempt(self) -> Awaitable[list[Delivery] | None]:
+        return self.core.attempt_claim(self.who, self.most)
+
+    def arm(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.arm(watch)

@@ -1,0 +1,214 @@
+"""A semaphore in the znodes of kazoo's own: a lock in front of a pool of leases.
+
+Source: kazoo.recipe.lock.Semaphore: whoever wants a lease takes the lock first, and waits in it until the pool has
+room; so one waiter at a time watches the pool.
+
+Rules for this file: pure; the state of a KazooSemaphoreCore is shared by the threads of one process. Permits are never
+added: in these znodes there is no place to note them.
+
+Picture: ``<path>``                                     data = the number of permits, as text
+         ``<path>/<guid>``                              ephemeral, a lease
+         ``<path>-__lock__/<guid>__lock__<sequence>``   ephemeral, who waits for one
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from distsync.errors import (
+    DeadlineError,
+    DisconnectedError,
+    DistsyncError,
+    LockLostError,
+    MismatchError,
+    NodeExistsError,
+    NoNodeError,
+    OverReleaseError,
+    SessionLostError,
+)
+from distsync.protocols import line
+from distsync.protocols.guard import ensure, leave, read, read_all, remove
+from distsync.protocols.lock import Grant, hold
+from distsync.session.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Exists,
+    GetData,
+    Guid,
+    Multi,
+    Node,
+    Unhold,
+    Wait,
+    Watch,
+    Woke,
+)
+
+
+class KazooSemaphoreCore:
+    """What the threads of one process know together about one semaphore."""
+
+    def __init__(self, path: str, initial: int) -> None:
+        self.path = path
+        self.initial = initial
+        self.grants: deque[Grant] = deque()
+
+    @property
+    def idle(self) -> bool:
+        """No permit is held."""
+        return not self.grants
+
+    @property
+    def waiting_room(self) -> str:
+        """Where those stand in line who want a lease."""
+        return f"{self.path}-__lock__"
+
+    async def acquire(
+        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
+    ) -> Grant | None:
+        """A lease. None: not at once if we do not ``wait``, or not before the deadline."""
+        try:
+            await self._agree()
+            if not wait and await self._is_full():
+                return None
+            while True:
+                turn = await line.acquire(self.waiting_room, line.KAZOO_LOCK, data)
+                if turn is None:
+                    return None
+                try:
+                    grant = await self._take(turn, data, wait, owner)
+                except SessionLostError:
+                    await Background(remove(turn.path, turn.session_id))
+                    continue
+                except BaseException:
+                    await Background(remove(turn.path, turn.session_id))
+                    raise
+                return await self._step_aside(turn, grant)
+        except DeadlineError:
+            return None
+
+    async def _step_aside(self, turn: line.Place, grant: Grant | None) -> Grant | None:
+        """It is the next one's turn; what we took is ours once that is done."""
+        try:
+            await leave(turn.path, turn.session_id)
+        except BaseException:
+            await Background(remove(turn.path, turn.session_id))
+            if grant is not None:
+                await Background(remove(grant.place.path, grant.place.session_id))
+            raise
+        if grant is not None:
+            self.grants.append(grant)
+        return grant
+
+    async def _agree(self) -> None:
+        """The pool is there, for as many leases as we think. Whatever is no number says nothing, as with kazoo."""
+        await ensure(self.path, str(self.initial).encode())
+        try:
+            node = await read(GetData(self.path))
+        except NoNodeError:
+            return
+        said = node.data.decode(errors="replace").strip()
+        if said.isdecimal() and int(said) != self.initial:
+            raise MismatchError("the initial value", self.path, int(said), self.initial)
+
+    async def _is_full(self) -> bool:
+        pool, waiting = await read_all(Children(self.path), Children(self.waiting_room))
+        taken = 0 if isinstance(pool, NoNodeError) else len(pool.names)
+        return taken >= self.initial or (not isinstance(waiting, NoNodeError) and bool(line.in_order(waiting.names)))
+
+    async def _take(self, turn: line.Place, data: bytes, wait: bool, owner: object) -> Grant | None:
+        """It is our turn: a lease as soon as the pool has room. Who has the turn only can make one."""
+        while True:
+            watch = Watch()
+            (pool,) = await line.look(turn, Children(self.path, watch))
+            if isinstance(pool, NoNodeError):
+                await self._agree()
+            elif isinstance(pool, DistsyncError):
+                raise pool
+            elif len(pool.names) < self.initial:
+                return await self._lease(turn, data, owner)
+            elif not wait or await Wait(watch) is Woke.DEADLINE:
+                return None
+
+    async def _lease(self, turn: line.Place, data: bytes, owner: object) -> Grant:
+        name = (await Guid()).replace("-", "")
+        path = f"{self.path}/{name}"
+        try:
+            place = await self._create(path, turn, data)
+            return await hold(place, owner)
+        except BaseException:
+            await Background(remove(path, turn.session_id))
+            raise
+
+    async def _create(self, path: str, turn: line.Place, data: bytes) -> line.Place:
+        """One transaction, which fails where our turn is over: somebody else may have taken the room."""
+        while True:
+            if (await Connected()).session_id != turn.session_id:
+                raise SessionLostError(f"waiting in {self.path}")
+            try:
+                await Multi((Check(turn.path), Create(path, data, ephemeral=True)))
+            except DisconnectedError:
+                continue
+            except NodeExistsError:
+                pass  # it was done, and the answer was lost
+            except NoNodeError as error:
+                if getattr(error, "index", 0) == 0:
+                    raise SessionLostError(f"waiting in {self.path}") from error
+                await self._agree()
+                continue
+            stat = await read(Exists(path))
+            if stat is None or stat.ephemeral_owner != turn.session_id:
+                raise SessionLostError(f"waiting in {self.path}")
+            return line.Place(self.path, path.rpartition("/")[2], stat.czxid, turn.session_id)
+
+    async def capacity(self) -> int:
+        """How many permits there are, free or not."""
+        return self.initial
+
+    async def leases(self) -> list[tuple[str, Node]]:
+        """Path and znode of every lease, the oldest first."""
+        try:
+            listing = await read(Children(self.path))
+        except NoNodeError:
+            return []
+        paths = [f"{self.path}/{name}" for name in listing.names]
+        nodes = await read_all(*map(GetData, paths)) if paths else ()
+        there = [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
+        return sorted(there, key=lambda lease: lease[1].stat.czxid)
+
+    async def value(self) -> int:
+        """How many permits are free now."""
+        try:
+            return max(0, self.initial - len((await read(Children(self.path))).names))
+        except NoNodeError:
+            return self.initial
+
+    async def release(
+        self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None, owner: object = None
+    ) -> None:
+        """``count`` leases of this process go, those of ``owner`` first. Raises OverReleaseError if it has fewer, and
+        then none goes: a permit that nobody took cannot be added here."""
+        if begun is not None:
+            begun[0] = True
+        if count > len(self.grants):
+            raise OverReleaseError("Semaphore released too many times")
+        mine = sorted(self.grants, key=lambda grant: grant.owner is not owner)[:count]
+        lost = [grant for grant in mine if not await self._give_back(grant)]
+        if lost:
+            raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
+
+    async def drop(self, grant: Grant) -> None:
+        """Its acquire or its release was interrupted somewhere."""
+        await self._give_back(grant)
+
+    async def _give_back(self, grant: Grant) -> bool:
+        if grant in self.grants:
+            self.grants.remove(grant)
+        try:
+            await Unhold(grant.loss)
+            return await leave(grant.place.path, grant.place.session_id) and not grant.loss.fired
+        except BaseException:
+            await Background(remove(grant.place.path, grant.place.session_id))
+            raise

@@ -1,0 +1,148 @@
+"""CountDownLatch: closed until it was counted down to zero, in one transaction with the last step.
+
+Source: recipes.txt, "Barriers" (who waits); Java's ``CountDownLatch`` and Redisson's ``trySetCount``.
+
+Rules for this file: pure; a wake is a hint, what counts is how many are left, and of which round.
+
+Who counts down wakes nobody: those who wait watch a znode that goes with the last step.
+
+Picture: ``<path>``         data = ``{"count": as made, "left": n, "round": r}``
+         ``<path>/closed``  is there as long as ``left`` is above 0
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from distsync.errors import (
+    BadVersionError,
+    CorruptNodeError,
+    DeadlineError,
+    MismatchError,
+    NodeExistsError,
+    NoNodeError,
+)
+from distsync.protocols.commit import Operation, Receipts
+from distsync.protocols.guard import INTERRUPTED, ensure, parent_of, read, read_all
+from distsync.protocols.value import setting
+from distsync.session.steps import Connected, Create, Delete, GetData, Multi, Node, Wait, Watch, Woke
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What the latch's znode says."""
+
+    count: int
+    left: int
+    round: int = 0
+    version: int = 0
+
+    def data(self) -> bytes:
+        return json.dumps({"count": self.count, "left": self.left, "round": self.round}).encode()
+
+
+def tally_in(path: str, node: Node) -> Tally:
+    """The tally that this znode describes."""
+    try:
+        fields = json.loads(node.data)
+        return Tally(int(fields["count"]), int(fields["left"]), int(fields["round"]), node.stat.version)
+    except (ValueError, KeyError, TypeError):
+        raise CorruptNodeError(path, node.data) from None
+
+
+class LatchCore:
+    """What the threads of one process know together about one latch."""
+
+    def __init__(self, path: str, count: int, receipts: Receipts) -> None:
+        self.path = path
+        self.closed = f"{path}/closed"
+        self.count = count
+        self.receipts = receipts
+
+    async def tally(self) -> Tally:
+        """How many are left."""
+        while True:
+            try:
+                return self._checked(await read(GetData(self.path)))
+            except NoNodeError:
+                await self._make()
+
+    def _checked(self, node: Node) -> Tally:
+        tally = tally_in(self.path, node)
+        if tally.count != self.count:
+            raise MismatchError("the count", self.path, tally.count, self.count)
+        return tally
+
+    async def _make(self) -> None:
+        """The znodes are there."""
+        await ensure(parent_of(self.path))
+        nodes = [Create(self.path, Tally(self.count, self.count).data()), Create(self.closed)]
+        try:
+            await Multi(tuple(nodes[: 2 if self.count else 1]))
+        except (NodeExistsError, NoNodeError):
+            return
+        except INTERRUPTED:
+            await Connected()
+
+    async def count_down(self, steps: int = 1) -> int:
+        """It is so many steps further down, and open at zero. Returns how many are left; raises
+        OutcomeUnknownError."""
+        while True:
+            tally = await self.tally()
+            left = max(0, tally.left - steps)
+            if tally.left == 0 or await self._write(tally, left, tally.round):
+                return left
+
+    async def try_set_count(self, count: int) -> bool:
+        """It is closed, with so many steps to zero. False: it was not open. Raises OutcomeUnknownError."""
+        while True:
+            tally = await self.tally()
+            if tally.left > 0:
+                return False
+            if await self._write(tally, count, tally.round + 1):
+                return True
+
+    async def _write(self, tally: Tally, left: int, round_: int) -> bool:
+        """It has so many steps left. False: others were faster."""
+        written = Tally(tally.count, left, round_)
+        operations: list[Operation] = [*setting(self.path, written.data(), tally.version)]
+        if left == 0:
+            operations.append(Delete(self.closed))
+        elif tally.left == 0:
+            operations.append(Create(self.closed))
+        try:
+            await self.receipts.commit(*operations)
+            return True
+        except (BadVersionError, NoNodeError, NodeExistsError) as error:
+            await self._look_for_strangers(tally, error)
+            return False
+
+    async def _look_for_strangers(self, tally: Tally, error: Exception) -> None:
+        """Raises CorruptNodeError where it was not the version that failed: our two znodes contradict each other."""
+        if not isinstance(error, BadVersionError) and (await self.tally()).version == tally.version:
+            raise CorruptNodeError(self.closed, "there" if isinstance(error, NodeExistsError) else "nothing") from None
+
+    async def wait(self) -> bool:
+        """True once it is at zero, or was since the call began; False at the deadline."""
+        begun: int | None = None
+        missing: int | None = None
+        try:
+            while True:
+                watch = Watch()
+                closed, node = await read_all(GetData(self.closed, watch), GetData(self.path))
+                if isinstance(node, NoNodeError):
+                    await self._make()
+                    continue
+                tally = self._checked(node)
+                begun = tally.round if begun is None else begun
+                if tally.left == 0 or tally.round != begun:
+                    return True
+                if isinstance(closed, NoNodeError):
+                    if tally.version == missing:
+                        raise CorruptNodeError(self.closed, "nothing")
+                    missing = tally.version  # it was closed anew between the two reads, or somebody deleted it
+                elif await Wait(watch) is Woke.DEADLINE:
+                    return False
+        except DeadlineError:
+            return False

@@ -1,0 +1,129 @@
+"""Several items at once: put and got in batches, each of which is one transaction.
+
+Source: recipes.txt, "Queues".
+
+Rules for this file: pure; it knows queues by their QueueCore. A batch is put or got as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
+
+from distsync.errors import DeadlineError, Full, NoNodeError, ShutDown
+from distsync.protocols.guard import read_all
+from distsync.protocols.queue import QueueCore
+from distsync.protocols.taking import take
+from distsync.session.steps import Delete, GetData, Guid, Node, SetData, Watch
+
+#: Items of one transaction: beyond that there is little left to save, and others wait for it.
+BATCH = 100
+#: What they may be together (bytes): a request that is longer than 1 MiB with its paths is refused (jute.maxbuffer).
+BATCH_BYTES = 900_000
+#: What an item takes beside its data: path, GUID, counter.
+ITEM_BYTES = 400
+
+
+class Progress:
+    """How many items are surely put."""
+
+    def __init__(self) -> None:
+        self.put = 0
+
+
+def batches(items: Sequence[tuple[str, bytes]], path_bytes: int) -> Iterator[Sequence[tuple[str, bytes]]]:
+    """The items, which are key and data, in their order."""
+    batch: list[tuple[str, bytes]] = []
+    size = 0
+    for item in items:
+        more = len(item[1]) + ITEM_BYTES + 2 * path_bytes
+        if batch and (len(batch) >= BATCH or size + more > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += more
+    if batch:
+        yield batch
+
+
+async def put_many(core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bool, progress: Progress) -> None:
+    """All of these, key and data each, are in the queue. Raises Full and ShutDown; ``progress`` says after how many. In
+    a bounded queue they are put one by one."""
+    if core.maxsize > 0:
+        for key, data in items:
+            await core.put(data, wait, key)
+            progress.put += 1
+        return
+    for batch in batches(items, len(core.znodes.path.encode())):
+        named = [(f"i_{key}{await Guid()}-", data) for key, data in batch]
+        try:
+            await core.insert(named)
+        except DeadlineError:
+            raise Full from None
+        progress.put += len(batch)
+
+
+class Several:
+    """A queue as something to take several items from."""
+
+    patience: float | None = None
+
+    def __init__(self, core: QueueCore, most: int) -> None:
+        self.core = core
+        self.most = min(most, BATCH)
+
+    async def attempt(self) -> list[bytes] | None:
+        """The next items, as many as are there; None if there are none."""
+        core, most = self.core, self.most
+        while True:
+            path = await core.next()
+            if path is None:
+                if await core.is_shutdown():
+                    raise ShutDown
+                return None
+            paths = [path]
+            while core.segmented and core.names and len(paths) < most:
+                paths.append(f"{core.head}/{core.names.popleft()}")
+            got = await take_batch(core, paths)
+            if got:
+                core.outstanding += len(got)
+                return got
+            most = max(1, most // 2)  # others take them too: fewer at once
+
+    def arm(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.arm(watch)
+
+
+async def get_many(core: QueueCore, most: int, data: bytes, wait: bool) -> list[bytes] | None:
+    """The next items, one at least and ``most`` at most, in one transaction. None: as QueueCore.get."""
+    return await take(Several(core, most), core.turns, core.getters, data, wait)
+
+
+async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
+    """The items' data, once they are ours, all of them; none if somebody else has got one."""
+    taken = False
+    try:
+        unknown = [path for path in paths if path not in core.known]
+        nodes = dict(zip(unknown, await read_all(*map(GetData, unknown)), strict=True)) if unknown else {}
+        found = {path: core.known.pop(path, None) for path in paths}
+        found.update({path: node.data for path, node in nodes.items() if isinstance(node, Node)})
+        items = {path: data for path, data in found.items() if data is not None}
+        if not items:
+            return []
+        counted = (SetData(core.znodes.gets),) * len(items)
+        back = partial(restore, core, items)
+        outcome = await core.receipts.commit(*map(Delete, items), *counted, if_unknown=back)
+        taken = True
+        core.got = outcome.results[-1].version if outcome.results else core.got
+        return list(items.values())
+    except NoNodeError:
+        return []
+    finally:
+        if not taken:
+            core.names.clear()
+
+
+async def restore(core: QueueCore, items: dict[str, bytes], done: bool | None) -> None:
+    """They were taken by a call that had ended: they come back."""
+    for path, data in items.items():
+        await core._restore(path, data, done)

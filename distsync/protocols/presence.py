@@ -1,0 +1,136 @@
+"""An ephemeral znode of ours that comes back with each next session, until it is withdrawn.
+
+Source: recipes.txt, "Group Membership": members create ephemeral nodes; that they return after a loss is ours.
+
+Rules for this file: pure; it knows no recipe. The name of the znode is fixed, so after a lost reply it is looked for by
+its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, remove
+from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch, Woke
+
+
+class Presence:
+    """One such znode. ``changed`` is called whenever we have made or removed it."""
+
+    def __init__(self, path: str, data: bytes, changed: Callable[[], None]) -> None:
+        self.path = path
+        self.data = data
+        self.wanted = True
+        self.session_id = 0
+        self.over = Signal()
+        self._changed = changed
+        self._making: Signal | None = None
+
+    async def appear(self) -> None:
+        """The znode is there, and stays. Whatever interrupts this, it is not, and will not be."""
+        try:
+            await self._make()
+            await Background(self.keep())
+        except BaseException:
+            self.withdraw()
+            await self._erase()
+            raise
+
+    async def vanish(self) -> bool:
+        """The znode is gone, or will be. False: it was gone before."""
+        self.withdraw()
+        try:
+            return await leave(self.path, self.session_id)
+        except BaseException:
+            await Background(remove(self.path, self.session_id))
+            raise
+        finally:
+            self._changed()
+
+    async def _erase(self) -> None:
+        """At once if there is time, so that who appears under this name again does not meet our delete."""
+        try:
+            await remove(self.path, self.session_id or (await Connected()).session_id)
+        except BaseException as error:
+            if isinstance(error, DeadlineError) or not isinstance(error, DistsyncError):
+                await Background(self._erase())
+
+    def withdraw(self) -> None:
+        """It does not come back any more."""
+        self.wanted = False
+        self.over.fire()
+
+    async def settled(self) -> None:
+        """Withdrawn, and nothing that was begun before will still be done. Raises DeadlineError."""
+        while self._making is not None:
+            if await Wait(self._making) is Woke.DEADLINE:
+                raise DeadlineError(f"the end of {self.path}")
+
+    async def _make(self) -> None:
+        """It is there, in the present session."""
+        self._making = making = Signal()
+        try:
+            await self._create()
+        finally:
+            self._making = None
+            making.fire()
+            self._changed()
+
+    async def _create(self) -> None:
+        asked = 0
+        while self.wanted:
+            session_id = (await Connected()).session_id
+            try:
+                asked = session_id
+                created = await Create(self.path, self.data, ephemeral=True)
+                self.session_id = created.stat.ephemeral_owner if created.stat else session_id
+                break
+            except NodeExistsError:
+                stat = await read(Exists(self.path))
+                if stat is not None and stat.ephemeral_owner == session_id:
+                    self.session_id = session_id
+                    break
+                asked = 0
+                if stat is not None:
+                    await self._meet(stat)
+            except NoNodeError:
+                await ensure(parent_of(self.path), container=True)
+            except INTERRUPTED:
+                continue
+        if not self.wanted and asked:
+            await self._take_back(asked)
+
+    async def _take_back(self, session_id: int) -> None:
+        """It was withdrawn while it was made: it is not there, if it was ours."""
+        stat = await read(Exists(self.path))
+        if stat is not None and stat.ephemeral_owner == session_id:
+            await remove(self.path, session_id)
+
+    async def _meet(self, stat: Stat) -> None:
+        """A znode of this name is there. Nobody else uses it: it is of an earlier session of ours, whose end was not
+        seen everywhere yet."""
+        try:
+            await Delete(self.path, stat.version)
+        except (NoNodeError, *INTERRUPTED):
+            return
+
+    async def keep(self) -> None:
+        """It comes back in each next session."""
+        try:
+            while self.wanted:
+                session_id = (await Connected()).session_id
+                if session_id != self.session_id:
+                    await self._make()
+                    continue
+                watch = Watch()
+                stat = await read(Exists(self.path, watch))
+                if stat is not None and stat.ephemeral_owner == self.session_id:
+                    await Wait(watch, self.over)
+                elif (await Connected()).session_id == session_id:
+                    self.withdraw()
+        except ClientClosedError:
+            pass
+        finally:
+            self.withdraw()
+            self._changed()

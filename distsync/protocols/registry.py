@@ -1,0 +1,194 @@
+"""Registry: a name is a znode, its data says where to find what is called so.
+
+Source: recipes.txt, "Out of the Box Applications: Name Service ...".
+
+Rules for this file: pure; an entry is bytes here, and a name is one part of a path.
+
+A lasting entry is a plain znode. One that lives as long as who registered it is ephemeral, and returns with his next
+session (presence.py) unless somebody has taken the name meanwhile. A name is taken over in one transaction: there is no
+moment without it.
+
+Picture: ``<path>/<name>``  ephemeral or lasting, data = JSON: address, metadata, who registered it
+"""
+
+from __future__ import annotations
+
+from distsync.errors import BadVersionError, DeadlineError, NodeExistsError, NoNodeError
+from distsync.protocols.commit import Operation, Outcome, Receipts
+from distsync.protocols.group import names_below
+from distsync.protocols.guard import ensure, read, read_all
+from distsync.protocols.presence import Presence
+from distsync.protocols.watched import Watched
+from distsync.session.steps import (
+    Background,
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Node,
+    Signal,
+    Stat,
+    Wait,
+    Watch,
+    Woke,
+)
+
+Entries = dict[str, Node]
+"""By name."""
+
+
+class Kept(Presence):
+    """An entry of ours that lives as long as we do."""
+
+    async def _meet(self, stat: Stat) -> None:
+        """While our session was lost somebody else has registered the name: it is his."""
+        if stat.ephemeral_owner == self.session_id:
+            await super()._meet(stat)
+        else:
+            self.withdraw()
+            self.session_id = 0
+
+
+class RegistryCore:
+    """What the threads of one process know together about one registry."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        self.path = path
+        self.receipts = receipts
+        self.view: Watched[Entries] = Watched(path, self._look)
+        self.kept: dict[str, Kept] = {}
+        self._known: dict[str, tuple[Node, Watch]] = {}
+        self._busy: dict[str, Signal] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Nothing here is ours, and nobody asked to be told."""
+        return self.view.idle and not self.mine
+
+    @property
+    def mine(self) -> list[str]:
+        """The names that live as long as we do."""
+        self.kept = {name: kept for name, kept in self.kept.items() if kept.wanted}
+        return list(self.kept)
+
+    async def _look(self, watch: Watch) -> Entries:
+        """Each entry has a watch of its own, and is read again only when that has fired."""
+        names = await names_below(self.path, watch)
+        known = {name: each for name, each in self._known.items() if name in names and not each[1].fired}
+        reads = {name: GetData(f"{self.path}/{name}", self._watch()) for name in names if name not in known}
+        nodes = await read_all(*reads.values()) if reads else ()
+        for request, (name, node) in zip(reads.values(), zip(reads, nodes, strict=True), strict=True):
+            if isinstance(node, Node) and request.watch is not None:
+                known[name] = node, request.watch
+        self._known = {name: each for name, each in known.items() if not (watch.fired and name in reads)}
+        return {name: node for name, (node, _) in known.items()}
+
+    def _forget(self, name: str) -> None:
+        """We have written: what we know, and what a look that is under way will say, is old."""
+        if name in self._known:
+            self._known[name][1].fire()
+        self.view.forget()
+
+    def _watch(self) -> Watch:
+        watch = Watch()
+        watch.subscribe(self.view.forget)
+        return watch
+
+    async def put(self, name: str, data: bytes, lasting: bool, replaces: bool = True) -> bool:
+        """The name leads to ``data``. False: it is somebody else's, and nothing was done."""
+        before = await self._begin(name)
+        try:
+            outcome = await self._write(name, data, lasting, before, replaces)
+            if outcome is not None and not lasting:
+                stat = outcome.answers[0]
+                owner = stat.ephemeral_owner if isinstance(stat, Stat) else (await Connected()).session_id
+                await self._keep(name, data, owner)
+            return outcome is not None
+        except BaseException:
+            await self._put_back(name, before)
+            raise
+        finally:
+            self._end(name)
+
+    async def _write(
+        self, name: str, data: bytes, lasting: bool, before: Kept | None, replaces: bool
+    ) -> Outcome | None:
+        path = f"{self.path}/{name}"
+        create = Create(path, data, ephemeral=not lasting)
+        operations: list[Operation] = [create]
+        while True:
+            try:
+                return await self.receipts.commit(*operations, reads=(Exists(path),))
+            except NodeExistsError:
+                stat = await read(Exists(path))
+                if stat is not None and not replaces and not (before and before.session_id == stat.ephemeral_owner):
+                    return None
+                operations = [create] if stat is None else [Delete(path, stat.version), create]
+            except BadVersionError:
+                operations = [create]
+            except NoNodeError:
+                operations = [create]
+                await ensure(self.path, container=not lasting)
+
+    async def remove(self, name: str) -> bool:
+        """Nobody is called so, whoever had registered it. False: nobody was."""
+        before = await self._begin(name)
+        try:
+            await self.receipts.commit(Delete(f"{self.path}/{name}"))
+            return True
+        except NoNodeError:
+            return False
+        except BaseException:
+            await self._put_back(name, before)
+            raise
+        finally:
+            self._end(name)
+
+    async def _begin(self, name: str) -> Kept | None:
+        """The threads of a process change a name one after the other. Our entry of this name, if there is one, does
+        not come back any more."""
+        while (busy := self._busy.get(name)) is not None:
+            if await Wait(busy) is Woke.DEADLINE:
+                raise DeadlineError(f"another change of {self.path}/{name}")
+        self._busy[name] = Signal()
+        kept = self.kept.pop(name, None)
+        if kept is None or not kept.wanted:
+            return None
+        try:
+            kept.withdraw()
+            await kept.settled()
+            return kept
+        except BaseException:
+            await self._put_back(name, kept)
+            self._end(name)
+            raise
+
+    def _end(self, name: str) -> None:
+        self._forget(name)
+        self._busy.pop(name).fire()
+
+    async def _put_back(self, name: str, before: Kept | None) -> None:
+        """We were interrupted: our entry is as it was, if it still stands."""
+        if before is not None:
+            await self._keep(name, before.data, before.session_id)
+
+    async def _keep(self, name: str, data: bytes, session_id: int) -> None:
+        """Our entry comes back with each next session."""
+        kept = self.kept[name] = Kept(f"{self.path}/{name}", data, self.view.forget)
+        kept.session_id = session_id
+        await Background(kept.keep())
+
+    async def find(self, name: str) -> Node | None:
+        """The entry, as soon as there is one; None at the deadline. Watches this name alone."""
+        path = f"{self.path}/{name}"
+        try:
+            while True:
+                watch = Watch()
+                try:
+                    return await read(GetData(path))
+                except NoNodeError:
+                    if await read(Exists(path, watch)) is None and await Wait(watch) is Woke.DEADLINE:
+                        return None
+        except DeadlineError:
+            return None

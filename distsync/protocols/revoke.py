@@ -1,0 +1,139 @@
+"""Revocation: anybody may ask whoever holds a lock to let go of it; the holder consents, or its znode is deleted.
+
+Source: recipes.txt, "Revocable Shared Locks". The words of other clients are ours to add.
+
+Rules for this file: pure; it knows lines, and not whose line it is. What the holder does about it is his own affair.
+
+Picture: ``<path>/_c_<guid>-lock-<sequence>``  the holder's znode, data = its own JSON and ``"unlock": true``
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from distsync.errors import DeadlineError, DistsyncError, NoNodeError, NotHeldError
+from distsync.protocols import line
+from distsync.protocols.guard import INTERRUPTED, read, read_all
+from distsync.protocols.lock import Grant
+from distsync.session.steps import (
+    Children,
+    Connected,
+    Delete,
+    GetData,
+    Heed,
+    Node,
+    Request,
+    SetData,
+    Together,
+    Wait,
+    Watch,
+    Woke,
+)
+
+#: What the recipe writes into the holder's znode, and what Curator does.
+UNLOCK = b"unlock"
+CURATOR = b"__REVOKE__"
+
+
+def _fields(data: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def is_plea(data: bytes) -> bool:
+    """Whether a znode with this data is asked to go."""
+    return data.strip() in (UNLOCK, CURATOR) or bool(_fields(data).get("unlock"))
+
+
+def plea(path: str, data: bytes) -> bytes:
+    """What asks the holder whose znode has this data: the word of his own client, and who he is stays there."""
+    fields = _fields(data)
+    if fields:
+        return json.dumps({**fields, "unlock": True}, separators=(",", ":")).encode()
+    return CURATOR if path.rpartition("/")[2].startswith("_c_") else UNLOCK
+
+
+async def heed(grant: Grant) -> None:
+    """From now on ``grant.plea`` fires when somebody asks for what is held."""
+
+    def hear(data: bytes) -> None:
+        if is_plea(data):
+            grant.plea.fire()
+
+    grant.heeded = True
+    await Heed(grant.loss, hear)
+
+
+async def until_asked(grant: Grant) -> bool:
+    """Somebody asks for it, or it is lost; False at the deadline."""
+    return await Wait(grant.plea, grant.loss) is not Woke.DEADLINE
+
+
+def everybody(contender: line.Contender) -> bool:
+    return True
+
+
+async def ask(directory: str, is_meant: line.Rule = everybody) -> list[str]:
+    """The znodes of those who hold and are meant, each of which now says "unlock".
+
+    Raises NotHeldError if nobody holds.
+    """
+    try:
+        listing = await read(Children(directory))
+        names = [each.name for each in line.front(line.in_order(listing.names)) if is_meant(each)]
+    except NoNodeError:
+        names = []
+    paths = [f"{directory}/{name}" for name in names]
+    nodes = await read_all(*map(GetData, paths)) if paths else ()
+    asked = {path: node.data for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
+    if not asked:
+        raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
+    await _each_of([SetData(path, plea(path, data)) for path, data in asked.items()])
+    return list(asked)
+
+
+async def left_of(paths: Sequence[str]) -> Sequence[str]:
+    """None, once all have gone; at the deadline those that have perhaps not."""
+    for place, path in enumerate(paths):
+        try:
+            while await _is_there(path):
+                pass
+        except DeadlineError:
+            return paths[place:]
+    return ()
+
+
+async def _is_there(path: str) -> bool:
+    """False once it has gone; True if somebody wrote into it meanwhile. Raises DeadlineError."""
+    watch = Watch()
+    try:
+        await read(GetData(path, watch))
+    except NoNodeError:
+        return False
+    if await Wait(watch) is Woke.DEADLINE:
+        raise DeadlineError(f"{path} to go")
+    return True
+
+
+async def delete(paths: Sequence[str]) -> bool:
+    """With freaking laser beams: these znodes are gone. Whether any was there still. Their names never come again."""
+    return await _each_of([Delete(path) for path in paths])
+
+
+async def _each_of(requests: Sequence[Request[Any]]) -> bool:
+    """All are executed, again where an answer was lost; a znode that is not there needs none. Whether any was there."""
+    there, rest = False, list(requests)
+    while rest:
+        await Connected()
+        answers = await Together(*rest)
+        there = there or not all(isinstance(answer, NoNodeError) for answer in answers)
+        for answer in answers:
+            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
+                raise answer
+        rest = [request for request, answer in zip(rest, answers, strict=True) if isinstance(answer, INTERRUPTED)]
+    return there

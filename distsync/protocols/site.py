@@ -1,0 +1,202 @@
+"""Two-phase commit, the side of a site: it prepares, votes, learns what was decided, does it, and says so.
+
+Source: recipes.txt, "Two-phased Commit". See ballot.py for the znodes.
+
+Rules for this file: pure; the user's functions are called in a Call; the state is the TransactionCore's.
+
+A vote cannot be taken back, and outlives its site: who comes back after it waits for the decision again. Whoever
+finds that nobody will decide, because the coordinator is dead, decides himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from distsync.errors import (
+    DeadlineError,
+    NodeExistsError,
+    NoNodeError,
+    SessionLostError,
+    UsageError,
+    VoteRefusedError,
+)
+from distsync.protocols.ballot import ABORT, COMMIT, PEERS, Decision, encoded, judge, listed
+from distsync.protocols.guard import INTERRUPTED, leave, read, read_all
+from distsync.protocols.transaction import Prepared, TransactionCore, presence
+from distsync.session.steps import (
+    Call,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Multi,
+    Wait,
+    Watch,
+    Woke,
+)
+
+
+class Work(NamedTuple):
+    """What a site does, each time with the transaction's id and payload. ``prepare`` returns its vote and a reason."""
+
+    prepare: Callable[[str, bytes], Any]
+    commit: Callable[[str, bytes], Any]
+    abort: Callable[[str, bytes], Any]
+
+
+class Site:
+    """One site of the transactions of one name."""
+
+    def __init__(self, core: TransactionCore, site: str) -> None:
+        self.core = core
+        self.site = site
+        self.path = presence(core.folder, site)
+
+    async def take_part(self, work: Work, who: bytes) -> Decision | None:
+        """What was decided about the next transaction, and was done here; None: not before the deadline."""
+        core = self.core
+        if self.site in core.working:
+            raise UsageError(f"site {self.site!r} of {core.path} takes part in another thread of this process already")
+        core.working.add(self.site)
+        try:
+            while True:
+                watch = Watch()
+                record, _ = await core.record(watch)
+                if await self._join(who, watch) and record.current:
+                    decision = await self._through(record.current, work)
+                    if decision is not None:
+                        return decision
+                if await Wait(watch) is Woke.DEADLINE:
+                    return None
+        except DeadlineError:
+            return None
+        finally:
+            core.working.discard(self.site)
+
+    async def _join(self, who: bytes, watch: Watch) -> bool:
+        """Each site creates its own ephemeral: so its death is seen. False: the same site is there in another process,
+        and ``watch`` fires when that goes."""
+        while True:
+            session = await Connected()
+            stat = await read(Exists(self.path))
+            if stat is not None and stat.ephemeral_owner != session.session_id:
+                stat = await read(Exists(self.path, watch))
+                if stat is not None and stat.ephemeral_owner != session.session_id:
+                    return False
+            if stat is not None:
+                return True
+            with suppress(NodeExistsError, NoNodeError, *INTERRUPTED):
+                await Create(self.path, who, ephemeral=True)
+                return True
+
+    async def leave(self) -> None:
+        """The site is there no more."""
+        session = await Connected()
+        stat = await read(Exists(self.path))
+        if stat is not None and stat.ephemeral_owner == session.session_id:
+            with suppress(SessionLostError):
+                await leave(self.path, session.session_id)
+
+    async def _through(self, transaction: str, work: Work) -> Decision | None:
+        """One transaction. None: this site has nothing to do in it (any more), or the deadline has come."""
+        core, node = self.core, self.core.node(transaction)
+        mine = (transaction, self.site)
+        while True:
+            listing, payload = await read_all(Children(node), GetData(node))
+            if isinstance(listing, NoNodeError) or isinstance(payload, NoNodeError):
+                return await self._too_late(transaction, work)
+            view = listed(listing)
+            vote = view.vote_of(self.site)
+            if vote == "ballot" and view.is_open:
+                if mine not in core.prepared:
+                    voted = await Call(lambda: work.prepare(transaction, payload.data))  # noqa: B023
+                    core.prepared[mine] = Prepared(voted[0], voted[1], payload.data)
+                prepared = core.prepared[mine]
+                if not await self._cast(transaction, prepared.commit, prepared.reason):
+                    continue
+                vote = COMMIT if prepared.commit else ABORT
+            if vote is None or (vote == "ballot" and mine not in core.prepared):
+                core.prepared.pop(mine, None)
+                await core.tidy(transaction)
+                return None
+            decision = await self._learn(transaction)
+            return await self._finish(decision, vote, work, payload.data) if decision else None
+
+    async def _too_late(self, transaction: str, work: Work) -> Decision | None:
+        """It is over: what we prepared for it is ended as was decided."""
+        prepared = self.core.prepared.get((transaction, self.site))
+        decision = await self.core.decision(transaction) if prepared else None
+        return await self._finish(decision, "ballot", work, prepared.data) if prepared and decision else None
+
+    async def _finish(self, decision: Decision, vote: str, work: Work, data: bytes) -> Decision:
+        """What was decided is done here, and acknowledged; the last one to do so clears up."""
+        core = self.core
+        do = work.commit if decision.outcome == COMMIT else work.abort
+        await Call(lambda: do(decision.id, data))
+        if vote != "ballot":
+            with suppress(NoNodeError):
+                await read(Delete(f"{core.node(decision.id)}/{vote}-{encoded(self.site)}"))
+        core.prepared.pop((decision.id, self.site), None)
+        await core.tidy(decision.id)
+        return decision
+
+    # Voting
+
+    async def vote(self, commit: bool, reason: str) -> None:
+        """The vote in the present transaction. Raises VoteRefusedError with the decision, UsageError without one."""
+        record, _ = await self.core.record()
+        if record.current is not None and await self._cast(record.current, commit, reason):
+            return
+        last = record.past[-1] if record.past else None
+        decision = await self.core.decision(record.current) if record.current else last
+        if decision is None:
+            why = "has voted otherwise" if record.current else "has nothing to vote about"
+            raise UsageError(f"site {self.site!r} of {self.core.path} {why}: there is no transaction that waits for it")
+        raise VoteRefusedError(self.core.path, self.site, decision.outcome, decision.reason or "all voted so")
+
+    async def _cast(self, transaction: str, commit: bool, reason: str) -> bool:
+        """The ballot becomes a vote, once. False: it was decided without it, or this site has voted otherwise."""
+        node, vote, name = self.core.node(transaction), COMMIT if commit else ABORT, encoded(self.site)
+        ballot, cast = Delete(f"{node}/ballot-{name}"), Create(f"{node}/{vote}-{name}", reason.encode()[:1000])
+        while True:
+            try:
+                await Multi((Check(f"{node}/open"), ballot, cast))
+                return True
+            except NoNodeError:
+                return await read(Exists(cast.path)) is not None
+            except INTERRUPTED:
+                await Connected()
+
+    # Learning what was decided
+
+    async def _learn(self, transaction: str) -> Decision | None:
+        """The decision; None: not before the deadline. Where nobody else decides, we do."""
+        core, node = self.core, self.core.node(transaction)
+        peers = core.terms.decided_by == PEERS
+        seen: set[str] = set()
+        while True:
+            watch = Watch()
+            more = (Children(node, watch), Children(core.folder, watch)) if peers else ()
+            reads = (Exists(f"{node}/decision", watch), Exists(f"{node}/coordinator", watch), *more)
+            decided, coordinator, *_ = answers = await read_all(*reads)
+            if decided is not None:
+                return await core.decision(transaction)
+            if peers or coordinator is None:
+                listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
+                if isinstance(listing, NoNodeError):
+                    return await core.decision(transaction)
+                present = {name.removeprefix("s_") for name in sites.names}
+                seen |= present
+                view = listed(listing)
+                verdict = judge(view, seen - present, coordinator is not None) if view.is_open else None
+                if verdict is not None:
+                    await core.write(transaction, verdict, view)
+                if verdict is not None or not view.is_open:
+                    continue
+            if await Wait(watch) is Woke.DEADLINE:
+                return None

@@ -1,0 +1,323 @@
+"""Two-phase commit, the side of the coordinator, and what both sides share: reading, deciding, cleaning up.
+
+Source: recipes.txt, "Two-phased Commit". See ballot.py for the znodes, site.py for the other side.
+
+Rules for this file: pure; the state of a TransactionCore is shared by the threads of one process.
+
+A transaction is made, with its ballots, in one request of the server's; it is decided in one, that only the first
+one to ask succeeds with. Both may be asked again when an answer was lost: that they took place is seen.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import NamedTuple
+
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    MismatchError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OutcomeUnknownError,
+)
+from distsync.protocols.ballot import (
+    ABORT,
+    COMMIT,
+    COORDINATOR,
+    Decision,
+    Record,
+    Terms,
+    Verdict,
+    View,
+    encoded,
+    first_names,
+    judge,
+    late,
+    listed,
+    named,
+)
+from distsync.protocols.guard import INTERRUPTED, ensure, parent_of, read, read_all
+from distsync.session.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Multi,
+    SetData,
+    Wait,
+    Watch,
+    Woke,
+)
+
+RACED = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+
+
+class Sight(NamedTuple):
+    """The votes, and the sites that are there (encoded)."""
+
+    view: View
+    present: set[str]
+
+
+class Prepared(NamedTuple):
+    """What a site has prepared, before it could vote so: its vote, the reason, the transaction's payload."""
+
+    commit: bool
+    reason: str
+    data: bytes
+
+
+class TransactionCore:
+    """What the threads of one process know together about the transactions of one name."""
+
+    def __init__(self, path: str, terms: Terms) -> None:
+        self.path = path
+        self.terms = terms
+        #: What sites of this process have prepared, by transaction and site.
+        self.prepared: dict[tuple[str, str], Prepared] = {}
+        self.working: set[str] = set()
+
+    @property
+    def idle(self) -> bool:
+        """No site of this process is at work."""
+        return not self.working and not self.prepared
+
+    @property
+    def folder(self) -> str:
+        """Where the sites are."""
+        return f"{self.path}/sites"
+
+    def node(self, transaction: str) -> str:
+        return f"{self.path}/{named(transaction)}"
+
+    # What is there
+
+    async def record(self, watch: Watch | None = None) -> tuple[Record, int]:
+        """What the object's znode says, made if need be, and its version. Raises MismatchError."""
+        while True:
+            try:
+                node = await read(GetData(self.path, watch))
+            except NoNodeError:
+                await self._make()
+                continue
+            record = Record.read(self.path, node.data)
+            if record.terms == self.terms:
+                return record, node.stat.version
+            await self._agree(record, node.stat.version)
+
+    async def _make(self) -> None:
+        await ensure(parent_of(self.path))
+        try:
+            await Multi((Create(self.path, Record(self.terms).data), Create(self.folder)))
+        except (*RACED, *INTERRUPTED):
+            await Connected()
+
+    async def _agree(self, record: Record, version: int) -> None:
+        """Other terms hold from now on, if nobody is left who was told these. Raises MismatchError."""
+        present = await read(Children(self.folder))
+        if present.names or record.current:
+            raise self._mismatch(record.terms)
+        try:
+            await read(SetData(self.path, record._replace(terms=self.terms).data, version))
+        except RACED:
+            await Connected()
+
+    def _mismatch(self, found: Terms) -> MismatchError:
+        if found.sites != self.terms.sites:
+            return MismatchError("the list of sites", self.path, list(found.sites), list(self.terms.sites))
+        return MismatchError("the decider", self.path, found.decided_by, self.terms.decided_by)
+
+    async def sight(self, transaction: str, watch: Watch | None = None, votes: bool = True) -> Sight | None:
+        """Who has voted and who is there; None for a transaction that is over. ``watch`` fires when a site comes or
+        goes and when it is decided, with ``votes`` also at each vote."""
+        node = self.node(transaction)
+        decision = Exists(f"{node}/decision", watch)
+        last = Children(node, watch) if votes or watch is None else Children(node)
+        _, sites, listing = await read_all(decision, Children(self.folder, watch), last)
+        if isinstance(listing, NoNodeError):
+            return None
+        present = () if isinstance(sites, NoNodeError) else sites.names
+        return Sight(listed(listing), {name.removeprefix("s_") for name in present})
+
+    async def decision(self, transaction: str) -> Decision | None:
+        """What was decided; None: not yet. Raises OutcomeUnknownError if it is forgotten."""
+        path = f"{self.node(transaction)}/decision"
+        decided, above = await read_all(GetData(path), GetData(self.path))
+        if not isinstance(decided, NoNodeError):
+            return Decision.read(path, decided.data)
+        record = Record(self.terms) if isinstance(above, NoNodeError) else Record.read(self.path, above.data)
+        if record.current == transaction:
+            return None
+        past = record.decision(transaction)
+        if past is None:
+            raise OutcomeUnknownError(f"transaction {transaction}", self.path, "memory of past ones")
+        return past
+
+    # Beginning
+
+    async def begin(self, data: bytes) -> str:
+        """The id of a transaction with this payload, which waits for votes now. Raises DeadlineError if the one before
+        is not over in time."""
+        guid = await Guid()
+        try:
+            while True:
+                watch = Watch()
+                record, version = await self.record(watch)
+                if record.current == guid or record.decision(guid):
+                    break  # the answer was lost
+                if record.current is None:
+                    if await self._start(guid, data, record, version):
+                        break
+                elif not await self._bury(record.current, watch) and await Wait(watch) is Woke.DEADLINE:
+                    raise DeadlineError(await self._excuse(record.current))
+        except BaseException:
+            await Background(self.abort(guid, "the coordinator gave up while it began"))
+            raise
+        return guid
+
+    async def _start(self, guid: str, data: bytes, record: Record, version: int) -> bool:
+        """One request makes all: nobody sees a part of it."""
+        node = self.node(guid)
+        below = (Create(f"{node}/{name}") for name in first_names(self.terms))
+        mine = Create(f"{node}/coordinator", ephemeral=True)
+        try:
+            await Multi((SetData(self.path, record.begun(guid).data, version), Create(node, data), mine, *below))
+        except (*RACED, *INTERRUPTED):
+            await Connected()
+            return False
+        return True
+
+    async def _bury(self, transaction: str, watch: Watch) -> bool:
+        """Whether something was done to end a transaction of somebody else's; if not, ``watch`` is armed on it."""
+        sight = await self.sight(transaction, watch)
+        if sight is None:
+            return True
+        if not sight.view.is_open:
+            return sight.view.is_acknowledged and await self.tidy(transaction)
+        if sight.view.has_coordinator:
+            return False
+        verdict = judge(sight.view, (), has_coordinator=False)
+        assert verdict is not None
+        return await self.write(transaction, verdict, sight.view)
+
+    async def _excuse(self, transaction: str) -> str:
+        sight = await self.sight(transaction)
+        view = sight.view if sight else View(())
+        waits = sorted(view.sites(COMMIT) | view.sites(ABORT) | view.sites("ballot"))
+        return f"the transaction before, {transaction} of {self.path}, is not over: it waits for {', '.join(waits)}"
+
+    # Deciding
+
+    async def decide(self, transaction: str) -> Decision:
+        """The decision: when the votes say it, or abort at the deadline."""
+        counts = self.terms.decided_by == COORDINATOR
+        seen: set[str] = set()
+        while True:
+            watch = Watch()
+            sight = await self.sight(transaction, watch, votes=counts)
+            if sight is None or not sight.view.is_open:
+                decided = await self.decision(transaction)
+                if decided is not None:
+                    await Background(self._step_down(transaction))
+                    return decided
+                continue
+            seen |= sight.present
+            verdict = judge(sight.view, seen - sight.present)
+            if verdict is None and await Wait(watch) is Woke.DEADLINE:
+                sight = await self.sight(transaction) or sight
+                verdict = late(sight.view)
+            if verdict is not None:
+                await self.write(transaction, verdict, sight.view)
+
+    async def abort(self, transaction: str, reason: str) -> Decision | None:
+        """The decision: abort, unless it was decided before. None if it was never begun."""
+        while True:
+            record, _ = await self.record()
+            past = record.decision(transaction)
+            if past is not None or record.current != transaction:
+                return past
+            sight = await self.sight(transaction)
+            if sight is not None and not await self.write(transaction, Verdict(ABORT, reason), sight.view):
+                continue
+            decided = await self.decision(transaction)
+            if decided is not None:
+                await self._step_down(transaction)
+                return decided
+
+    async def _step_down(self, transaction: str) -> None:
+        """Who knows the decision is coordinator no more."""
+        if not await self.tidy(transaction):
+            with suppress(NoNodeError):
+                await read(Delete(f"{self.node(transaction)}/coordinator"))
+
+    async def write(self, transaction: str, verdict: Verdict, view: View) -> bool:
+        """The decision is written, by us or by somebody before us; False: ask again. One atomic create."""
+        node = self.node(transaction)
+        reason = verdict.reason
+        if verdict.blame is not None:
+            reason = f"{reason}{await self._why(f'{node}/abort-{verdict.blame}')}"
+        checks = [Check(f"{node}/commit-{site}") for site in sorted(view.sites(COMMIT))]
+        decision = Create(f"{node}/decision", Decision(transaction, verdict.outcome, reason).data)
+        try:
+            await Multi((*(checks if verdict.outcome == COMMIT else ()), Delete(f"{node}/open"), decision))
+        except RACED:
+            return True
+        except INTERRUPTED:
+            await Connected()
+            return False
+        return True
+
+    async def _why(self, path: str) -> str:
+        try:
+            said = (await read(GetData(path))).data.decode(errors="replace")
+        except NoNodeError:
+            return ""
+        return f": {said}" if said else ""
+
+    # Afterwards
+
+    async def tidy(self, transaction: str) -> bool:
+        """All that was made for a transaction goes, once all sites have done what was decided; its decision is
+        remembered. Whether it is over."""
+        node = self.node(transaction)
+        while True:
+            above, listing, decided = await read_all(GetData(self.path), Children(node), GetData(f"{node}/decision"))
+            if isinstance(listing, NoNodeError) or isinstance(above, NoNodeError):
+                return True
+            if isinstance(decided, NoNodeError) or not listed(listing).is_acknowledged:
+                return False
+            record = Record.read(self.path, above.data).ended(Decision.read(f"{node}/decision", decided.data))
+            below = (Delete(f"{node}/{name}") for name in listing.names)
+            try:
+                await Multi((SetData(self.path, record.data, above.stat.version), *below, Delete(node)))
+                return True
+            except (*RACED, *INTERRUPTED):
+                await Connected()
+
+    async def votes(self) -> dict[str, str | None]:
+        """How each site has voted in the present transaction; None: not yet, or it is through."""
+        record, _ = await self.record()
+        sight = await self.sight(record.current) if record.current else None
+        votes = {site: sight.view.vote_of(site) if sight else None for site in self.terms.sites}
+        return {site: None if vote == "ballot" else vote for site, vote in votes.items()}
+
+    async def latest(self, transaction: str | None) -> Decision | None:
+        """The decision about this one, else about the latest that anybody began; None: not decided yet."""
+        if transaction is not None:
+            return await self.decision(transaction)
+        record, _ = await self.record()
+        if record.current is not None:
+            return await self.decision(record.current)
+        return record.past[-1] if record.past else None
+
+
+def presence(folder: str, site: str) -> str:
+    """The znode that says that a site is there."""
+    return f"{folder}/s_{encoded(site)}"

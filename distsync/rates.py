@@ -1,0 +1,181 @@
+"""RateLimiter and IdGenerator: what is handed out.
+
+Rules for this file: no znode; each method checks its arguments and runs one protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from distsync.checked import positive_number, whole_number
+from distsync.errors import MismatchError
+from distsync.named import Named, checked_seconds
+from distsync.protocols.ids import IdsCore
+from distsync.protocols.rate import RateCore
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+
+
+class RateLimiter(Named):
+    """``rate`` tokens ``per`` so many seconds, for all together; up to ``burst`` at once after a while of rest.
+
+    Units: tokens; ``per`` in seconds; ``burst`` in tokens, None: as many as ``rate``.
+    Cost: 1 request if nobody else has asked since this process did; else 2 more each time.
+    Fair: in the order in which the server heard of them.
+    Source: the token bucket; Redisson's ``RRateLimiter``, filled by the server's clock.
+
+    Znodes: ``<namespace>/rate/<name>``, data: how full the bucket is.
+
+    >>> calls = RateLimiter(10, per=60, burst=2, name="calls")
+    >>> [calls.try_acquire() for _ in range(3)]
+    [True, True, False]
+    """
+
+    __module__ = "distsync"
+    _kind = "rate"
+
+    def __init__(
+        self,
+        rate: float,
+        per: float = 1.0,
+        burst: float | None = None,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+    ) -> None:
+        self._rate = positive_number("rate", rate)
+        self._per = positive_number("per", per)
+        self._burst = positive_number("burst", rate if burst is None else burst)
+        super().__init__(name, client, path)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self._rate, self._per, self._burst)
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self._rate / self._per
+
+    @property
+    def burst(self) -> float:
+        """How many tokens there are at most."""
+        return self._burst
+
+    @property
+    def _core(self) -> RateCore:
+        core = self._local(partial(RateCore, rate=self.rate, burst=self._burst))
+        if (core.rate, core.burst) != (self.rate, self._burst):
+            theirs, ours = f"{core.rate}/s, burst {core.burst}", f"{self.rate}/s, burst {self._burst}"
+            raise MismatchError("the rate", self.path, theirs, ours)
+        return core
+
+    def acquire(self, n: float = 1, timeout: float | None = None) -> bool:
+        """``n`` tokens are used up, by now.
+
+        Units: seconds; None: without end.
+        Returns: True; False, at once, if they will not be there in time, and then none are used.
+        Raises: ValueError if ``n`` is more than the burst; MismatchError where others ask for another rate.
+        On loss: of the session: nothing. Tokens whose answer was lost may be lost: the rate is never exceeded.
+        On cancel: the tokens come back, unless others have asked after them.
+        Cost: 1 request if nobody else has asked since this process did; else 2 more each time.
+        Fair: in the order in which the server heard of them.
+        """
+        tokens = positive_number("n", n)
+        if tokens > self._burst:
+            raise ValueError(f"n is {n}, the burst is {self._burst}: so many tokens are never there at once")
+        seconds = checked_seconds(timeout)
+        return bool(self._run(self._core.acquire(tokens, seconds), seconds))
+
+    def try_acquire(self, n: float = 1) -> bool:
+        """``n`` tokens are used up, if they are there.
+
+        Returns: True; False if they are not.
+        Raises: as acquire.
+        Cost: as acquire.
+        """
+        return self.acquire(n, 0.0)
+
+    def __repr__(self) -> str:
+        text = f"{self._rate:g} per {self._per:g} s, burst {self._burst:g}"
+        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {text}>"
+
+
+class IdGenerator(Named):
+    """Whole numbers that nobody else gets, ever; each process takes them ``block`` by block.
+
+    Those of one process grow. What is left of a block when its process ends is skipped.
+
+    Units: ``block``: ids for one request; ``start``: the first id. Everybody must say the same.
+    Cost: no request; 1 for the first of each block.
+    Source: the version of a znode; Redisson's ``RIdGenerator``, shaped as ``itertools.count``.
+
+    Znodes: ``<namespace>/ids/<name>``, data: the block; ``.../<era>``, whose version counts the blocks.
+
+    >>> ids = IdGenerator(100, name="orders")
+    >>> next(ids), next(ids)
+    (1, 2)
+    """
+
+    __module__ = "distsync"
+    _kind = "ids"
+
+    def __init__(
+        self,
+        block: int = 1000,
+        start: int = 1,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+    ) -> None:
+        self._block = whole_number("block", block, least=1)
+        self._start = whole_number("start", start)
+        super().__init__(name, client, path)
+
+    def _arguments(self) -> tuple[Any, ...]:
+        return (self._block, self._start)
+
+    @property
+    def block(self) -> int:
+        """How many ids one request takes."""
+        return self._block
+
+    @property
+    def _core(self) -> IdsCore:
+        core = self._local(partial(IdsCore, block=self._block, start=self._start))
+        for what, theirs, ours in (("block", core.block, self._block), ("start", core.start, self._start)):
+            if theirs != ours:
+                raise MismatchError(f"the {what}", self.path, theirs, ours)
+        return core
+
+    def next_id(self) -> int:
+        """An id that nobody else gets, ever.
+
+        Raises: MismatchError where others ask for another block or start; CorruptNodeError when its znode was deleted
+            under it, as the ids would begin anew.
+        On loss: of the session: it goes on.
+        On cancel: the id is skipped.
+        Cost: no request; 1 for the first of each block.
+        """
+        return self.next_ids(1)[0]
+
+    def next_ids(self, count: int) -> list[int]:
+        """So many ids that nobody else gets, ever, in growing order.
+
+        Raises: as next_id.
+        Cost: 1 request for each block that is begun.
+        """
+        return list(self._run(self._core.take(whole_number("count", count, least=0))))
+
+    def __iter__(self) -> Iterator[int]:
+        return self
+
+    def __next__(self) -> int:
+        return self.next_id()
+
+    def __repr__(self) -> str:
+        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: blocks of {self._block}>"

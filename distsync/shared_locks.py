@@ -1,0 +1,391 @@
+"""SharedLock: many readers, or one writer.
+
+Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from distsync.errors import DistsyncError, LockLostError, MismatchError
+from distsync.held import checked_acquire
+from distsync.locks import RLock
+from distsync.named import leave_block, me
+from distsync.protocols import line, revoke
+from distsync.protocols.lock import Grant
+from distsync.protocols.shared import Marks, SharedCore, WriterCore
+from distsync.revocable import Revocable
+from distsync.session import names
+from distsync.session.whoami import Contender, describe
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+
+MARKS = {"curator": Marks(), "kazoo": Marks(line.KAZOO_READ, line.KAZOO_LOCK)}
+
+
+def _parsed(contender: Contender) -> line.Contender:
+    name = contender.path.rpartition("/")[2]
+    return line.parse(name) or line.Contender(name, 0, "")
+
+
+class SharedWriter(RLock):
+    """The writer of a SharedLock: the interface of an RLock, held while nobody else reads or writes.
+
+    On loss, Cost: as RLock; a release while this thread reads too costs 1 request, and it reads on.
+    Fair: first come, first served, between processes, readers included.
+    Source: recipes.txt, Shared Locks, obtaining a write lock; ``threading.RLock``.
+
+    >>> from distsync import SharedLock
+    >>> table = SharedLock(name="table")
+    >>> with table.writer, table.reader:
+    ...     print(table.writer.held, table.reader.held)
+    True True
+    """
+
+    _kind = "sharedlock"
+
+    @property
+    def _shared(self) -> SharedCore:
+        marks = MARKS[self._layout]
+        core = self._local(partial(SharedCore, marks=marks))
+        if core.marks != marks:
+            raise MismatchError("the layout", self.path, core.marks.write, marks.write)
+        return core
+
+    @property
+    def _core(self) -> WriterCore:
+        return self._shared.writer
+
+    def _is_meant(self, contender: line.Contender) -> bool:
+        return line.shared(contender)
+
+    def locked(self) -> bool:
+        """Whether anybody writes.
+
+        Cost: none if this process does, else 1 request.
+        """
+        return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
+
+    def holders(self) -> list[Contender]:
+        """Who writes now: one, or none.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _holding(self._line(), self._is_meant)
+
+    def waiters(self) -> list[Contender]:
+        """Who waits to write, first in line first.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _waiting(self._line(), self._is_meant)
+
+    def __repr__(self) -> str:
+        state, depth = self._shown()
+        return f"<{state} distsync.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
+
+
+class SharedReader(Revocable):
+    """The reader of a SharedLock: the interface of an RLock, held by any number while nobody writes.
+
+    A thread that reads may acquire it again, whoever waits; one that writes may read too, and reads on when it lets go
+    of the writer.
+    On loss: as RLock.
+    Cost: acquire and release, 3 requests; none where another thread of the process reads already.
+    Fair: first come, first served, between processes, writers included; at most 32 threads of a process join in one
+        place of the line, so that a writer waits for so many at most.
+    Source: recipes.txt, Shared Locks, obtaining a read lock; ``threading.RLock``.
+
+    >>> from distsync import SharedLock
+    >>> table = SharedLock(name="table")
+    >>> with table.reader:
+    ...     print(table.reader.held, table.writer.held)
+    True False
+    """
+
+    def __init__(
+        self,
+        writer: SharedWriter,
+        *,
+        on_lost: Callable[[LockLostError], Any] | None = None,
+        on_revoke: Callable[[Any], Any] | None = None,
+    ) -> None:
+        self._writer = writer
+        self._begin_telling(on_lost)
+        self._begin_heeding(on_revoke)
+
+    @property
+    def name(self) -> str:
+        """The name that others find the lock by."""
+        return self._writer.name
+
+    @property
+    def client(self) -> Client:
+        """The client that the lock uses."""
+        return self._writer.client
+
+    @property
+    def path(self) -> str:
+        """The znode of the lock."""
+        return self._writer.path
+
+    @property
+    def _core(self) -> SharedCore:
+        return self._writer._shared
+
+    def _grant(self) -> Grant | None:
+        """This thread's, else the latest of this process."""
+        core = self._core
+        shares = tuple(core.shares)
+        share = core.share_of(me()) or (shares[-1] if shares else None)
+        return None if share is None else share.grant
+
+    def _stands(self, grant: Grant) -> bool:
+        return any(share.grant is grant for share in tuple(self._core.shares))
+
+    def _is_meant(self, contender: line.Contender) -> bool:
+        return not line.shared(contender)
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        """This thread reads, once more if it did already.
+
+        Units: seconds; -1: without end.
+        Returns: True; False if somebody writes, or waits to, and ``blocking`` is False, or not in time.
+        Raises: as Lock.acquire.
+        On loss: of the session while waiting: it stands in line anew.
+        On cancel: no znode is left.
+        Cost: 2 requests, 1 round trip, if nobody writes; none if this thread, or another one of the process, reads, or
+            if this thread writes; with ``blocking=False`` 1 more.
+        Fair: first come, first served between processes.
+        Source: recipes.txt, Shared Locks, obtaining a read lock, steps 1 to 6.
+        """
+        seconds = checked_acquire(blocking, timeout)
+        before: list[int] = []
+        try:
+            core, owner = self._core, me()
+            before.append(core.depth(owner))
+            if core.deepen(owner):
+                return True
+            acquired: bool = self._run(core.acquire(owner, describe(), blocking), seconds)
+            if acquired:
+                self._tell_loss()
+            return acquired
+        except DistsyncError:
+            raise
+        except BaseException:
+            if before:
+                self._restore(before[0])
+            raise
+
+    __enter__ = acquire
+
+    def release(self) -> None:
+        """This thread reads once less; when nobody does any more, the lock goes to the next one.
+
+        Raises: NotHeldError (a RuntimeError) if this thread does not read; LockLostError if it was lost.
+        On loss: of the connection: it waits as long as a session lasts at most; the znode goes in the background.
+        On cancel: it is let go all the same.
+        Cost: none, but for the last of this process: 1 request.
+        Source: recipes.txt, Locks, the unlock protocol.
+        """
+        before: list[int] = []
+        try:
+            core, owner = self._core, me()
+            before.append(core.depth(owner))
+            self._run(core.release(owner), self.client.settings.session_timeout)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        before: list[int] = []
+        try:
+            before.append(self._core.depth(me()))
+            leave_block(self.release, error)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
+
+    # As in locks.py: whatever line was interrupted, then the thread reads as deep as the call should have left it.
+
+    def _let_go(self, before: list[int]) -> None:
+        """A release was interrupted: it has happened."""
+        self._restore((before[0] if before else self._core.depth(me())) - 1)
+
+    def _restore(self, depth: int) -> None:
+        """This thread reads so deep, at most. May be done twice."""
+        core, owner = self._core, me()
+        share = core.share_of(owner)
+        if share is None:
+            return
+        if depth > 0:
+            share.owners[owner] = min(depth, share.owners[owner])
+        else:
+            stranger = object()  # so that this thread does not find itself among the readers
+            share.owners[stranger] = 1
+            share.owners.pop(owner, None)
+            self.client.background(core.drop(share, stranger))
+
+    def _standing(self) -> int:
+        """For who may have to undo an acquire that has succeeded."""
+        return self._core.depth(me())
+
+    def _return_to(self, before: int) -> None:
+        """What was acquired since is let go."""
+        self._restore(before)
+
+    def _is_owned(self) -> bool:
+        return self._core.reads(me())
+
+    def locked(self) -> bool:
+        """Whether anybody reads.
+
+        Cost: none if this process does, else 1 request.
+        """
+        return self.held or bool(self._run(self._core.is_held(self._is_meant)))
+
+    def holders(self) -> list[Contender]:
+        """Who reads now. A process whose threads share a place in the line shows once.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _holding(self._line(), self._is_meant)
+
+    def waiters(self) -> list[Contender]:
+        """Who waits to read, first in line first.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _waiting(self._line(), self._is_meant)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SharedReader, (self._writer,)
+
+    def __repr__(self) -> str:
+        depth = self._core.depth(me()) if self._is_used else 0
+        state = "locked" if self._is_used and self._core.shares else "unlocked"
+        return f"<{state} distsync.SharedReader object name={self.name!r} count={depth} at {id(self):#x}>"
+
+
+def _holding(contenders: list[Contender], is_meant: line.Rule) -> list[Contender]:
+    parsed = [_parsed(each) for each in contenders]
+    front = line.front(parsed)
+    return [who for who, each in zip(contenders, parsed, strict=True) if each in front and is_meant(each)]
+
+
+def _waiting(contenders: list[Contender], is_meant: line.Rule) -> list[Contender]:
+    parsed = [_parsed(each) for each in contenders]
+    front = line.front(parsed)
+    return [who for who, each in zip(contenders, parsed, strict=True) if each not in front and is_meant(each)]
+
+
+class SharedLock:
+    """A lock that many readers hold together, or one writer alone: ``with lock.reader:`` and ``with lock.writer:``.
+
+    Both have the whole interface of a Lock, and may be acquired again by the thread that holds them. Who writes may
+    read too; when it lets go of the writer then, it reads on, and no other writer comes in between. A reader that
+    wants to write would wait for itself: UpgradeError.
+    On loss: as Lock, for each side.
+    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode.
+    Fair: first come, first served: a reader that comes after a waiting writer waits for it.
+    Source: recipes.txt, Shared Locks, Revocable Shared Locks; ``threading.RLock`` for each side.
+
+    Znodes: ``<namespace>/sharedlock/<name>/_c_<guid>-__READ__<sequence>``, ephemeral, the readers of a process;
+        ``..._c_<guid>-__WRIT__<sequence>``, a writer
+
+    >>> table = SharedLock(name="table")
+    >>> with table.reader, table.reader:
+    ...     print(table.reader.held, table.writer.locked())
+    True False
+    """
+
+    __module__ = "distsync"
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        on_lost: Callable[[LockLostError], Any] | None = None,
+        on_revoke: Callable[[Any], Any] | None = None,
+        layout: str = "curator",
+    ) -> None:
+        resolved = None if path is not None else names.resolve(self, name)
+        text = name if resolved is None else resolved.text
+        writer = SharedWriter(name=text, client=client, path=path, on_lost=on_lost, on_revoke=on_revoke, layout=layout)
+        writer._fresh = resolved is not None and resolved.fresh
+        self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
+
+    def _begin(self, writer: SharedWriter, reader: SharedReader) -> None:
+        self._writer, self._reader = writer, reader
+
+    @property
+    def reader(self) -> SharedReader:
+        """What readers acquire and release."""
+        return self._reader
+
+    @property
+    def writer(self) -> SharedWriter:
+        """What a writer acquires and releases."""
+        return self._writer
+
+    @property
+    def name(self) -> str:
+        """The name that others find this object by."""
+        return self._writer.name
+
+    @property
+    def client(self) -> Client:
+        """The client that this object uses: the one it was given, else the default one."""
+        return self._writer.client
+
+    @property
+    def path(self) -> str:
+        """The znode of this object."""
+        return self._writer.path
+
+    def revoke(self, grace: float | None = None) -> bool:
+        """Whoever reads or writes is asked to let go, and after ``grace`` it is taken from him.
+
+        Units, Returns, Raises, Cost: as Lock.revoke; ``reader.revoke`` and ``writer.revoke`` ask one side only.
+        Source: recipes.txt, Revocable Shared Locks, with the laser beams.
+        """
+        return self._writer._revoke(grace, revoke.everybody)
+
+    def holders(self) -> list[Contender]:
+        """Who reads or writes now.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _holding(self._writer._line(), revoke.everybody)
+
+    def waiters(self) -> list[Contender]:
+        """Who waits to read or write, first in line first.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _waiting(self._writer._line(), revoke.everybody)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _arrive, (type(self), self._writer)
+
+    def __repr__(self) -> str:
+        return f"<distsync.SharedLock object name={self.name!r} at {id(self):#x}>"
+
+
+def _arrive(kind: type[SharedLock], writer: SharedWriter) -> SharedLock:
+    """The lock of this writer, in the process where its pickle arrived."""
+    lock = kind.__new__(kind)
+    lock._begin(writer, SharedReader(writer))
+    return lock

@@ -1,0 +1,107 @@
+"""Config: no change is lost or done twice, none is seen in part, and who has written sees it.
+
+Rules for this file: threads use one core a process, as the face does.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distsync.errors import OutcomeUnknownError
+from distsync.protocols.config import ConfigCore, Settings
+from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    receipts,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/config/c"
+
+
+def encode(values: dict[str, Any]) -> bytes:
+    return json.dumps(values).encode()
+
+
+def core_of(process: SimProcess) -> ConfigCore:
+    return process.local(PATH, lambda: ConfigCore(PATH, receipts(process), encode, json.loads))
+
+
+def add(values: dict[str, Any]) -> dict[str, Any]:
+    """Two settings that are always changed together."""
+    return {"a": values.get("a", 0) + 1, "b": values.get("b", 0) + 1}
+
+
+async def changer(world: World, process: SimProcess) -> None:
+    """Adds to both settings some times."""
+    core = core_of(process)
+    for _ in range(world.rng.randint(1, 3)):
+        world.record("changing")
+        try:
+            before = (await Run(core.view.get())).values.get("a", 0)
+            await Run(core.change(add), maybe_timeout(world))
+        except (OutcomeUnknownError, TimeoutError):
+            continue
+        world.record("changed")
+        seen = (await Run(core.view.get())).values.get("a", 0)
+        if seen <= before:
+            world.fail(f"{process.name} has added to {before}, and sees {seen}")
+        await Run(work(world))
+
+
+class Told:
+    """What the observer was told of: each change begins where the one before has ended."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.last: Settings | None = None
+
+    def __call__(self, before: Settings, now: Settings) -> None:
+        if self.last is not None and before != self.last:
+            self.world.fail(f"a change from {before}, and the last one led to {self.last}")
+        if now.values.get("a") != now.values.get("b"):
+            self.world.fail(f"half a change: {now}")
+        if self.last is not None and now.values.get("a", 0) < self.last.values.get("a", 0):
+            self.world.fail(f"back from {self.last} to {now}")
+        self.last = now
+
+
+async def listen(process: SimProcess, told: Told) -> None:
+    await Run(core_of(process).view.tell(told, None))
+    await Run(_a_while())
+
+
+async def _a_while() -> None:
+    await Wait(limit=0.1)
+
+
+def look_at_the_end(world: World, told: Told) -> None:
+    node = world.server.engine.tree.node(PATH)
+    truth = json.loads(node.data or b"{}") if node else {}
+    if told.last is None or told.last.values != truth:
+        world.fail(f"the observer was told of {told.last}, and there is {truth}")
+    done, begun = len(world.history.events("changed")), len(world.history.events("changing"))
+    if not done <= truth.get("a", 0) <= begun:
+        world.fail(f"{done} of {begun} changes were done, and {truth} is there")
+
+
+def play(world: World) -> None:
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, changer(world, process))
+    eyes, told = world.process(OBSERVER), Told(world)
+    spawn(eyes, listen(eyes, told))
+    finish(world, lambda: look_at_the_end(world, told))
+
+
+CONFIG = Scenario("config", play)

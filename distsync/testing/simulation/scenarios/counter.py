@@ -1,0 +1,150 @@
+"""Counter: each addition counts once. Value: no change is lost, and whoever waits for one hears of it.
+
+Rules for this file: threads use one core a process, as the faces do. What there is at the end says the server's tree.
+"""
+
+from __future__ import annotations
+
+from collections import Counter as Bag
+from collections.abc import Iterable
+from itertools import pairwise
+
+from distsync.errors import OutcomeUnknownError
+from distsync.protocols.counter import CounterCore
+from distsync.protocols.value import ValueCore
+from distsync.session.steps import Exists, GetData, Node
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    ROOT,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+COUNTER_PATH = f"{ROOT}/counter/c"
+VALUE_PATH = f"{ROOT}/value/v"
+
+
+# Counter
+
+
+async def adder(world: World, process: SimProcess) -> None:
+    """Adds some times, in either way."""
+    core = process.local(COUNTER_PATH, lambda: CounterCore(COUNTER_PATH, 0, receipts(process)))
+    for _ in range(world.rng.randint(1, 5)):
+        amount = world.rng.randint(1, 9)
+        if world.rng.random() < 0.3:
+            await Run(work(world))
+        seen = await Run(core.get()) if world.rng.random() < 0.3 else None
+        world.record("adding", amount=amount)
+        try:
+            if seen is None:
+                number = await Run(core.add(amount))
+            elif await Run(core.compare_and_set(seen, seen + amount)):
+                number = seen + amount
+            else:
+                world.record("refused", amount=amount)
+                continue
+        except OutcomeUnknownError:
+            world.record("unknown", amount=amount)
+            continue
+        world.record("added", amount=amount, number=number)
+
+
+def play_counter(world: World) -> None:
+    for process in processes(world, 1, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, adder(world, process))
+    finish(world, lambda: judge_counter(world))
+
+
+def judge_counter(world: World) -> None:
+    """The number is the sum of all that were added, and of some of those that nobody can know of."""
+    history = world.history
+    added = history.events("added")
+    spans = sorted((record.number - record.amount, record.number) for record in added)
+    for (_, end), (begin, _) in pairwise(spans):
+        if begin < end:
+            world.fail(f"two additions were the one to {end}: {spans}")
+    answered = Bag(record.amount for record in (*added, *history.events("refused")))
+    open_calls = (Bag(record.amount for record in history.events("adding")) - answered).elements()
+    there: Node | None = world.foreign(GetData(COUNTER_PATH)) if world.foreign(Exists(COUNTER_PATH)) else None
+    number, sure = int(there.data) if there else 0, sum(record.amount for record in added)
+    if number - sure not in sums(open_calls):
+        world.fail(f"{sure} was added for sure, and the number is {number}")
+
+
+def sums(amounts: Iterable[int]) -> set[int]:
+    """What some of these may come to."""
+    found = {0}
+    for amount in amounts:
+        found |= {amount + each for each in found}
+    return found
+
+
+# Value
+
+
+async def writer(world: World, process: SimProcess, name: str) -> None:
+    """Appends its marks, as ``update`` does."""
+    core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
+    for turn in range(world.rng.randint(1, 4)):
+        mark = f"{name}.{turn},".encode()
+        try:
+            while True:
+                node = await Run(core.read_fresh() if world.rng.random() < 0.2 else core.read())
+                world.record("writing", mark=mark)
+                if await Run(core.replace(node.stat.version, node.data + mark)) is not None:
+                    break
+        except OutcomeUnknownError:
+            continue
+        world.record("written", mark=mark)
+
+
+async def listener(world: World, process: SimProcess) -> None:
+    """Hears of changes, each time later ones than it knows."""
+    core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
+    since, seen = None, b""
+    while True:
+        node = await Run(core.changed(since), maybe_timeout(world))
+        if node is not None:
+            if since is not None and node.stat.version <= since or not node.data.startswith(seen):
+                world.fail(f"{node.data!r} of version {node.stat.version} comes after {seen!r} of {since}")
+            since, seen = node.stat.version, node.data
+            world.record("heard", data=seen)
+        elif world.rng.random() < 0.2:
+            return
+
+
+def play_value(world: World) -> None:
+    for number, process in enumerate(processes(world, 2, 3)):
+        for each in range(world.rng.randint(1, 2)):
+            spawn(process, writer(world, process, f"w{number}{each}"))
+        spawn(process, listener(world, process), name=f"listener{number}", daemon=True)
+    world.run()
+    judge_value(world)
+    world.close()
+
+
+def judge_value(world: World) -> None:
+    """Each mark that was written is there once; who listens has heard of the last one."""
+    there = world.foreign(GetData(VALUE_PATH)).data if world.foreign(Exists(VALUE_PATH)) else b""
+    marks = Bag(there.decode().split(",")[:-1])
+    written = {record.mark.decode()[:-1] for record in world.history.events("written")}
+    if not written <= marks.keys() or any(count > 1 for count in marks.values()):
+        world.fail(f"{sorted(written)} were written, and the value is {there!r}")
+    heard = {record.task: record.data for record in world.history.events("heard")}
+    for name in sleepers(world):
+        if name in heard and heard[name] != there:
+            world.fail(f"{name} has heard of {heard[name]!r}, and sleeps while the value is {there!r}")
+
+
+COUNTER = Scenario("counter", play_counter)
+VALUE = Scenario("value", play_value)

@@ -1,0 +1,130 @@
+"""Election: one leads at a time, LEADER names nobody but who stands first, and all who look see the same at last.
+
+Rules for this file: threads use one core a process, as the face does.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distsync.errors import LockLostError
+from distsync.protocols.election import LEADER, ElectionCore
+from distsync.protocols.line import in_order
+from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Check, Exclusion, NothingLeft
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/election/e"
+
+
+class NamesTheFirst(Check):
+    """When LEADER appears it names the first in the line, whoever died how."""
+
+    def __init__(self) -> None:
+        self.judged: int | None = None
+
+    def changed(self, world: World) -> None:
+        tree = world.server.engine.tree
+        node, folder = tree.node(f"{PATH}/{LEADER}"), tree.node(PATH)
+        if node is None or folder is None or node.czxid == self.judged:
+            return
+        self.judged = node.czxid
+        first = in_order(folder.children)
+        named = json.loads(node.data or b"{}")["candidate"]
+        if not first or first[0].name != named:
+            world.fail(f"LEADER names {named}, but {first[0].name if first else 'nobody'} stands first")
+
+
+def named(world: World) -> Any:
+    """The token that LEADER names."""
+    node = world.server.engine.tree.node(f"{PATH}/{LEADER}")
+    return json.loads(node.data or b"{}")["token"] if node else None
+
+
+def core_of(process: SimProcess) -> ElectionCore:
+    return process.local(PATH, lambda: ElectionCore(PATH))
+
+
+async def candidate(world: World, process: SimProcess) -> None:
+    """Stands some times, and leads, as a ``with`` block does."""
+    owner, core = object(), core_of(process)
+    for _ in range(world.rng.randint(1, 2)):
+        timeout = maybe_timeout(world)
+        if await Run(core.acquire(owner, b"{}", timeout != 0.0), timeout):
+            await lead(world, core, owner)
+
+
+async def lead(world: World, core: ElectionCore, owner: object) -> None:
+    grant = core.grant
+    if grant is not None:
+        place = grant.place
+        world.record("granted", what="lead", session_id=place.session_id, token=place.token, loss=grant.loss)
+        if not (grant.loss.fired or place.session_id in world.tampered) and named(world) not in (None, place.token):
+            world.fail(f"{place.token} leads, and LEADER names {named(world)}")
+    try:
+        await Run(work(world))
+        if not world.history.events("long") and world.rng.random() < 0.3:
+            world.record("long")
+            await Run(_long())
+        world.record("working", what="lead")
+    finally:
+        world.record("released", what="lead")
+        await Run(step_down(world, core, owner))
+
+
+async def _long() -> None:
+    """Longer than LEADER is left unwatched."""
+    await Wait(limit=0.7)
+
+
+async def step_down(world: World, core: ElectionCore, owner: object) -> None:
+    try:
+        await core.release(owner)
+    except LockLostError as error:
+        world.record("lost")
+        if not world.faults.struck:
+            world.fail(f"a loss without a fault: {error}")
+
+
+async def onlooker(world: World, process: SimProcess, seen: dict[str, Any]) -> None:
+    """Sees one leader after the other."""
+    core = core_of(process)
+    while True:
+        leading = await Run(core.leader.get())
+        seen[process.name] = leading and leading.token
+        await Run(core.leader.changed(leading))
+
+
+def look_at_the_end(world: World, seen: dict[str, Any]) -> None:
+    """Whoever could look has seen the last state."""
+    last = named(world)
+    for name, token in seen.items():
+        if name == OBSERVER and token != last:
+            world.fail(f"{name} believes that {token} leads, and it is {last}")
+
+
+def play(world: World) -> None:
+    world.checks += [Exclusion("lead"), NamesTheFirst(), NothingLeft(f"{PATH}/")]
+    seen: dict[str, Any] = {}
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, candidate(world, process))
+    eyes = world.process(OBSERVER)
+    spawn(eyes, onlooker(world, eyes, seen), daemon=True)
+    finish(world, lambda: look_at_the_end(world, seen))
+
+
+ELECTION = Scenario("election", play)

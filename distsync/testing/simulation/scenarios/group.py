@@ -1,0 +1,94 @@
+"""Group: every view comes to be the truth, what is told of adds up, and members return after a loss.
+
+Rules for this file: threads use one core a process, as the face does.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsync.protocols.group import GroupCore, Members
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import OBSERVER, ROOT, Scenario, finish, processes, spawn, work
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/group/g"
+
+
+def core_of(process: SimProcess) -> GroupCore:
+    return process.local(PATH, lambda: GroupCore(PATH))
+
+
+async def member(world: World, process: SimProcess, left: set[str], stay: dict[str, SimProcess]) -> None:
+    """Joins some times; and leaves, or stays."""
+    core = core_of(process)
+    for _ in range(world.rng.randint(1, 2)):
+        name = await Run(core.join(b"{}"))
+        if name not in await Run(core.view.get()) and not world.faults.struck:
+            world.fail(f"{name} does not see itself after it has joined")
+        stay[name] = process
+        await Run(work(world))
+        if world.rng.random() < 0.5:
+            del stay[name]
+            await Run(core.leave(name))
+            left.add(name)
+            if name in await Run(core.view.get()):
+                world.fail(f"{name} sees itself after it has left")
+
+
+class Told:
+    """What one process was told of."""
+
+    def __init__(self, world: World, process: SimProcess) -> None:
+        self.world = world
+        self.process = process
+        self.members: set[str] = set()
+
+    def __call__(self, before: Members, now: Members) -> Any:
+        if set(before) != self.members:
+            self.world.fail(f"{self.process.name} was told of a change from {set(before)}, and knew {self.members}")
+        self.members = set(now)
+
+
+def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[str, SimProcess]) -> None:
+    node = world.server.engine.tree.node(PATH)
+    truth = set(node.children) if node else set()
+    for told in tolds:
+        if told.process.alive and told.members != truth:
+            world.fail(f"{told.process.name} was told of {told.members}, and there are {truth}")
+    for process in world.processes.values():
+        mine = set(core_of(process).mine)
+        if process.alive and not mine <= truth:
+            world.fail(f"{process.name} believes that {mine - truth} are members, and they are not")
+    missing = {name for name, process in stay.items() if process.alive} - truth
+    if missing and not any(each.kind == "intruder" for each in world.faults.struck):
+        world.fail(f"{missing} have joined, and did not come back")
+    if truth & left:
+        world.fail(f"{truth & left} have left, and are there")
+    everybody = {name for process in world.processes.values() if process.alive for name in core_of(process).mine}
+    if truth - everybody:
+        world.fail(f"{truth - everybody} are there, and nobody is them")
+
+
+async def listen(world: World, process: SimProcess, told: Told) -> None:
+    await Run(core_of(process).view.tell(told, {}))
+
+
+def play(world: World) -> None:
+    left: set[str] = set()
+    stay: dict[str, SimProcess] = {}
+    tolds = []
+    for process in (*processes(world, 2, 3), world.process(OBSERVER)):
+        told = Told(world, process)
+        if process.name == OBSERVER or world.rng.random() < 0.5:
+            spawn(process, listen(world, process, told))
+            if process.name == OBSERVER:
+                tolds.append(told)
+        if process.name != OBSERVER:
+            for _ in range(world.rng.randint(1, 2)):
+                spawn(process, member(world, process, left, stay))
+    finish(world, lambda: look_at_the_end(world, tolds, left, stay))
+
+
+GROUP = Scenario("group", play)

@@ -1,0 +1,254 @@
+"""JoinableQueue: what is put is done once, by a worker who had it alone, or is a dead letter; whoever dies when.
+
+Rules for this file: threads use one core a process, as the face does; an item says who put it, and as his which.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distsync.errors import Full, LockLostError, OutcomeUnknownError
+from distsync.protocols.claims import Delivery, Label, due_of
+from distsync.protocols.joinable import JoinableCore
+from distsync.protocols.segments import SEGMENT
+from distsync.session.steps import GetData, Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Check, holds
+from distsync.testing.simulation.history import Record
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.scenarios.queues import segments_of
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/joinable_queue/q"
+
+#: Longer than any session, pause and delay.
+QUIET_SECONDS = 60.0
+
+
+class Alone(Check):
+    """No two workers who can prove it have one item; none has it before it is due, or too often."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.having: dict[Any, Record] = {}
+        self.due: dict[Any, int] = {}
+        self.seen: set[tuple[Any, int]] = set()
+
+    def see(self, world: World, record: Record) -> None:
+        item = record.fields.get("item")
+        if record.event == "putting":
+            self.due[item] = record.at_ms + record.delay_ms
+        elif record.event in ("nacking", "ending"):
+            if item in self.having and self.having[item].task == record.task:
+                del self.having[item]
+        elif record.event == "done" and item in self.having:
+            world.fail(f"{record.task} is done with {item}, which {self.having[item].task} has got since")
+        elif record.event == "got":
+            self._got(world, record, item)
+
+    def _got(self, world: World, record: Record, item: Any) -> None:
+        before = self.having.get(item)
+        if before is not None and before.task != record.task and holds(world, before) and holds(world, record):
+            world.fail(f"{record.task} gets {item}, which {before.task} has since {before.at_ms} ms")
+        self.having[item] = record
+        if record.at_ms < self.due[item]:
+            world.fail(f"{record.task} gets {item} {self.due[item] - record.at_ms} ms too early")
+        if (item, record.deliveries) in self.seen or 0 < self.most < record.deliveries:
+            world.fail(f"{item} says it is its delivery {record.deliveries}, again or too often")
+        self.seen.add((item, record.deliveries))
+
+
+class Play:
+    """One schedule."""
+
+    def __init__(self, world: World, bounded: bool) -> None:
+        self.world = world
+        self.maxsize = world.rng.randint(1, 3) if bounded else 0
+        self.most = world.rng.choice((0, 0, 1, 2, 3))
+        world.checks.append(Alone(self.most))
+
+    def core(self, process: SimProcess) -> JoinableCore:
+        core = process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
+        core.maxsize, core.max_deliveries = self.maxsize, self.most
+        return core
+
+    async def producer(self, process: SimProcess, name: str) -> None:
+        world, core, rng = self.world, self.core(process), self.world.rng
+        for number in range(rng.randint(1, 3)):
+            item = (name, number)
+            timeout, delay = maybe_timeout(world), rng.choice((0.0, 0.0, 0.0, 0.02, 5.0))
+            key = rng.choice((None, None, None, "key", "other"))
+            world.record("putting", item=item, delay_ms=round(delay * 1000), key=key)
+            try:
+                new = await Run(core.add(json.dumps(item).encode(), timeout != 0.0, delay, key), timeout)
+            except (Full, OutcomeUnknownError) as error:
+                world.record("full" if isinstance(error, Full) else "unknown", item=item)
+                continue
+            world.record("put" if new else "known", item=item)
+            await Run(work(world))
+
+    async def worker(self, process: SimProcess) -> None:
+        world, core, rng = self.world, self.core(process), self.world.rng
+        for _ in range(rng.randint(1, 4)):
+            timeout = maybe_timeout(world)
+            world.record("claiming")
+            try:
+                claimed = await Run(core.claim(b"{}", timeout != 0.0, rng.choice((1, 1, 2))), timeout)
+            except OutcomeUnknownError:
+                continue
+            for delivery in claimed or ():
+                self.got(process, delivery)
+            for delivery in claimed or ():
+                await Run(work(world))
+                if rng.random() < 0.1:
+                    await Run(a_long_while(world))
+                await self.finish(core, delivery)
+
+    def got(self, process: SimProcess, delivery: Delivery) -> None:
+        self.world.record(
+            "got",
+            item=item_of(delivery),
+            session_id=process.session.session_id or 0,
+            loss=delivery.loss,
+            deliveries=delivery.label.deliveries,
+        )
+
+    async def finish(self, core: JoinableCore, delivery: Delivery) -> None:
+        world, item = self.world, item_of(delivery)
+        delay = world.rng.choice((None, None, None, 0.0, 0.02, 5.0))
+        try:
+            if delay is None:
+                world.record("ending", item=item)
+                await Run(core.done(delivery))
+                world.record("done", item=item)
+            else:
+                world.record("nacking", item=item)
+                await Run(core.nack(delivery, delay))
+        except LockLostError as error:
+            world.record("lost", item=item)
+            if not world.faults.struck:
+                world.fail(f"a loss without a fault: {error}")
+        except OutcomeUnknownError:
+            world.record("unknown end", item=item)
+
+    async def drain(self, process: SimProcess) -> None:
+        """Does what is left, as soon as that is possible."""
+        core = self.core(process)
+        while (claimed := await Run(core.claim(b"{}"), QUIET_SECONDS)) is not None:
+            for delivery in claimed:
+                self.got(process, delivery)
+                self.world.record("drained", item=item_of(delivery), folder=delivery.path.split("/")[-2])
+                self.world.record("ending", item=item_of(delivery))
+                await Run(core.done(delivery))
+                self.world.record("done", item=item_of(delivery))
+
+    def play(self) -> None:
+        world, rng, number = self.world, self.world.rng, 0
+        for process in processes(world, 2, 3):
+            for _ in range(rng.choice((1, 1, 2))):
+                number += 1
+                spawn(process, self.producer(process, f"p{number}"), f"producer{number}", daemon=bool(self.maxsize))
+            for each in range(rng.choice((0, 1, 1, 2))):
+                spawn(process, self.worker(process), name=f"worker{each}", daemon=True)
+        world.run()
+        self.check_sleepers()
+        for process in list(world.processes.values()):
+            if process.alive:
+                process.kill()
+        world.run(until=lambda: not self.claims())
+        observer = world.process(OBSERVER)
+        left = [self.item(path) for path in self.items() if "/d_" not in path]
+        spawn(observer, self.drain(observer), name="drain")
+        world.run()
+        self.check_order(left)
+        self.account()
+        world.close()
+
+    def items(self, top: str = PATH) -> list[str]:
+        """The paths of the items that are there, in the order of their arrival."""
+        paths = [path for path in self.world.leftovers() if path.startswith((f"{top}/items/", f"{top}/delayed/"))]
+        return sorted((path for path in paths if path.count("/") > top.count("/") + 2 or "/d_" in path), key=arrival)
+
+    def claims(self) -> set[str]:
+        """The names of the claims."""
+        return {path.rpartition("/")[2] for path in self.world.leftovers() if path.startswith(f"{PATH}/claims/")}
+
+    def check_sleepers(self) -> None:
+        """No worker waits for what is there for him; no putter where there is room."""
+        claims = self.claims()
+        free = [path for path in self.items() if "~".join(path.split("/")[-2:]) not in claims]
+        due = [path for path in free if "/d_" not in path or due_of(path) <= self.world.now_ms]
+        last = {record.task: record.event for record in self.world.history.records}
+        waiting = [name for name in sleepers(self.world) if last.get(name) in ("claiming", "putting")]  # none at work
+        if due and any("worker" in name for name in waiting):
+            self.world.fail(f"{waiting} sleep while there are {due}")
+        inside = [path for path in free if "/d_" not in path]
+        if any("producer" in name for name in waiting) and len(inside) <= self.maxsize:
+            self.world.fail(f"{waiting} sleep while only {inside} are there, and {self.maxsize} may be")
+
+    def check_order(self, left: list[Any]) -> None:
+        """What was left came in the order of its arrival, whoever had it before."""
+        drained = [record.item for record in self.world.history.events("drained") if record.folder != "delayed"]
+        dead = {self.item(path) for path in self.items(f"{PATH}/dead")}
+        expected = [item for item in left if item not in dead]
+        if drained != expected:
+            self.world.fail(f"what was left comes as {drained}, not as {expected}")
+
+    def item(self, path: str) -> Any:
+        node = self.world.foreign(GetData(path))
+        return tuple(json.loads(Label.split(path, node.data)[1]))
+
+    def account(self) -> None:
+        """What was put is done once, or dead; nothing else is; nothing is left."""
+        history, world = self.world.history, self.world
+        dead = [self.item(path) for path in self.items(f"{PATH}/dead")]
+        done = [record.item for record in history.events("done")]
+        ended = done + dead
+        doubled = sorted({item for item in ended if ended.count(item) > 1})
+        if doubled:
+            world.fail(f"done twice, or done and dead: {doubled}")
+        unsure = {record.item for record in history.events("ending")}
+        lost = sorted({record.item for record in history.events("put")} - set(ended) - unsure)
+        if lost:
+            world.fail(f"lost: {lost}")
+        never = {record.item for record in history.events("full") + history.events("known")}
+        if never & set(ended):
+            world.fail(f"done although put said no: {sorted(never & set(ended))}")
+        if dead and not self.most:
+            world.fail(f"dead letters without a limit: {dead}")
+        left = [path for path in world.leftovers() if path.startswith((f"{PATH}/claims/", f"{PATH}/keys/"))]
+        if left or self.items():
+            world.fail(f"left: {left + self.items()}")
+
+
+def arrival(path: str) -> tuple[str, str]:
+    return path.rpartition("/")[0], path[-10:]
+
+
+def item_of(delivery: Delivery) -> Any:
+    return tuple(json.loads(delivery.payload))
+
+
+async def a_long_while(world: World) -> None:
+    """Long enough for a session to end."""
+    await Wait(limit=world.rng.randint(0, 20))
+
+
+def play(world: World, bounded: bool) -> None:
+    with segments_of(world.rng.choice((2, 3, SEGMENT))):
+        Play(world, bounded).play()
+
+
+JOINABLE = Scenario("joinable", lambda world: play(world, world.rng.random() < 0.3))

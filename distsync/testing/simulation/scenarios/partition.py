@@ -1,0 +1,69 @@
+"""Partitioner: no share is held twice, and in the end all are held, by all alike.
+
+Rules for this file: one member a process; it holds a share from the one call to the other, as a user's program would.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from distsync.protocols.partition import Callbacks, PartitionerCore, share_of
+from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Exclusion
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import ROOT, Scenario, finish, processes, spawn
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/partition/p"
+SHARES = frozenset("abcde")
+
+
+def core_of(process: SimProcess) -> PartitionerCore:
+    return process.local(PATH, lambda: PartitionerCore(PATH, SHARES))
+
+
+def acquired(world: World, process: SimProcess, share: str, token: int) -> None:
+    grant = core_of(process).held[share]
+    world.record("granted", what=share, session_id=grant.place.session_id, token=token, loss=grant.loss)
+
+
+def released(world: World, share: str, token: int) -> None:
+    world.record("released", what=share)
+
+
+async def member(world: World, process: SimProcess) -> None:
+    """Takes part for a while, or to the end."""
+    await Run(pause(world))
+    core = core_of(process)
+    await Run(core.join(b"{}", Callbacks(partial(acquired, world, process), partial(released, world))))
+    await Run(pause(world))
+    if world.rng.random() < 0.4:
+        await Run(core.leave())
+
+
+async def pause(world: World) -> None:
+    await Wait(limit=world.rng.randint(0, 300) / 1000)
+
+
+def look_at_the_end(world: World) -> None:
+    cores = [core_of(process) for process in world.processes.values() if process.alive]
+    there = [core for core in cores if core.member is not None]
+    node = world.server.engine.tree.node(f"{PATH}/claims")
+    claims = [share_of(name) for name in node.children] if node else []
+    held = [share for core in there for share in core.held]
+    if there and (set(held) != SHARES or sorted(claims) != sorted(SHARES) or len(held) != len(SHARES)):
+        world.fail(f"{sorted(held)} are held, and {sorted(claims)} claimed")
+    counts = [len(core.held) for core in there]
+    if there and max(counts) - min(counts) > 1:
+        world.fail(f"the members hold {counts}")
+
+
+def play(world: World) -> None:
+    world.checks += [Exclusion(share) for share in sorted(SHARES)]
+    for process in processes(world, 2, 4):
+        spawn(process, member(world, process))
+    finish(world, lambda: look_at_the_end(world))
+
+
+PARTITION = Scenario("partition", play)

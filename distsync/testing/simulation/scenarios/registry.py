@@ -1,0 +1,95 @@
+"""Registry: what was registered is found, by who registered it at once, by all others soon, and as long as he lives.
+
+Rules for this file: threads use one core a process, as the face does.
+"""
+
+from __future__ import annotations
+
+from distsync.errors import OutcomeUnknownError
+from distsync.protocols.registry import RegistryCore
+from distsync.session.steps import Node
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    finish,
+    processes,
+    receipts,
+    spawn,
+    troubled,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/registry/r"
+
+
+def core_of(process: SimProcess) -> RegistryCore:
+    return process.local(PATH, lambda: RegistryCore(PATH, receipts(process)))
+
+
+async def registrar(world: World, process: SimProcess, number: int) -> None:
+    """Registers names of its own, and one that all want."""
+    core = core_of(process)
+    own = f"{process.name}{number}"
+    for turn in range(world.rng.randint(1, 3)):
+        name = world.rng.choice((own, own, "all"))
+        data = f"{own}-{turn}".encode()
+        try:
+            put = await Run(core.put(name, data, world.rng.random() < 0.4, world.rng.random() < 0.7))
+            if put and name == own:
+                await check_found(world, process, core, name, data)
+            await Run(work(world))
+            if world.rng.random() < 0.4:
+                await Run(core.remove(name))
+                if name == own:
+                    await check_found(world, process, core, name, None)
+        except OutcomeUnknownError:
+            continue
+
+
+async def check_found(world: World, process: SimProcess, core: RegistryCore, name: str, data: bytes | None) -> None:
+    """Who has registered sees it at once, unless its session was lost, or somebody has taken it away."""
+    node: Node | None = (await Run(core.view.get())).get(name)
+    found = node and node.data
+    if found != data and not troubled(world, process) and process.session.session_id not in world.tampered:
+        if not (data is None and world.interrupts):
+            world.fail(f"{process.name} has registered {name} as {data!r}, and found {found!r}")
+
+
+async def looker(process: SimProcess, seen: dict[str, bytes]) -> None:
+    core = core_of(process)
+    while True:
+        entries = await Run(core.view.get())
+        seen.clear()
+        seen.update({name: node.data for name, node in entries.items()})
+        await Run(core.view.changed(entries))
+
+
+def look_at_the_end(world: World, seen: dict[str, bytes]) -> None:
+    tree = world.server.engine.tree
+    folder = tree.node(PATH)
+    nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
+    truth = {name: node.data or b"" for name, node in nodes.items() if node}
+    if seen != truth:
+        world.fail(f"{OBSERVER} has seen {seen}, and there is {truth}")
+    for process in world.processes.values():
+        owned = {name for name, node in nodes.items() if node and node.owner == process.session.session_id}
+        mine = set(core_of(process).mine)
+        if process.alive and process.session.session_id and mine != owned:
+            world.fail(f"{process.name} believes that {mine} are its own, and {owned} are")
+
+
+def play(world: World) -> None:
+    for process in processes(world, 2, 3):
+        for number in range(world.rng.randint(1, 2)):
+            spawn(process, registrar(world, process, number))
+    seen: dict[str, bytes] = {}
+    eyes = world.process(OBSERVER)
+    spawn(eyes, looker(eyes, seen), daemon=True)
+    finish(world, lambda: look_at_the_end(world, seen))
+
+
+REGISTRY = Scenario("registry", play)

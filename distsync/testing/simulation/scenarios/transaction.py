@@ -1,0 +1,165 @@
+"""Two-phase commit: no site commits where another aborts, whoever dies when; all learn what was decided; nothing left.
+
+Rules for this file: threads use one core a process, as the face does. A site that died, or whose thread was ended by
+Ctrl-C, is started again when all is quiet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from distsync.errors import DeadlineError, OutcomeUnknownError
+from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
+from distsync.protocols.site import Site, Work
+from distsync.protocols.transaction import TransactionCore
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Check
+from distsync.testing.simulation.history import Record
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import OBSERVER, ROOT, Scenario, spawn, work
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/transaction/t"
+
+#: Longer than any session, and than any pause.
+QUIET_SECONDS = 60.0
+
+#: Faults strike those too who were started again, some times.
+ROUNDS = 12
+
+
+class Agreement(Check):
+    """Whatever is said about one transaction is the same, and commit only if all sites voted so."""
+
+    def __init__(self, sites: tuple[str, ...]) -> None:
+        self.sites = set(sites)
+        self.said: dict[str, str] = {}
+        self.votes: dict[tuple[str, str], set[bool]] = {}
+
+    def see(self, world: World, record: Record) -> None:
+        if record.event == "prepared":
+            self.votes.setdefault((record.transaction, record.site), set()).add(record.commit)
+        elif record.event in ("did", "decided"):
+            before = self.said.setdefault(record.transaction, record.outcome)
+            if before != record.outcome:
+                world.fail(f"{record.task} {record.event} {record.outcome} where others {before}")
+            if record.outcome == COMMIT and not all(True in self._of(record.transaction, site) for site in self.sites):
+                world.fail(f"{record.transaction} is committed, and not all have voted so")
+
+    def _of(self, transaction: str, site: str) -> set[bool]:
+        return self.votes.get((transaction, site), set())
+
+
+class Play:
+    """One schedule."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        sites = ("bank", "hotel", "rail")[: world.rng.randint(1, 3)]
+        self.terms = Terms(sites, world.rng.choice((COORDINATOR, PEERS)))
+        self.homes: dict[str, SimProcess] = {}
+        self.begun: dict[SimProcess, str] = {}
+        world.checks.append(Agreement(sites))
+
+    def core(self, process: SimProcess) -> TransactionCore:
+        return process.local(PATH, lambda: TransactionCore(PATH, self.terms))
+
+    async def coordinate(self, process: SimProcess, times: int) -> None:
+        world, core = self.world, self.core(process)
+        for number in range(times):
+            await Run(work(world))
+            try:
+                transaction = await Run(core.begin(b"%d" % number), world.rng.choice((1.0, 30.0, QUIET_SECONDS)))
+            except DeadlineError:
+                continue
+            self.begun[process] = transaction
+            await Run(work(world))
+            await self.decide(core, transaction)
+
+    async def decide(self, core: TransactionCore, transaction: str) -> None:
+        world = self.world
+        try:
+            if world.rng.random() < 0.1:
+                decision = await Run(core.abort(transaction, "changed his mind"))
+            else:
+                decision = await Run(core.decide(transaction), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS)))
+        except (DeadlineError, OutcomeUnknownError):
+            return
+        world.record("decided", transaction=transaction, outcome=decision.outcome)
+
+    async def serve(self, process: SimProcess, site: str, timeout: float | None) -> None:
+        """A site: one transaction after another."""
+        take_part = Site(self.core(process), site).take_part
+        do = partial(self.do, site)
+        plan = Work(partial(self.prepare, site), partial(do, COMMIT), partial(do, ABORT))
+        while True:
+            try:
+                if await Run(take_part(plan, b"{}"), timeout) is None and timeout is not None:
+                    return
+            except OutcomeUnknownError as error:
+                self.world.record("unknown", why=str(error))
+
+    def prepare(self, site: str, transaction: str, data: bytes) -> Coroutine[Any, Any, tuple[bool, str]]:
+        return self._prepare(site, transaction)
+
+    async def _prepare(self, site: str, transaction: str) -> tuple[bool, str]:
+        await work(self.world)
+        commit = self.world.rng.random() < 0.85
+        self.world.record("prepared", transaction=transaction, site=site, commit=commit)
+        return commit, ""
+
+    def do(self, site: str, outcome: str, transaction: str, data: bytes) -> None:
+        self.world.record("did", transaction=transaction, site=site, outcome=outcome)
+
+    def play(self) -> None:
+        world, rng = self.world, self.world.rng
+        made = [world.process(name) for name in "abcd"[: rng.randint(1, 4)]]
+        for number, site in enumerate(self.terms.sites):
+            self.homes[site] = made[number % len(made)]
+            spawn(self.homes[site], self.serve(self.homes[site], site, None), name=site, daemon=True)
+        heads = [made[-1 - number % len(made)] for number in range(rng.choice((1, 1, 2)))]
+        for number, process in enumerate(heads):
+            spawn(process, self.coordinate(process, rng.randint(1, 2)), name=f"coordinator{number}")
+        world.run()
+        world.process(OBSERVER)
+        for _ in range(ROUNDS):
+            if self.left():
+                self.start_again(heads)
+                world.run()
+        self.check_end()
+        world.close()
+
+    def left(self) -> list[str]:
+        """What is there of transactions that are not over."""
+        return [path for path in self.world.leftovers() if path.startswith(f"{PATH}/t_")]
+
+    def start_again(self, heads: list[SimProcess]) -> None:
+        """Who stopped for whatever reason goes on."""
+        world = self.world
+        for process in heads:
+            if process.alive and process in self.begun:
+                again = self.decide(self.core(process), self.begun[process])
+                spawn(process, again, name=f"again{process.name}")
+        for site, home in self.homes.items():
+            serving = any(task.name == f"{home.name}/{site}" for task in home.tasks)
+            if not (home.alive and serving):
+                process = home if home.alive else world.processes[OBSERVER]
+                spawn(process, self.serve(process, site, QUIET_SECONDS), name=f"{site}again")
+
+    def check_end(self) -> None:
+        """Who voted has done what was decided, at least once; nothing of any transaction is left."""
+        world, history = self.world, self.world.history
+        if self.left():
+            world.fail(f"znodes are left: {', '.join(self.left())}")
+        did = {(record.transaction, record.site) for record in history.events("did")}
+        known = {record.transaction for record in history.events("did") + history.events("decided")}
+        for transaction in sorted(known):
+            said = {record.outcome for record in history.events("did") if record.transaction == transaction}
+            missing = [site for site in self.terms.sites if (transaction, site) not in did]
+            if COMMIT in said and missing:
+                world.fail(f"{transaction} is committed, and {missing} never did it")
+
+
+TRANSACTION = Scenario("transaction", lambda world: Play(world).play())

@@ -1,0 +1,30 @@
+"""A computation in steps that all begin together and all end together.
+
+Each process adds up its share of the numbers of a step, and writes the sum into a file. Since nobody leaves before all
+have written, each one can read the sums of all right after.
+
+Start it as often as the number says, here three times:
+
+    python examples/double_barrier.py /tmp/sums 3 0
+    python examples/double_barrier.py /tmp/sums 3 1
+    python examples/double_barrier.py /tmp/sums 3 2
+"""
+
+import sys
+from pathlib import Path
+
+from distsync import DoubleBarrier
+
+folder, parties, mine = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+together = DoubleBarrier(parties, name="sums")
+folder.mkdir(exist_ok=True)
+
+for step in range(3):
+    if not together.enter(timeout=60):
+        sys.exit("the others have not come")
+    numbers = range(100 * step, 100 * (step + 1))[mine::parties]
+    (folder / f"{step}-{mine}").write_text(str(sum(numbers)))
+    if not together.leave(timeout=60):
+        sys.exit("the others have not ended")
+    total = sum(int((folder / f"{step}-{each}").read_text()) for each in range(parties))
+    print(f"step {step}: {total} in all")

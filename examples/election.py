@@ -1,0 +1,29 @@
+"""One of several processes leads; when it is gone, the next one does.
+
+Start it in several shells:    python examples/election.py NAME 5     (5 terms of a tenth of a second each)
+and look on in another one:    python examples/election.py
+"""
+
+import sys
+import time
+
+from distsync.recipes import Election
+
+if len(sys.argv) == 1:
+    election = Election(name="example")
+    while election.wait(timeout=10):
+        leader = election.leader
+        print("nobody leads" if leader is None else f"{leader.data} leads, term {leader.fencing_token}")
+    sys.exit()
+
+name, terms = sys.argv[1], int(sys.argv[2])
+election = Election(name, name="example")  # its data is what the others see of it
+
+
+def lead() -> None:
+    print(f"{election.leader.data} leads, term {election.fencing_token}", flush=True)
+    time.sleep(0.1)
+
+
+for _ in range(terms):
+    election.run(lead)

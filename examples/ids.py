@@ -1,0 +1,14 @@
+"""Order numbers that no two processes give twice.
+
+Start it in some shells, here for 1500 numbers each:   python examples/ids.py 1500
+"""
+
+import sys
+from itertools import islice
+
+from distsync import IdGenerator
+
+orders = IdGenerator(block=1000, name="orders")  # one request for a thousand
+
+for number in islice(orders, int(sys.argv[1])):
+    print(number)

@@ -1,0 +1,21 @@
+"""Eight shares of a work, each one process's at a time, however many take part.
+
+Start it in several shells:    python examples/partitioner.py 10     (for ten seconds)
+"""
+
+import sys
+import time
+
+from distsync.recipes import Partitioner
+
+parts = Partitioner([f"part {number}" for number in range(8)], name="example")
+parts.on_acquire = lambda share: print(f"+ {share}, token {parts.fencing_token(share)}", flush=True)
+parts.on_release = lambda share: print(f"- {share}", flush=True)
+end = time.monotonic() + float(sys.argv[1])
+
+with parts:
+    while time.monotonic() < end:
+        for share in parts:
+            if share in parts:  # still, at this moment
+                time.sleep(0.01)  # work on it
+        parts.wait(timeout=0.1)

@@ -1,0 +1,16 @@
+"""Calls to a service that takes only so many a second, from all processes together.
+
+Start it in some shells, here for ten calls each:   python examples/rate_limiter.py 10
+"""
+
+import sys
+import time
+
+from distsync import RateLimiter
+
+calls = RateLimiter(20, per=1.0, burst=5, name="service")
+
+for number in range(int(sys.argv[1])):
+    if not calls.acquire(timeout=60):
+        sys.exit("too many wait before us")
+    print(f"{time.time():.3f} call {number}", flush=True)

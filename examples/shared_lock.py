@@ -1,0 +1,56 @@
+"""A table in a file: many read it at once, one at a time writes, and a writer looks at what it wrote before others do.
+
+Start it in several shells:   python examples/shared_lock.py /tmp/table 20
+and once, to be let in:       python examples/shared_lock.py /tmp/table maintenance
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+from distsync.recipes import SharedLock, acquire_all
+from distsync.threading import Lock
+
+parser = argparse.ArgumentParser()
+parser.add_argument("file", type=Path)
+parser.add_argument("what", help="how many rows to add, or: maintenance")
+options = parser.parse_args()
+
+table = SharedLock(name="table")
+backup = Lock(name="backup")
+
+
+def rows() -> list[int]:
+    return list(json.loads(options.file.read_text())) if options.file.exists() else []
+
+
+def add_row() -> None:
+    """Written in two steps: who reads in between would see a broken file."""
+    text = json.dumps([*rows(), len(rows())])
+    options.file.write_text(text[:1])
+    options.file.write_text(text)
+
+
+def maintain() -> None:
+    """Whoever holds the table is asked to let go, and loses it after two seconds; then it and the backup are ours."""
+    if table.holders():
+        table.revoke(grace=2)
+    with acquire_all(table.writer, backup, timeout=60) as held:
+        print("maintenance:", len(rows()), "rows, all held:", held.held)
+
+
+if options.what == "maintenance":
+    maintain()
+else:
+    table.writer.on_revoke = table.reader.on_revoke = lambda lock: print("asked to let go, and does so soon")
+    seen = []
+    for _ in range(int(options.what)):
+        with table.reader:
+            seen.append(len(rows()))
+        table.writer.acquire()
+        add_row()
+        table.reader.acquire()
+        table.writer.release()  # from here on others read too, and nobody writes before us
+        seen.append(len(rows()))
+        table.reader.release()
+    print("rows seen:", *seen)

@@ -1,0 +1,157 @@
+"""Config between threads, clients and processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from faces.test_costs import counted
+from leaks import Observer
+from members import add_to
+from peers import Peer, Running, expire, waiting_calls
+from timing import PATIENCE, UNIT, eventually
+
+from distsync import CorruptNodeError, PayloadPickleError, PayloadTooLargeError
+from distsync.recipes import Config
+from distsync.session.client import Client
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def config(client: Client) -> Config:
+    return Config(name="c")
+
+
+@pytest.fixture
+def other(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+@pytest.fixture
+def elsewhere(other: Client) -> Config:
+    return Config(name="c", client=other)
+
+
+def test_is_a_mapping_that_all_share(config: Config, elsewhere: Config, peer: Peer) -> None:
+    assert dict(config) == {}
+    config["a"] = [1, 2]
+    config.update({"b": None}, c=0.5)
+    assert dict(config) == {"a": [1, 2], "b": None, "c": 0.5}
+    assert elsewhere.wait_for(lambda: elsewhere.snapshot() == dict(config), PATIENCE)
+    assert peer.do(config.snapshot) == dict(config)
+    assert (config.pop("a"), config.pop("a", 7), config.setdefault("b", 1), config.setdefault("d", 1)) == (
+        [1, 2],
+        7,
+        None,
+        1,
+    )
+    del config["b"]
+    assert (list(config), "b" in config, len(config)) == (["c", "d"], False, 2)
+    config.replace({"x": 1})
+    assert config.popitem() == ("x", 1)
+    config.clear()
+    assert len(config) == 0
+
+
+def test_who_has_written_sees_it_at_once_also_in_another_thread(config: Config) -> None:
+    for number in range(20):
+        config["a"] = number
+        assert Running(config.__getitem__, "a").result() == number
+
+
+def test_what_is_got_is_a_copy(config: Config) -> None:
+    config["a"] = [1]
+    config["a"].append(2)
+    assert config["a"] == [1]
+    assert config.edit(lambda settings: settings["a"].append(2)) == {"a": [1, 2]} == dict(config)
+
+
+def test_plain_clients_read_and_write_it(config: Config, observer: Observer) -> None:
+    config["a"] = "ü"
+    assert json.loads(observer.kazoo.get(config.path)[0]) == {"a": "ü"}
+    observer.kazoo.set(config.path, b'{"b": 1}')
+    assert config.wait_for(lambda: dict(config) == {"b": 1}, PATIENCE)
+    observer.kazoo.set(config.path, b"[]")
+    with pytest.raises(CorruptNodeError):
+        config.snapshot(fresh=True)
+
+
+def test_no_change_is_lost_between_processes(config: Config, peers: list[Peer]) -> None:
+    for peer in peers:
+        peer.start(add_to, config, "sum", 10)
+    for peer in peers:
+        peer.result()
+    assert config.snapshot(fresh=True) == {"sum": 30}
+
+
+def test_compare_and_set(config: Config) -> None:
+    assert not config.compare_and_set("a", 1, 2)
+    assert config.compare_and_set("a", ..., 1)
+    assert not config.compare_and_set("a", ..., 2)
+    assert config.compare_and_set("a", 1, 2)
+    assert dict(config) == {"a": 2}
+
+
+def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config) -> None:
+    told: list[Any] = []
+    config["a"] = 1
+    elsewhere.on_change = lambda before, now: told.append((before, now))
+    eventually(lambda: elsewhere._watched.current)
+    config.update(a=2, b=2)
+    eventually(lambda: told)
+    config["a"] = 2  # no change
+    del config["b"]
+    eventually(lambda: len(told) == 2)
+    assert told == [({"a": 1}, {"a": 2, "b": 2}), ({"a": 2, "b": 2}, {"a": 2})]
+    elsewhere.on_change = None
+
+
+def test_wait_outlives_the_session(config: Config, client: Client, elsewhere: Config) -> None:
+    assert not config.wait(UNIT)
+    waiting = Running(config.wait)
+    eventually(lambda: waiting_calls(client))
+    before = client.session_id
+    expire(client)
+    eventually(lambda: client.session_id not in (None, before))
+    elsewhere["a"] = 1
+    assert waiting.result()
+
+
+def test_costs(config: Config, client: Client, elsewhere: Config, other: Client) -> None:
+    config["a"] = 1
+    assert config["a"] == elsewhere.snapshot(fresh=True)["a"] == 1
+    with counted(client, other) as look:
+        for _ in range(10):
+            assert dict(config) == dict(elsewhere)
+    assert look.requests == 0
+    with counted(client) as change, counted(other) as event:
+        config.update(a=2, b=2, c=2)
+        eventually(lambda: elsewhere.get("c") == 2)
+    assert change.requests == 1
+    assert (event.requests, event.events) == (1, 1)
+
+
+def test_what_cannot_be_is_refused(config: Config) -> None:
+    with pytest.raises(TypeError, match="must be a str, not int"):
+        config[1] = 1
+    with pytest.raises(PayloadPickleError, match="the setting 'a'"):
+        config.update(b=1, a=object())
+    with pytest.raises(PayloadTooLargeError, match="with all settings"):
+        config.update(a="x" * 600_000, b="x" * 600_000)
+    with pytest.raises(KeyError, match="a"):
+        _ = config["a"]
+    with pytest.raises(KeyError, match="a"):
+        del config["a"]
+    with pytest.raises(KeyError, match="a"):
+        config.pop("a")
+    with pytest.raises(ZeroDivisionError):
+        config.edit(lambda settings: 1 / 0)
+    assert dict(config) == {}
+
+
+def test_travels_by_name(config: Config) -> None:
+    assert pickle.loads(pickle.dumps(config)).path == config.path

@@ -1,0 +1,183 @@
+"""Group between threads, clients and processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from faces.test_costs import Cost, counted
+from kazoo.recipe.party import Party
+from leaks import Observer
+from members import join
+from peers import Peer, Running, expire, waiting_calls
+from timing import PATIENCE, UNIT, eventually
+
+from distsync import ConfigurationError, NotHeldError, PayloadPickleError
+from distsync.recipes import Group
+from distsync.session.client import Client
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def other(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+def test_everybody_sees_who_joins_and_leaves(client: Client, peers: list[Peer]) -> None:
+    group = Group(name="g")
+    assert len(group) == 0
+    ids = {peer.do(join, group, number) for number, peer in enumerate(peers)}
+    assert group.wait_for(lambda: len(group) == 3, PATIENCE)
+    assert {member.id for member in group.members} == ids
+    assert sorted(member.data for member in group) == [0, 1, 2]
+    assert all(member in group and member.who.pid for member in group)
+    peers[0].do(group.leave)
+    assert group.wait_for(lambda: len(group) == 2, PATIENCE)
+    for peer in peers[1:]:
+        peer.do(group.leave)
+    assert group.wait_for(lambda: not group.members, PATIENCE)
+
+
+def test_who_has_joined_sees_itself_at_once(client: Client) -> None:
+    group = Group(name="g")
+    for _ in range(20):
+        assert group.join() in group
+        assert group.joined
+        group.leave()
+        assert (len(group), group.joined) == (0, False)
+
+
+def test_plain_clients_can_read_the_members(client: Client, observer: Observer) -> None:
+    group = Group(name="g")
+    me = group.join({"port": 1})
+    assert observer.kazoo.get_children(group.path) == [me.id]
+    data, stat = observer.kazoo.get(f"{group.path}/{me.id}")
+    assert (json.loads(data)["data"], stat.ephemeralOwner) == ({"port": 1}, client.session_id)
+    group.leave()
+
+
+def test_the_dead_leave_by_themselves(client: Client, make_mortal: Callable[..., Peer]) -> None:
+    group, mortal = Group(name="g"), make_mortal()
+    mortal.do(join, group, "x")
+    assert group.wait_for(lambda: len(group) == 1, PATIENCE)
+    mortal.kill()
+    assert group.wait_for(lambda: len(group) == 0, PATIENCE)
+
+
+def test_member_returns_after_a_session_loss(client: Client, other: Client) -> None:
+    told: list[Any] = []
+    watching = Group(
+        name="g",
+        client=other,
+        on_join=lambda member: told.append(("join", member.id)),
+        on_leave=lambda member: told.append(("leave", member.id)),
+    )
+    group = Group(name="g")
+    me = group.join("here")
+    eventually(lambda: told == [("join", me.id)])
+    before = client.session_id
+    expire(client)
+    eventually(lambda: client.session_id not in (None, before))
+    eventually(lambda: told == [("join", me.id), ("leave", me.id), ("join", me.id)])
+    assert me in watching
+    assert group.joined
+    group.leave(me)
+    eventually(lambda: told[-1] == ("leave", me.id))
+    watching.on_join = watching.on_leave = None
+
+
+def test_who_is_taken_out_stays_out(client: Client, observer: Observer) -> None:
+    group = Group(name="g")
+    me = group.join()
+    observer.kazoo.delete(f"{group.path}/{me.id}")
+    eventually(lambda: not group.joined)
+    assert me not in group
+    with pytest.raises(NotHeldError, match=me.id):
+        group.leave(me)
+
+
+def test_callback_that_fails_stops_no_other(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[Any] = []
+    monkeypatch.setattr("threading.excepthook", reported.append)
+    told: list[Any] = []
+
+    def fail_at_first(member: Any) -> None:
+        told.append(member)
+        if len(told) == 1:
+            raise LookupError("a callback")
+
+    group = Group(name="g", on_join=fail_at_first)
+    group.join()
+    group.join()
+    eventually(lambda: len(told) == 2)
+    assert [each.exc_type for each in reported] == [LookupError]
+    group.leave()
+
+
+def test_wait_is_for_a_change(client: Client, other: Client) -> None:
+    group = Group(name="g", client=other)
+    assert not group.wait(UNIT)
+    waiting = Running(group.wait)
+    eventually(lambda: waiting_calls(other))
+    Group(name="g").join()
+    assert waiting.result()
+    Group(name="g").leave()
+
+
+def test_kazoos_party_and_ours_are_one(client: Client, observer: Observer) -> None:
+    group = Group(name="g", layout="kazoo")
+    party = Party(observer.kazoo, group.path, "theirs")
+    me = group.join("ours")
+    party.join()
+    assert sorted(party) == ["ours", "theirs"]
+    assert group.wait_for(lambda: len(group) == 2, PATIENCE)
+    assert sorted(member.data for member in group) == ["ours", "theirs"]
+    group.leave(me)
+    assert list(party) == ["theirs"]
+    party.leave()
+
+
+def test_costs(client: Client, other: Client) -> None:
+    group, seen = Group(name="g"), Group(name="g", client=other)
+    group.join()
+    assert group.wait_for(lambda: len(group) == 1, PATIENCE)
+    assert seen.wait_for(lambda: len(seen) == 1, PATIENCE)
+    with counted(client, other) as look:
+        for _ in range(10):
+            assert len(group.members) == len(seen) == 1
+    assert look == Cost()
+    before = requests(other)
+    seen.join()
+    eventually(lambda: requests(other) == before + 2)
+    with counted(other) as leave:
+        seen.leave()
+    assert (leave.requests, leave.round_trips) == (1, 1)
+    with counted(other) as look:
+        assert len(seen) == 1
+    assert look.requests == 1
+    group.leave()
+
+
+def requests(client: Client) -> int:
+    return sum(client.statistics().requests.values())
+
+
+def test_what_cannot_be_is_refused(client: Client) -> None:
+    with pytest.raises(ConfigurationError, match="layout='curator'"):
+        Group(name="g", layout="curator")
+    group = Group(name="g")
+    with pytest.raises(NotHeldError, match="this process"):
+        group.leave()
+    with pytest.raises(PayloadPickleError, match="the data of a member"):
+        group.join(object())
+    with pytest.raises(TypeError, match="str, not int"):
+        Group(name="g", layout="kazoo").join(1)
+
+
+def test_travels_by_name_with_its_layout(client: Client) -> None:
+    group = pickle.loads(pickle.dumps(Group(name="g", layout="kazoo")))
+    assert (group.name, group._layout) == ("g", "kazoo")

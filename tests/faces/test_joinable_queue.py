@@ -1,0 +1,320 @@
+"""JoinableQueue between threads, clients and processes: who gets an item has it until it is done, or he dies."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import deeds
+import pytest
+from leaks import Observer
+from peers import Peer, Running, expire
+from timing import PATIENCE, UNIT, eventually
+
+from distsync import Empty, Full, JoinableQueue, LockLostError, PayloadError, PayloadRefusedError, ShutDown
+from distsync.session.client import Client
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def queue(client: Client) -> JoinableQueue[Any]:
+    return JoinableQueue(name="q")
+
+
+def claims(queue: Any, observer: Observer) -> int:
+    return len(observer.tree(f"{queue.path}/claims"))
+
+
+def kept(queue: Any, observer: Observer) -> list[str]:
+    """What is left of items."""
+    parts = ("/claims/", "/keys/", "/delayed/", "/i_")
+    return [path for path in observer.tree(queue.path) if any(part in path for part in parts)]
+
+
+# ---- claims
+
+
+def test_items_are_done_by_task_done_and_join_ends_then(queue: Any, peers: list[Peer], observer: Observer) -> None:
+    queue.put_many(range(4))
+    joining = Running(queue.join)
+    assert [peer.do(queue.get) for peer in peers] == [0, 1, 2]
+    assert (queue.qsize(), queue.unfinished_tasks) == (1, 4)
+    for peer in peers:
+        assert joining.is_alive()
+        peer.do(queue.task_done)
+    assert queue.get() == 3
+    assert (queue.qsize(), queue.unfinished_tasks) == (0, 1)
+    queue.task_done()
+    joining.result()
+    eventually(lambda: not kept(queue, observer))
+    assert peers[0].do(deeds.catch, queue.task_done) == "ValueError"
+
+
+def test_item_of_a_worker_that_dies_comes_again_before_all_others(
+    queue: Any, peer: Peer, make_mortal: Callable[..., Peer]
+) -> None:
+    queue.put_many(["first", "second", "third"])
+    mortal = make_mortal()
+    assert mortal.do(queue.get) == "first"
+    assert queue.get() == "second"
+    mortal.kill()
+    eventually(lambda: queue.qsize() == 2)
+    again = queue.claim()
+    assert (again.item, again.deliveries, again.held) == ("first", 2, True)
+    assert peer.do(queue.get) == "third"
+    queue.task_done("first")
+    queue.task_done()
+    peer.do(queue.task_done)
+    queue.join()
+
+
+def test_waiting_worker_gets_what_a_dead_one_had(queue: Any, peer: Peer, make_mortal: Callable[..., Peer]) -> None:
+    mortal = make_mortal()
+    queue.put("it")
+    mortal.do(queue.get)
+    peer.start(queue.get)
+    mortal.kill()
+    assert peer.result() == "it"
+    peer.do(queue.task_done)
+    queue.join()
+
+
+def test_worker_that_lost_its_item_to_another_learns_it_and_does_no_harm(
+    queue: Any, make_client: MakeClient, observer: Observer
+) -> None:
+    other = JoinableQueue[str](name="q", client=make_client())
+    queue.put("it")
+    delivery = queue.claim()
+    expire(queue.client)
+    assert other.get(timeout=PATIENCE) == "it"
+    eventually(lambda: not delivery.held)
+    with pytest.raises(LockLostError):
+        queue.task_done()
+    assert claims(other, observer) == 1
+    assert other.unfinished_tasks == 1
+    other.task_done()
+    queue.join()
+    eventually(lambda: not kept(queue, observer))
+
+
+def test_worker_that_lost_its_claim_only_may_still_be_done_with_the_item(queue: Any, observer: Observer) -> None:
+    queue.put("it")
+    delivery = queue.claim()
+    expire(queue.client)
+    eventually(lambda: not delivery.held)
+    eventually(lambda: claims(queue, observer) == 0)
+    delivery.done()
+    queue.join()
+    assert not kept(queue, observer)
+
+
+def test_task_done_is_for_the_thread_s_own_item_or_the_one_that_is_named(queue: Any) -> None:
+    queue.put_many("abcd")
+    assert queue.get() == "a"
+    assert Running(queue.get).result() == "b"
+    assert queue.get_many(5) == ["c", "d"]
+    queue.task_done("d")
+    queue.task_done()
+    queue.task_done()
+    assert [each.item for each in queue._open()] == ["b"]
+    queue.task_done()
+    with pytest.raises(ValueError, match="too many times"):
+        queue.task_done()
+    with pytest.raises(ValueError, match="has not got 'x'"):
+        queue.task_done("x")
+
+
+def test_delivery_is_done_at_the_end_of_its_block_and_given_back_if_that_fails(queue: Any) -> None:
+    queue.put("it")
+    with pytest.raises(LookupError), queue.claim():
+        raise LookupError
+    with queue.claim() as delivery:
+        assert (delivery.item, delivery.deliveries) == ("it", 2)
+    with pytest.raises(ValueError, match="ended before"):
+        delivery.done()
+    queue.join()
+
+
+def test_many_workers_do_each_item_once(queue: Any, peers: list[Peer], make_mortal: Callable[..., Peer]) -> None:
+    queue.put_many(range(60))
+    mortal = make_mortal()
+    for _ in range(3):
+        mortal.do(queue.get)
+    for peer in peers:
+        peer.start(deeds.work_off, queue)
+    mortal.kill()
+    queue.join()
+    queue.shutdown()
+    assert sorted(item for peer in peers for item in peer.result()) == [*range(60)]
+
+
+# ---- again, later, never
+
+
+def test_item_given_back_is_first_again_and_counts(queue: Any) -> None:
+    queue.put_many("ab")
+    for count in (1, 2, 3):
+        delivery = queue.claim()
+        assert (delivery.item, delivery.deliveries) == ("a", count)
+        delivery.nack()
+    assert queue.get_many(2) == ["a", "b"]
+    queue.task_done()
+    queue.task_done()
+
+
+def test_item_delivered_too_often_is_a_dead_letter(client: Client, peer: Peer, observer: Observer) -> None:
+    queue = JoinableQueue[str](0, 2, name="q")
+    queue.put("bad", key="k")
+    queue.put("good")
+    for _ in range(2):
+        assert queue.get() == "bad"
+        queue.nack()
+    assert queue.get() == "good"
+    queue.task_done()
+    queue.join()
+    letters = queue.dead_letters
+    assert (letters.qsize(), queue.qsize()) == (1, 0)
+    dead = letters.claim()
+    assert (dead.item, dead.deliveries) == ("bad", 3)
+    assert queue.put("bad", key="k")
+    dead.done()
+    assert queue.get() == "bad"
+    queue.task_done()
+
+
+def test_worker_that_dies_of_its_item_again_and_again_leaves_a_dead_letter(
+    client: Client, make_mortal: Callable[..., Peer]
+) -> None:
+    queue = JoinableQueue[str](0, 1, name="q")
+    queue.put("poison")
+    mortal = make_mortal()
+    mortal.do(queue.get)
+    waiting = Running(deeds.catch, queue.get)
+    mortal.kill()
+    queue.join()
+    assert queue.dead_letters.qsize() == 1
+    queue.put("next")
+    assert waiting.result() == "'next'"
+    queue.task_done()
+
+
+def test_delayed_items_come_when_they_are_due_and_first_then(queue: Any, peer: Peer) -> None:
+    queue.put("late", delay=6 * UNIT)
+    queue.put("later", delay=12 * UNIT)
+    queue.put("now")
+    assert queue.get() == "now"
+    with pytest.raises(Empty):
+        queue.get_nowait()
+    assert queue.qsize() == 2
+    assert peer.do(queue.get) == "late"
+    assert queue.get() == "later"
+    queue.task_done()
+    queue.nack(delay=4 * UNIT)
+    with pytest.raises(Empty):
+        queue.get_nowait()
+    delivery = queue.claim()
+    assert (delivery.item, delivery.deliveries) == ("later", 2)
+    delivery.done()
+    peer.do(queue.task_done)
+    queue.join()
+
+
+def test_item_of_a_key_is_put_once_until_it_is_done(queue: Any, peer: Peer) -> None:
+    assert queue.put(1, key="a/b")
+    assert not peer.do(deeds.put_keyed, queue, 2, "a/b")
+    assert queue.put(3, key="other")
+    assert queue.get() == 1
+    assert not queue.put(4, key="a/b", delay=UNIT)
+    queue.task_done()
+    assert peer.do(deeds.put_keyed, queue, 5, "a/b")
+    assert queue.get_many(5) == [3, 5]
+    queue.task_done()
+    queue.task_done()
+    queue.join()
+
+
+# ---- as other queues
+
+
+def test_bound_counts_what_nobody_has(client: Client, peer: Peer) -> None:
+    queue = JoinableQueue[int](2, name="q")
+    queue.put(1)
+    queue.put(2)
+    assert queue.full()
+    for wait in (False, True):
+        with pytest.raises(Full):
+            queue.put(3, wait, UNIT)
+    peer.start(queue.put, 3)
+    assert queue.get() == 1
+    assert peer.result()
+    assert queue.get_many(2) == [2, 3]
+    for _ in range(3):
+        queue.task_done()
+    queue.join()
+
+
+def test_shutdown_ends_workers_when_all_is_done(queue: Any, peer: Peer) -> None:
+    queue.put("it")
+    peer.start(deeds.catch, queue.get)
+    assert peer.result() == "'it'"
+    waiting = Running(deeds.catch, queue.get)
+    queue.shutdown()
+    with pytest.raises(ShutDown):
+        queue.put("more")
+    with pytest.raises(Empty):
+        queue.get_nowait()
+    peer.do(queue.task_done)
+    assert waiting.result() == "ShutDown"
+
+
+def test_immediate_shutdown_throws_away_what_nobody_has(queue: Any) -> None:
+    queue.put_many(range(5))
+    queue.put("later", delay=3600, key="k")
+    assert queue.get() == 0
+    queue.shutdown(immediate=True)
+    assert queue.unfinished_tasks == 1
+    queue.task_done()
+    queue.join()
+    with pytest.raises(ShutDown):
+        queue.get()
+
+
+def test_wrong_arguments_are_refused_at_the_call(client: Client, queue: Any) -> None:
+    for most, error in ((-1, ValueError), ("2", TypeError), (True, TypeError)):
+        with pytest.raises(error):
+            JoinableQueue(0, most, name="x")
+    for delay, error in ((-1, ValueError), ("2", TypeError), (float("nan"), ValueError), (1e12, ValueError)):
+        with pytest.raises(error):
+            queue.put(1, delay=delay)
+        with pytest.raises(error):
+            queue.nack(delay=delay)
+    with pytest.raises(TypeError, match="key must be a str, not int"):
+        queue.put(1, key=5)
+    with pytest.raises(PayloadError):
+        queue.put(lambda: 0)
+    with pytest.raises(ValueError, match="n must be 1 or more, not 0"):
+        queue.get_many(0)
+    with pytest.raises(ValueError, match="non-negative"):
+        queue.get(timeout=-1)
+    assert queue.empty()
+
+
+def test_item_that_is_refused_is_a_dead_letter(make_client: MakeClient) -> None:
+    signed, plain = make_client(authkey=b"secret"), make_client()
+    JoinableQueue[str](name="q", client=plain).put("unsigned")
+    queue = JoinableQueue[str](name="q", client=signed)
+    queue.put("signed")
+    with pytest.raises(PayloadRefusedError):
+        queue.get()
+    assert queue.get() == "signed"
+    queue.task_done()
+    queue.join()
+    with JoinableQueue[str](name="q", client=plain).dead_letters.claim() as letter:
+        assert letter.item == "unsigned"
+
+
+def test_it_travels_by_name(queue: Any) -> None:
+    again = pickle.loads(pickle.dumps(JoinableQueue(5, 3, name="q")))
+    assert (again.name, again.maxsize, again.max_deliveries) == ("q", 5, 3)

@@ -1,0 +1,157 @@
+"""Registry between threads, clients and processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+
+import pytest
+from faces.test_costs import counted
+from leaks import Observer
+from members import register
+from peers import Peer, Running, expire, waiting_calls
+from timing import PATIENCE, UNIT, eventually
+
+from distsync import NameTakenError, PayloadPickleError
+from distsync.recipes import Entry, Registry
+from distsync.session.client import Client
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def registry(client: Client) -> Registry:
+    return Registry(name="r")
+
+
+@pytest.fixture
+def other(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+@pytest.fixture
+def elsewhere(other: Client) -> Registry:
+    return Registry(name="r", client=other)
+
+
+def test_is_a_mapping_that_all_share(registry: Registry, elsewhere: Registry, peer: Peer) -> None:
+    assert dict(registry) == {}
+    registry["a"] = "10.0.0.1:1"
+    registry["b/ü"] = Entry({"port": 2}, {"zone": "x"})
+    assert list(registry) == ["a", "b/ü"]
+    assert dict(registry) == {"a": Entry("10.0.0.1:1"), "b/ü": Entry({"port": 2}, {"zone": "x"})}
+    assert elsewhere.wait_for("b/ü", PATIENCE) == registry["b/ü"]
+    assert elsewhere.resolve("a", fresh=True) == "10.0.0.1:1"
+    assert peer.do(registry.resolve, "a") == "10.0.0.1:1"
+    assert registry.pop("a").address == "10.0.0.1:1"
+    assert ("a" in registry, len(registry)) == (False, 1)
+    registry.clear()
+    assert len(registry) == 0
+
+
+def test_who_has_registered_sees_it_at_once(registry: Registry) -> None:
+    for number in range(20):
+        registry["a"] = number
+        assert registry["a"].address == number
+        del registry["a"]
+        assert "a" not in registry
+
+
+def test_plain_clients_can_read_entries(registry: Registry, client: Client, observer: Observer) -> None:
+    registry["a"] = "here"
+    data, stat = observer.kazoo.get(f"{registry.path}/a")
+    assert (json.loads(data)["address"], stat.ephemeralOwner) == ("here", client.session_id)
+    del registry["a"]
+
+
+def test_entry_goes_with_its_process_unless_it_lasts(
+    registry: Registry, client: Client, make_mortal: Callable[..., Peer], observer: Observer
+) -> None:
+    mortal = make_mortal()
+    mortal.do(register, registry, "short", 1, False)
+    mortal.do(register, registry, "lasting", 2, True)
+    registry.wait_for("lasting", PATIENCE)
+    assert {name: entry.lasting for name, entry in registry.items()} == {"short": False, "lasting": True}
+    mortal.kill()
+    eventually(lambda: list(registry) == ["lasting"])
+    del registry["lasting"]
+    observer.wipe(registry.path)
+
+
+def test_name_of_another_is_refused_or_replaced(registry: Registry, elsewhere: Registry, observer: Observer) -> None:
+    registry["a"] = 1
+    with pytest.raises(NameTakenError, match="'a' in .* is registered by "):
+        elsewhere.register("a", 2)
+    assert registry.resolve("a") == 1
+    assert registry.mine == {"a"}
+    registry.register("a", 3)
+    elsewhere["a"] = 4
+    assert elsewhere.mine == {"a"}
+    eventually(lambda: registry.mine == frozenset())
+    eventually(lambda: registry.resolve("a") == 4)
+    del registry["a"]
+    eventually(lambda: elsewhere.mine == frozenset())
+
+
+def test_entry_returns_after_a_session_loss_unless_it_was_taken(
+    registry: Registry, client: Client, elsewhere: Registry
+) -> None:
+    registry["a"] = 1
+    before = client.session_id
+    expire(client)
+    eventually(lambda: client.session_id not in (None, before))
+    eventually(lambda: "a" in elsewhere and elsewhere["a"].who.token > 0)
+    assert registry.mine == {"a"}
+    del registry["a"]
+
+
+def test_wait_for_is_for_one_name(registry: Registry, elsewhere: Registry, other: Client) -> None:
+    assert elsewhere.wait_for("a", UNIT) is None
+    waiting = Running(elsewhere.wait_for, "a")
+    eventually(lambda: waiting_calls(other))
+    before = other.statistics().events
+    registry["b"] = 1
+    registry["a"] = 2
+    assert waiting.result() == Entry(2)
+    assert other.statistics().events - before == 1
+    registry.clear()
+
+
+def test_costs(registry: Registry, client: Client, elsewhere: Registry, other: Client) -> None:
+    registry["warm"] = 0
+    before = requests(client)
+    registry["a"] = 1
+    eventually(lambda: requests(client) == before + 3)
+    assert elsewhere.wait_for("a", PATIENCE)
+    assert len(registry) == len(elsewhere) == 2
+    with counted(client, other) as look:
+        for _ in range(10):
+            assert registry.resolve("a") == elsewhere.resolve("a") == 1
+    assert look.requests == 0
+    with counted(client) as delete:
+        del registry["a"]
+    assert delete.requests == 1
+    eventually(lambda: len(elsewhere) == 1)
+    del registry["warm"]
+
+
+def requests(client: Client) -> int:
+    return sum(client.statistics().requests.values())
+
+
+def test_what_cannot_be_is_refused(registry: Registry) -> None:
+    with pytest.raises(TypeError, match="a name must be a str, not int"):
+        registry[1] = "x"
+    with pytest.raises(PayloadPickleError, match="the entry 'a'"):
+        registry["a"] = object()
+    with pytest.raises(KeyError, match="nothing"):
+        _ = registry["nothing"]
+    with pytest.raises(KeyError, match="nothing"):
+        del registry["nothing"]
+    with pytest.raises(KeyError, match="nothing"):
+        registry.resolve("nothing")
+
+
+def test_travels_by_name(registry: Registry) -> None:
+    assert pickle.loads(pickle.dumps(registry)).path == registry.path

@@ -1,0 +1,280 @@
+"""Revocation (recipes.txt, Revocable Shared Locks): who holds is asked, consents or not, and learns of the beams."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from leaks import Observer
+from peers import Peer, Running, expire
+from servers import ServerProcess
+from timing import PATIENCE, UNIT, eventually
+
+from distsync import Lock, LockLostError, NotHeldError, RLock, SharedLock
+from distsync.protocols.revoke import is_plea, plea
+from distsync.session.client import Client
+from distsync.testing.proxy import Proxy
+from distsync.wire.codes import OpCode
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def other(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+def side(name: str) -> Callable[..., Any]:
+    return lambda **how: getattr(SharedLock(**how), name)
+
+
+KINDS = pytest.mark.parametrize(
+    "kind", [Lock, RLock, side("reader"), side("writer")], ids=["Lock", "RLock", "reader", "writer"]
+)
+
+
+def pair(kind: Callable[..., Any], client: Client, other: Client) -> tuple[Any, Any]:
+    return kind(name="a", client=client), kind(name="a", client=other)
+
+
+@KINDS
+def test_holder_that_consents_is_asked_once_and_lets_go(
+    kind: Callable[..., Any], client: Client, other: Client
+) -> None:
+    ours, theirs = pair(kind, client, other)
+    asked: list[Any] = []
+    ours.on_revoke = asked.append
+    ours.acquire()
+    revoking = Running(theirs.revoke, PATIENCE)
+    eventually(lambda: asked)
+    assert asked == [ours]
+    assert (ours.held, ours.revoked.is_set()) == (True, True)
+    ours.release()
+    assert revoking.result() is True
+    assert not ours.revoked.is_set()
+    assert asked == [ours]
+
+
+@KINDS
+def test_holder_that_does_not_heed_it_loses_it_after_the_grace_time(
+    kind: Callable[..., Any], client: Client, other: Client
+) -> None:
+    """With freaking laser beams."""
+    ours, theirs = pair(kind, client, other)
+    told: list[LockLostError] = []
+    ours.on_lost = told.append
+    ours.acquire()
+    transaction = ours.transaction()
+    transaction.create(f"{client.namespace}/late", b"")
+    assert theirs.revoke(UNIT) is False
+    assert theirs.acquire(timeout=PATIENCE)
+    eventually(lambda: told)
+    assert told[0].args == (ours.path, "znode deleted")
+    assert not ours.held
+    with pytest.raises(LockLostError):
+        transaction.commit()
+    with pytest.raises(LockLostError):
+        ours.release()
+    theirs.release()
+
+
+@KINDS
+def test_asking_only_takes_nothing_and_needs_no_second_word(
+    kind: Callable[..., Any], client: Client, other: Client
+) -> None:
+    """The flag is first looked at when the word stands there already (hazard 64)."""
+    ours, theirs = pair(kind, client, other)
+    ours.acquire()
+    assert theirs.revoke() is False
+    who = ours.holders()
+    assert who[0].pid is not None
+    eventually(lambda: ours.revoked.is_set())
+    assert ours.revoked.wait() is True
+    assert ours.held
+    assert [each.pid for each in ours.holders()] == [who[0].pid]
+    ours.release()
+
+
+def test_flag_waits_as_an_event_does(client: Client, other: Client) -> None:
+    ours, theirs = pair(Lock, client, other)
+    with pytest.raises(NotHeldError):
+        ours.revoked.wait()
+    with ours:
+        assert ours.revoked.wait(UNIT) is False
+        assert not ours.revoked
+        waiting = Running(ours.revoked.wait)
+        theirs.revoke()
+        assert waiting.result() is True
+    with ours:
+        assert not ours.revoked.is_set()
+
+
+def test_flag_is_set_by_a_loss_too(client: Client, observer: Observer) -> None:
+    lock = Lock(name="a")
+    lock.acquire()
+    waiting = Running(lock.revoked.wait)
+    observer.kazoo.delete(lock.holders()[0].path)
+    assert waiting.result() is True
+    with pytest.raises(LockLostError):
+        lock.release()
+
+
+def test_callback_that_is_set_while_held_is_called(client: Client, other: Client) -> None:
+    ours, theirs = pair(Lock, client, other)
+    ours.acquire()
+    theirs.revoke()
+    ours.on_revoke = lambda lock: lock.release()
+    eventually(lambda: not ours.held)
+    assert theirs.acquire(timeout=PATIENCE)
+    theirs.release()
+
+
+@KINDS
+def test_revoking_what_nobody_holds_says_so(kind: Callable[..., Any], client: Client, other: Client) -> None:
+    ours, theirs = pair(kind, client, other)
+    for _ in range(2):
+        with pytest.raises(NotHeldError, match=f"nobody holds {ours.path}: there is nothing to revoke"):
+            theirs.revoke(grace=1)
+        with ours:
+            pass
+    with pytest.raises(TypeError):
+        theirs.revoke(grace="soon")
+
+
+def test_one_side_is_revoked_alone(client: Client, other: Client) -> None:
+    ours, theirs = SharedLock(name="a"), SharedLock(name="a", client=other)
+    with ours.reader:
+        with pytest.raises(NotHeldError):
+            theirs.writer.revoke()
+        theirs.reader.revoke()
+        eventually(lambda: ours.reader.revoked)
+
+
+def test_all_readers_are_asked_and_those_who_stay_lose_it(client: Client, make_client: MakeClient) -> None:
+    ours, others = SharedLock(name="a"), [SharedLock(name="a", client=make_client()) for _ in range(3)]
+    for each in others:
+        each.reader.acquire()
+    others[0].reader.on_revoke = lambda reader: None
+    writing = Running(in_turn, ours.writer)
+    eventually(lambda: len(ours.waiters()) == 1)
+    assert ours.revoke(grace=2 * UNIT) is False
+    assert writing.result()
+    for each in others:
+        with pytest.raises(LockLostError):
+            each.reader.release()
+
+
+def in_turn(lock: Any) -> bool:
+    with lock:
+        return bool(lock.held)
+
+
+@pytest.mark.parametrize("lost", ["drop_next_request", "drop_next_reply"])
+@pytest.mark.parametrize("kind", [OpCode.SET_DATA, OpCode.DELETE, OpCode.GET_DATA])
+def test_lost_request_or_reply_of_the_revoker_changes_nothing(
+    client: Client, make_client: MakeClient, server: ServerProcess, lost: str, kind: OpCode
+) -> None:
+    with Proxy(server.hosts) as proxy:
+        far = make_client(hosts=proxy.hosts)
+        ours, theirs = pair(Lock, client, far)
+        ours.acquire()
+        assert theirs.locked()
+        dropped = getattr(proxy, lost)(kind)
+        assert theirs.revoke(grace=4 * UNIT) is False
+        assert dropped.is_set()
+        assert ours.holders() == []
+        with pytest.raises(LockLostError):
+            ours.release()
+        far.close()
+
+
+def test_waiter_is_not_asked(client: Client, other: Client) -> None:
+    ours, theirs = pair(Lock, client, other)
+    ours.acquire()
+    theirs.on_revoke = lambda lock: pytest.fail("asked")
+    waiting = Running(theirs.acquire)
+    eventually(lambda: len(ours.waiters()) == 1)
+    theirs.revoke()
+    ours.release()
+    assert waiting.result()
+    assert not theirs.revoked.is_set()
+    theirs.release()
+
+
+def test_lock_that_is_asked_for_is_not_handed_over_inside_the_process(client: Client, other: Client) -> None:
+    ours, theirs = pair(Lock, client, other)
+    ours.on_revoke = lambda lock: None
+    ours.acquire()
+    waiting = Running(theirs.acquire)
+    eventually(lambda: len(ours.waiters()) == 1)
+    behind = Running(ours.acquire)
+    eventually(lambda: len(ours._core.tickets) == 1)
+    theirs.revoke()
+    eventually(lambda: ours.revoked)
+    ours.release()
+    assert waiting.result()
+    assert behind.is_alive()
+    theirs.release()
+    assert behind.result()
+    ours.release()
+
+
+def test_revoked_across_a_downgrade(client: Client, other: Client) -> None:
+    """Who heeds it as a reader goes on doing so when its znode becomes another."""
+    ours, theirs = SharedLock(name="a"), SharedLock(name="a", client=other)
+    asked: list[Any] = []
+    ours.reader.on_revoke = asked.append
+    ours.writer.acquire()
+    ours.reader.acquire()
+    ours.writer.release()
+    theirs.revoke()
+    eventually(lambda: asked)
+    ours.reader.release()
+
+
+def test_holder_heeds_it_through_a_new_connection(client: Client, make_client: MakeClient, peer: Peer) -> None:
+    """The watch is gone with the connection; the word is found when it is armed again."""
+    lock = Lock(name="a")
+    asked: list[Any] = []
+    lock.on_revoke = asked.append
+    lock.acquire()
+    link = client._core.link  # type: ignore[union-attr]
+    link._kazoo._connection._socket.shutdown(2)
+    peer.do(lock.revoke)
+    eventually(lambda: asked)
+    lock.release()
+
+
+def test_session_that_ends_is_no_word(client: Client) -> None:
+    lock = Lock(name="a")
+    asked: list[Any] = []
+    lock.on_revoke = asked.append
+    lock.acquire()
+    expire(client)
+    eventually(lambda: not lock.held)
+    with pytest.raises(LockLostError):
+        lock.release()
+    assert asked == []
+
+
+@pytest.mark.parametrize("word", [b"unlock", b"unlock\n", b"__REVOKE__", b'{"unlock": true}'])
+def test_word_of_other_clients_is_understood(word: bytes, client: Client, observer: Observer) -> None:
+    with Lock(name="a") as _:
+        lock = Lock(name="a")
+        assert not lock.revoked.is_set()
+        observer.kazoo.set(lock.holders()[0].path, word)
+        eventually(lambda: lock.revoked.is_set())
+
+
+@pytest.mark.parametrize("data", [b"", b"unlocked", b'{"place": "unlock"}', b"\xff", b"[1]", b'{"unlock": false}'])
+def test_other_data_is_no_word(data: bytes) -> None:
+    assert not is_plea(data)
+    assert is_plea(plea("/a/_c_1-lock-0000000000", data))
+
+
+def test_word_keeps_who_the_holder_is() -> None:
+    assert json.loads(plea("/a/b", b'{"host": "h", "pid": 1}')) == {"host": "h", "pid": 1, "unlock": True}
+    assert plea("/a/_c_1-lock-0000000000", b"") == b"__REVOKE__"
+    assert plea("/a/0123__lock__0000000000", b"kazoo's identifier") == b"unlock"

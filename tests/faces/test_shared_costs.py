@@ -1,0 +1,224 @@
+"""What shared locks, revocation and kazoo's semaphore cost: counted, equal to what their docstrings say."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from faces.test_costs import Cost, counted, sent, settle
+from peers import Running, results
+from timing import eventually
+
+from distsync import Lock, Semaphore, SharedLock, acquire_all
+from distsync.protocols import line
+from distsync.session import keeper
+from distsync.session.client import Client
+from distsync.session.steps import Delete
+
+MakeClient = Callable[..., Client]
+WAITERS = 100
+
+
+@pytest.fixture(autouse=True)
+def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
+    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)
+
+
+@pytest.fixture
+def other(make_client: MakeClient) -> Client:
+    return make_client()
+
+
+@pytest.mark.parametrize("side", ["reader", "writer"])
+def test_each_side_costs_3_requests_in_2_round_trips(client: Client, side: str) -> None:
+    lock = getattr(SharedLock(name="t"), side)
+    with lock:
+        pass
+    with counted(client) as acquire:
+        lock.acquire()
+    with counted(client) as again, lock, lock:
+        pass
+    with counted(client) as release:
+        lock.release()
+    assert (acquire, again, release) == (Cost(2, 1), Cost(), Cost(1, 1))
+
+
+def test_thread_that_joins_a_reader_costs_nothing(client: Client) -> None:
+    shared = SharedLock(name="t")
+    with shared.reader, counted(client) as cost:
+        assert all(results([Running(in_turn, shared.reader) for _ in range(10)]))
+    assert cost == Cost()
+
+
+def in_turn(lock: Any) -> bool:
+    with lock:
+        return bool(lock.held)
+
+
+def test_writer_that_reads_too_costs_nothing_more_and_1_request_to_become_a_reader(client: Client) -> None:
+    shared = SharedLock(name="t")
+    shared.writer.acquire()
+    with counted(client) as reading, shared.reader:
+        pass
+    shared.reader.acquire()
+    with counted(client) as downgrade:
+        shared.writer.release()
+    with counted(client) as release:
+        shared.reader.release()
+    assert (reading, downgrade, release) == (Cost(), Cost(1, 1), Cost(1, 1))
+
+
+@pytest.mark.parametrize("side", ["reader", "writer"])
+def test_side_tried_in_vain_costs_1_request(client: Client, other: Client, side: str) -> None:
+    with SharedLock(name="t", client=other).writer:
+        lock = getattr(SharedLock(name="t"), side)
+        lock.locked()
+        with counted(client) as cost:
+            assert not lock.acquire(blocking=False)
+        assert cost == Cost(1, 1)
+
+
+def test_looking_at_both_sides_costs_1_request_where_others_hold(client: Client, other: Client) -> None:
+    ours, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
+    with ours.reader, counted(client) as cost:
+        assert ours.reader.locked()
+        assert ours.reader.held
+        assert ours.reader.fencing_token > 0
+    assert cost == Cost()
+    with theirs.reader, counted(client) as cost:
+        assert ours.reader.locked()
+        assert not ours.writer.locked()
+    assert cost == Cost(2, 2)
+
+
+# ---- no herd
+
+
+async def contend(path: str, mark: str, rule: line.Rule, held: list[line.Place]) -> None:
+    """One contender more, that keeps what it gets."""
+    place = await line.acquire(path, mark, b"{}", rule)
+    if place is not None:
+        held.append(place)
+
+
+def crowd_of(client: Client, path: str, mark: str, rule: line.Rule) -> list[line.Place]:
+    """So many contenders stand in the line and wait asleep; who gets in is appended to the list."""
+    held: list[line.Place] = []
+    settle([client])
+    before = sent(client, "GetData")
+    for _ in range(WAITERS):
+        client.background(contend(path, mark, rule, held))
+    eventually(lambda: sent(client, "GetData") == before + WAITERS)
+    settle([client])
+    return held
+
+
+@pytest.mark.parametrize(("kind", "mark"), [(SharedLock, line.WRITE), (Lock, line.LOCK)], ids=["writers", "locks"])
+def test_with_100_waiters_one_release_sends_one_event(
+    kind: Callable[..., Any], mark: str, client: Client, other: Client
+) -> None:
+    made = kind(name="t")
+    lock = made.writer if kind is SharedLock else made
+    lock.acquire()
+    held = crowd_of(other, lock.path, mark, line.exclusive)
+    for turn in range(1, 6):
+        with counted(other) as cost:
+            if turn == 1:
+                lock.release()
+            else:
+                client.run(remove(held[-1].path))
+            eventually(lambda: len(held) == turn)  # noqa: B023
+            settle([other])
+        assert (cost.events, cost.requests) == (1, 2)  # it looks once, and settle does
+    other.close()
+
+
+async def remove(path: str) -> None:
+    await Delete(path)
+
+
+def test_with_100_waiting_readers_one_release_lets_all_in_and_no_writer_wakes(
+    client: Client, make_client: MakeClient
+) -> None:
+    shared = SharedLock(name="t")
+    readers, writer = make_client(), make_client()
+    shared.writer.acquire()
+    held = crowd_of(readers, shared.path, line.READ, line.shared)
+    waiting = Running(in_turn, SharedLock(name="t", client=writer).writer)
+    eventually(lambda: sent(writer, "GetData") == 1)
+    with counted(readers) as cost, counted(writer) as behind:
+        shared.writer.release()
+        eventually(lambda: len(held) == WAITERS)
+        settle([readers, writer])
+    assert (cost.events, cost.requests) == (1, WAITERS + 1)  # all watched one znode, and each looks once
+    assert (behind.events, behind.requests) == (0, 1)
+    readers.close()
+    assert waiting.result()
+
+
+def test_new_reader_behind_a_waiting_writer_wakes_nobody(client: Client, make_client: MakeClient) -> None:
+    shared, theirs = SharedLock(name="t"), make_client()
+    with shared.reader:
+        writing = Running(in_turn, SharedLock(name="t", client=theirs).writer)
+        eventually(lambda: sent(theirs, "GetData") == 1)
+        with counted(theirs) as cost:
+            late = make_client()
+            assert not SharedLock(name="t", client=late).reader.acquire(blocking=False)
+            settle([theirs])
+        assert cost == Cost(1, 1)
+    assert writing.result()
+
+
+# ---- revocation, several, kazoo's names
+
+
+def test_who_does_not_heed_pays_nothing_and_who_does_1_request(client: Client, other: Client) -> None:
+    plain, heeding = Lock(name="a"), Lock(name="b", on_revoke=lambda lock: None)
+    for lock in (plain, heeding):
+        with lock:
+            pass
+    settle([client])
+    before = sent(client, "GetData")
+    with counted(client) as cost, plain:
+        pass
+    assert cost == Cost(3, 2)
+    with heeding:
+        eventually(lambda: sent(client, "GetData") == before + 1)
+        Lock(name="b", client=other).revoke()
+        eventually(lambda: sent(client, "GetData") == before + 2)
+        eventually(lambda: heeding.revoked.is_set())
+        settle([client])
+        assert sent(client, "GetData") == before + 2
+
+
+def test_revoking_costs_1_request_and_2_for_each_holder(client: Client, other: Client, make_client: MakeClient) -> None:
+    shared, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
+    third = SharedLock(name="t", client=make_client())
+    with shared.reader, theirs.reader:
+        third.reader.locked()
+        with counted(third.client) as cost:
+            third.revoke()
+        assert cost == Cost(1 + 2 * 2, 3)
+
+
+def test_acquiring_all_costs_what_each_does(client: Client) -> None:
+    locks = [Lock(name="a"), Lock(name="b"), SharedLock(name="c").reader]
+    with acquire_all(*locks):
+        pass
+    with counted(client) as acquire:
+        held = acquire_all(*locks)
+    with counted(client) as release:
+        held.release()
+    assert (acquire, release) == (Cost(6, 3), Cost(3, 3))
+
+
+def test_semaphore_in_kazoos_layout_costs_9_requests(client: Client) -> None:
+    """As much as kazoo's own; in our layout it is 4."""
+    slots = Semaphore(2, name="s", layout="kazoo")
+    with slots:
+        pass
+    with counted(client) as cost, slots:
+        pass
+    assert cost.requests == 9

@@ -1,0 +1,58 @@
+"""What a transaction costs: requests are counted, and equal the docstrings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from peers import Running
+from timing import PATIENCE, eventually
+
+from distsync import Participant, Transaction
+from distsync.session.client import Client
+
+
+def requests(client: Client) -> int:
+    return sum(client.statistics().requests.values())
+
+
+@pytest.mark.parametrize("count", [1, 8])
+def test_transaction_costs_the_coordinator_3_requests_a_vote(client: Client, count: int) -> None:
+    trip = Transaction([f"s{number}" for number in range(count)], name="trip")
+    trip.begin()
+    trip.abort()
+    eventually(lambda: trip.outcome == "abort")
+    before = requests(client)
+    trip.begin()
+    assert requests(client) - before == 2
+    for site in trip.sites:
+        before = requests(client)
+        trip.participant(site).vote(True)
+        assert requests(client) - before == 2
+    before = requests(client)
+    assert trip.decide()
+    eventually(lambda: requests(client) - before == 3 + 1 + 3 + 2 + 4)
+    client.close()
+
+
+def one_transaction(trip: Transaction, far: Participant) -> int:
+    """What it costs the site."""
+    client = far.transaction.client
+    before = requests(client)
+    taking = Running(far.take_part)
+    eventually(lambda: requests(client) - before >= 2)
+    trip.begin(timeout=PATIENCE)
+    eventually(lambda: trip.votes()["one"] == "commit")
+    assert trip.decide()
+    assert taking.result() == "commit"
+    return requests(client) - before
+
+
+def test_site_that_takes_part_costs_18_requests(client: Client, make_client: Callable[..., Client]) -> None:
+    other = make_client()
+    trip = Transaction(["one"], name="trip")
+    far = Transaction(["one"], name="trip", client=other).participant("one")
+    one_transaction(trip, far)
+    assert one_transaction(trip, far) <= 18
+    other.close()
+    client.close()

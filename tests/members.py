@@ -1,0 +1,32 @@
+"""What other processes do in the tests of elections and groups: functions that travel to a Peer by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def lead(election: Any) -> int:
+    """It leads now; its token."""
+    election.acquire()
+    return int(election.fencing_token)
+
+
+def join(group: Any, data: Any) -> str:
+    """It is a member now; its id."""
+    return str(group.join(data).id)
+
+
+def register(registry: Any, name: str, address: Any, lasting: bool) -> None:
+    registry.register(name, address, lasting=lasting)
+
+
+def add_to(config: Any, key: str, times: int) -> None:
+    for _ in range(times):
+        config.edit(lambda settings: settings.update({key: settings.get(key, 0) + 1}))
+
+
+def take_part(partitioner: Any, count: int) -> int:
+    """It takes part, and holds so many shares."""
+    partitioner.join()
+    partitioner.wait_for(lambda: len(partitioner) == count, 20)
+    return len(partitioner)
