@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Event(Named):
     """A flag that one sets and many wait for.
 
-    Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2.
+    Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2; is_set: none while nothing changes.
     Source: recipes.txt, Barriers; ``threading.Event``.
 
     Znodes: ``<namespace>/event/<name>``, data: ``1`` or ``0``.
@@ -43,7 +43,9 @@ class Event(Named):
     def is_set(self) -> bool:
         """Whether the flag is set.
 
-        Cost: 1 request.
+        What a watch has kept: a change that somebody else makes shows as soon as the server has told us, and before
+        anything that this client reads after it. One's own changes show at once.
+        Cost: 1 request, 2 when nobody has set it yet, and 1 watch; then none until it changes.
         """
         return bool(self._run(self._core.is_set()))
 

@@ -15,7 +15,8 @@ from __future__ import annotations
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import ensure, read
-from distsync.session.steps import GetData, Node, SetData, Wait, Watch, Woke
+from distsync.protocols.watched import Watched
+from distsync.session.steps import Exists, GetData, Node, SetData, Wait, Watch, Woke
 
 SET = b"1"
 UNSET = b"0"
@@ -27,25 +28,40 @@ class EventCore:
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.receipts = receipts
+        self.flag: Watched[bool] = Watched(path, self._look)
+
+    async def _look(self, watch: Watch) -> bool:
+        while True:
+            try:
+                return (await read(GetData(self.path, watch))).data == SET
+            except NoNodeError:
+                if await read(Exists(self.path, watch)) is None:
+                    return False
 
     async def is_set(self) -> bool:
-        """Whether the flag is set."""
-        try:
-            return (await read(GetData(self.path))).data == SET
-        except NoNodeError:
-            return False
+        """Whether the flag is set: what the watch kept, or a look."""
+        return await self.flag.get()
 
     async def set(self) -> None:
         """The flag is set, and whoever waits goes on."""
-        while True:
-            try:
-                await self.receipts.commit(SetData(self.path, SET))
-                return
-            except NoNodeError:
-                await ensure(self.path, UNSET)
+        try:
+            while True:
+                try:
+                    await self.receipts.commit(SetData(self.path, SET))
+                    return
+                except NoNodeError:
+                    await ensure(self.path, UNSET)
+        finally:
+            self.flag.forget()
 
     async def clear(self) -> None:
         """The flag is not set."""
+        try:
+            await self._clear()
+        finally:
+            self.flag.forget()
+
+    async def _clear(self) -> None:
         while True:
             node = await self._read()
             if node.data != SET:

@@ -131,22 +131,29 @@ def test_semaphore_acquired_and_released_costs_4_requests_in_2_round_trips(clien
     assert release == Cost(1, 1)
 
 
-def test_event_costs_1_request_to_look_to_set_and_to_wait_when_set_and_2_to_clear(client: Client) -> None:
+def test_event_costs_1_request_to_set_and_to_wait_when_set_and_2_to_clear(client: Client) -> None:
     event = Event(name="e")
     event.set()
-    for operation, requests in [(event.is_set, 1), (event.wait, 1), (event.set, 1), (event.clear, 2)]:
+    for operation, requests in [(event.wait, 1), (event.set, 1), (event.clear, 2)]:
         with counted(client) as cost:
             operation()
         assert cost.requests == cost.round_trips == requests, operation
 
 
-def test_event_is_not_set_costs_1_request(client: Client) -> None:
-    event = Event(name="e")
-    event.set()
-    event.clear()
-    with counted(client) as cost:
-        assert not event.is_set()
-    assert cost == Cost(1, 1)
+def test_event_looked_at_costs_1_request_and_then_nothing_until_it_changes(client: Client, other: Client) -> None:
+    event, far = Event(name="e"), Event(name="e", client=other)
+    for change, flag in [(event.set, True), (event.clear, False), (far.set, True), (far.clear, False)]:
+        change()
+        eventually(lambda: event.is_set() is flag)  # noqa: B023
+        with counted(client) as again:
+            assert {event.is_set() for _ in range(1000)} == {flag}
+        assert again == Cost()
+
+
+def test_first_look_at_an_event_costs_1_request_and_2_when_nobody_has_set_it_yet(client: Client) -> None:
+    assert spent(client, Event(name="fresh").is_set) == (2, 2)
+    Event(name="e").set()
+    assert spent(client, Event(name="e").is_set) == (1, 1)
 
 
 def test_queue_put_costs_1_request(client: Client) -> None:

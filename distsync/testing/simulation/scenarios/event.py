@@ -24,6 +24,10 @@ from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/event/e"
 
+#: In this time who looks is told of a change.
+PROMPT_MS = 30
+CHANGES = ("setting", "set", "clearing", "cleared")
+
 
 def core_of(process: SimProcess) -> EventCore:
     return process.local(PATH, lambda: EventCore(PATH, receipts(process)))
@@ -34,6 +38,20 @@ async def waiter(world: World, process: SimProcess) -> None:
     for _ in range(world.rng.randint(1, 3)):
         if await Run(core_of(process).wait(), maybe_timeout(world)) and not world.history.events("setting"):
             world.fail("wait returned True, and nobody has set the event")
+
+
+async def looker(world: World, process: SimProcess) -> None:
+    """Looks at it now and then; what was set and stays so is seen soon."""
+    for _ in range(world.rng.randint(1, 4)):
+        await Run(work(world))
+        since_ms = world.now_ms
+        seen = await Run(core_of(process).is_set())
+        marks = [record for record in world.history.records if record.event in CHANGES]
+        last = marks[-1] if marks else None
+        if last and (world.faults.struck or last.event in ("setting", "clearing") or last.at_ms + PROMPT_MS > since_ms):
+            continue  # nobody knows, or not yet
+        if seen != (last is not None and last.event == "set"):
+            world.fail(f"is_set is {seen}, after {last.event if last else 'nothing'}")
 
 
 async def pulser(world: World, process: SimProcess, waiters: list[Task]) -> None:
@@ -48,10 +66,12 @@ async def pulser(world: World, process: SimProcess, waiters: list[Task]) -> None
             continue
         world.record("set", asleep=asleep)
         if world.rng.random() < 0.7:
+            world.record("clearing")
             try:
                 await Run(core_of(process).clear())
             except OutcomeUnknownError:
                 continue
+            world.record("cleared")
 
 
 def play(world: World) -> None:
@@ -60,6 +80,8 @@ def play(world: World) -> None:
         for process in processes(world, 1, 3)
         for number in range(world.rng.randint(1, 2))
     ]
+    for number, process in enumerate(list(world.processes.values())[: world.rng.randint(0, 2)]):
+        spawn(process, looker(world, process), name=f"looker{number}")
     setter = world.process("setter")
     spawn(setter, pulser(world, setter, waiters))
     world.run()
