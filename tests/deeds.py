@@ -72,6 +72,11 @@ def catch(function: Callable[..., Any], *args: Any) -> str:
         return type(error).__name__
 
 
+def in_turn(*functions: Callable[[], Any]) -> list[Any]:
+    """What each returns; methods of one object are those of one copy of it."""
+    return [function() for function in functions]
+
+
 def repeat(times: int, function: Callable[..., Any], *args: Any) -> list[Any]:
     return [function(*args) for _ in range(times)]
 

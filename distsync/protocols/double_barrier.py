@@ -237,19 +237,21 @@ class DoubleBarrierCore:
     async def leave(self, owner: object) -> bool:
         """True: all have left. False at the deadline; we have left in any case. Raises LockLostError when our znode
         had gone before, NotHeldError when we are not inside."""
-        stay = self.stays.pop(owner, None)
+        stay = self.stays.get(owner)
         if stay is None:
             raise NotHeldError(f"this thread is not inside {self.path}: it has to enter first")
         try:
             left = await self._leave(stay)
             if not left:
                 await self._go(stay)
-            return left
         except BaseException as error:
             await self._go(stay)
+            self.stays.pop(owner, None)
             if isinstance(error, DeadlineError):
                 return False
             raise
+        self.stays.pop(owner, None)
+        return left
 
     async def _go(self, stay: Stay) -> None:
         await Background(remove(stay.place.path, stay.place.session_id))

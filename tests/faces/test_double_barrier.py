@@ -350,6 +350,7 @@ def test_enter_costs_4_requests_in_1_round_trip_and_2_when_all_are_there_and_the
     other = make_client()
     ours, theirs = DoubleBarrier(2, name="d"), DoubleBarrier(2, name="d", client=other)
     met([ours, theirs])
+    eventually(lambda: not any(one._core.keeper._tasks for one in (client, other)))  # type: ignore[union-attr]
     with counted(client) as all_in_all:
         with counted(client) as first:
             stay = Inside(ours)

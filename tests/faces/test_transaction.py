@@ -224,8 +224,7 @@ def test_members_with_other_terms_are_refused_with_both(trip: Transaction, peer:
     assert f"is {trip.decided_by}, not {wrong}" in peer.do(deeds.error_text, third.begin)
     trip.abort()
     eventually(lambda: trip.votes() == dict.fromkeys(SITES))
-    peer.do(other.begin)  # nobody is left who was told otherwise
-    peer.do(other.abort)
+    peer.do(deeds.in_turn, other.begin, other.abort)  # nobody is left who was told otherwise
 
 
 def test_function_that_fails_is_called_again(trip: Transaction) -> None:

@@ -274,7 +274,7 @@ def test_corrupt_journal_is_named_and_never_replaced_by_an_empty_one(embedded: E
     embedded.stop()
     journal = embedded.folder / "data" / "journal.sqlite"
     good = journal.read_bytes()
-    for bad in (b"", b"no journal at all", good[:4096], good.replace(b"/kept", b"/lost")):
+    for bad in (b"", b"no journal at all", good[:1024], good.replace(b"/kept", b"/lost")):
         journal.write_bytes(bad)
         line = refused("--port", "0", "--data-dir", str(journal.parent))
         assert f"the journal {journal} is corrupt" in line
