@@ -12,7 +12,7 @@ import pytest
 from distsync.testing.simulation.runner import run
 from distsync.testing.simulation.scenarios import SCENARIOS
 
-SCHEDULES = int(os.environ.get("DISTSYNC_SIMULATIONS", "250"))
+SCHEDULES = int(os.environ.get("DISTSYNC_SIMULATIONS", "100"))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
