@@ -105,8 +105,8 @@ class Partitioner(Named):
     def leave(self) -> None:
         """This process takes no part any more; its shares are given up first, each when ``on_release`` has returned.
 
-        Raises: NotHeldError (a RuntimeError) if it took none.
-        On loss: of the connection: it waits as long as a session lasts at most; the znodes go in the background.
+        Raises: NotHeldError (a RuntimeError) if it took none; DeadlineError when ``on_release`` has not returned, or
+            the connection not come back, within a session's time-out: the rest is given up in the background.
         Cost: 1 request for each share, and 2.
         """
         if not self._run(self._core.leave(), self.client.settings.session_timeout):

@@ -47,11 +47,12 @@ class Receipt(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """The transaction was executed. ``results`` is None where its answer was lost; ``answers`` are those of the
-    requests sent with it (exceptions in their place)."""
+    """The transaction was executed, in the session ``session_id``: its ephemerals are of that one. ``results`` is None
+    where its answer was lost; ``answers`` are those of the requests sent with it (exceptions in their place)."""
 
     results: tuple[Any, ...] | None
     answers: tuple[Any, ...]
+    session_id: int
 
 
 Operation = Create | Delete | SetData | Check
@@ -88,14 +89,14 @@ class Receipts:
                 asking = False
                 if isinstance(answer, tuple):
                     self.free.append(receipt)
-                    return Outcome(answer[:-1], tuple(rest))
+                    return Outcome(answer[:-1], tuple(rest), receipt.session_id)
                 if isinstance(answer, INTERRUPTED):
                     done = getattr(answer, "sent", True) and await executed(receipt, nonce)
                     if done is None:
                         raise OutcomeUnknownError("a transaction", operations[0].path, "session")
                     if done:
                         self.free.append(receipt)
-                        return Outcome(None, tuple(rest))
+                        return Outcome(None, tuple(rest), receipt.session_id)
                     in_doubt = False
                     if (await Connected()).session_id != receipt.session_id:
                         receipt = await self._receipt()

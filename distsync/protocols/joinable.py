@@ -36,7 +36,6 @@ from distsync.protocols.taking import take
 from distsync.session.steps import (
     Check,
     Children,
-    Connected,
     Create,
     Delete,
     Exists,
@@ -201,7 +200,6 @@ class JoinableCore(Deliveries):
                 await self._bury(each, each.version - 1, each.label.deliveries - 1, *nobodys(each.claim))
             if worn or not claims:
                 return []
-            session = await Connected()  # afterwards nothing is awaited that a deadline can end
             claims = fitting(claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
             ours = [Create(each.claim, who, ephemeral=True) for each in claims]
@@ -209,7 +207,7 @@ class JoinableCore(Deliveries):
             if outcome.results:
                 self._heard(outcome.results[0])
             for each in claims:
-                await Hold(each.claim, session.session_id, each.loss)
+                await Hold(each.claim, outcome.session_id, each.loss)
             return claims
         except RACED:
             return []

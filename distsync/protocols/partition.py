@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
-from distsync.errors import ClientClosedError, DistsyncError, NoNodeError
+from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NoNodeError
 from distsync.protocols import line
 from distsync.protocols.group import GroupCore, Members, names_below
 from distsync.protocols.guard import INTERRUPTED, ensure, leave, remove
@@ -35,6 +35,7 @@ from distsync.session.steps import (
     Unhold,
     Wait,
     Watch,
+    Woke,
 )
 
 OnShare = Callable[[str, int], Any]
@@ -113,7 +114,8 @@ class PartitionerCore:
         if self.member is None:
             return False
         self._over.fire()
-        await Wait(self._finished)
+        if await Wait(self._finished) is Woke.DEADLINE:
+            raise DeadlineError(f"giving up shares of {self.claims.path}")
         return True
 
     async def _work(self, member: str, data: bytes, callbacks: Callbacks) -> None:
@@ -190,7 +192,7 @@ class PartitionerCore:
                 await ensure(self.claims.path, container=True)
             elif isinstance(answer, Created) and answer.stat is not None and isinstance(listing, Listing):
                 name = answer.path.rpartition("/")[2]
-                if not line.ahead_of([each for each in listing.names if share_of(each) == share], name):
+                if line.ahead_of([each for each in listing.names if share_of(each) == share], name) == []:
                     place = line.Place(self.claims.path, name, answer.stat.czxid, answer.stat.ephemeral_owner)
                     await self._hold(share, place, callbacks)
             elif isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
@@ -200,7 +202,7 @@ class PartitionerCore:
     async def _clear_up(self, member: str) -> None:
         """Claims of ours that came too late, or whose answer was lost, go."""
         held = {grant.place.name for grant in self.held.values()}
-        for name in await self.claims.get():
+        for name in await self.claims.get(fresh=True):
             if f";{member}-" in name and name not in held:
                 await remove(f"{self.claims.path}/{name}", (await Connected()).session_id)
                 self.claims.forget()

@@ -21,7 +21,6 @@ from distsync.protocols.presence import Presence
 from distsync.protocols.watched import Watched
 from distsync.session.steps import (
     Background,
-    Connected,
     Create,
     Delete,
     Exists,
@@ -101,9 +100,7 @@ class RegistryCore:
         try:
             outcome = await self._write(name, data, lasting, before, replaces)
             if outcome is not None and not lasting:
-                stat = outcome.answers[0]
-                owner = stat.ephemeral_owner if isinstance(stat, Stat) else (await Connected()).session_id
-                await self._keep(name, data, owner)
+                await self._keep(name, data, outcome.session_id)
             return outcome is not None
         except BaseException:
             await self._put_back(name, before)

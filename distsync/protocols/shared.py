@@ -204,8 +204,11 @@ class SharedCore:
             await Background(self.drop(share, owner))
             raise
         share = self._claim(owner)
-        gone = self._depart(share, owner)
-        there = not gone or await self._erase(share)
+        try:
+            there = not self._depart(share, owner) or await self._erase(share)
+        except BaseException:
+            await Background(self.drop(share, owner))
+            raise
         if not there or not proven:
             raise LockLostError(self.path, share.grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
 
@@ -224,7 +227,10 @@ class SharedCore:
         """A call of ``owner``'s was interrupted anywhere: he reads no more."""
         if self.lost.get(owner) is share.grant:
             del self.lost[owner]
-        if owner in share.owners and self._depart(share, owner):
+        share.owners.pop(owner, None)
+        if not share.owners:
+            share.over = True
+            self.shares = [each for each in self.shares if each is not share]
             await self._erase(share)
 
     def _depart(self, share: Share, owner: object) -> bool:

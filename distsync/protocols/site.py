@@ -67,6 +67,10 @@ class Site:
             while True:
                 watch = Watch()
                 record, _ = await core.record(watch)
+                for transaction, site in list(core.prepared):
+                    if site == self.site and transaction != record.current:
+                        await self._too_late(transaction, work)
+                        core.prepared.pop((transaction, site), None)
                 if await self._join(who, watch) and record.current:
                     decision = await self._through(record.current, work)
                     if decision is not None:

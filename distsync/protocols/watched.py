@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from distsync.errors import ClientClosedError, DeadlineError
+from distsync.errors import ClientClosedError, CorruptNodeError, DeadlineError, PayloadError
 from distsync.protocols.guard import read
 from distsync.session.steps import Background, Call, Signal, Sync, Wait, Watch, Woke
 
@@ -92,6 +92,9 @@ class Watched(Generic[Value]):
             value = await self._look(watch)
             self._copy, self._watch = [value], watch
             return value
+        except BaseException:
+            self._copy = []
+            raise
         finally:
             self._looking = None
             looking.fire()
@@ -144,7 +147,11 @@ class Watched(Generic[Value]):
         try:
             while self._told:
                 self._asked = asked = Signal()
-                value = await self.get()
+                try:
+                    value = await self.get()
+                except (CorruptNodeError, PayloadError):  # who looks is told; we go on when somebody has mended it
+                    await Wait(self._arming, asked)
+                    continue
                 behind = [(one, before) for one, before in self._told.items() if before != value]
                 for listener, before in behind:
                     if listener in self._told:

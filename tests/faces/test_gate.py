@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import deeds
 import pytest
-from faces.test_costs import Cost, counted, sent, settle
+from faces.test_costs import Cost, counted, settle
 from kazoo.recipe.barrier import Barrier as KazooBarrier
 from leaks import Observer
 from peers import Peer, Running, expire, results, waiting_calls
@@ -140,7 +140,7 @@ def test_wait_at_a_closed_gate_costs_2_requests_and_1_event(
     assert gate.is_open is False
     with counted(client) as cost:
         waiting = Running(gate.wait)
-        eventually(lambda: sent(client, "GetData") == 1)
+        eventually(lambda: waiting_calls(client))
         theirs.open()
         assert waiting.result()
     assert cost == Cost(2, 2, 1)
