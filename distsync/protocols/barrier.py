@@ -38,7 +38,7 @@ from distsync.errors import (
 )
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all, remove
-from distsync.protocols.line import LOCK, Place, look, stand
+from distsync.protocols.line import LOCK, Place, in_order, look, stand
 from distsync.protocols.turn import RESET, Turn, turn_in
 from distsync.session.steps import (
     Background,
@@ -240,13 +240,19 @@ class BarrierCore:
         while view is None and (await Connected()).session_id == place.session_id:
             view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
         if view is None or not view.present:
-            counted = party.view is not None and place.name in party.view.names[: self.parties]
-            if counted and (view is None or view.turn.index_of(place.name) is None):
-                await self._break(party.view.turn if party.view else None)
+            passed = view is not None and view.turn.index_of(place.name) is not None
+            for seen in () if passed else (party.view, view):
+                if seen is not None and place.name in self._group(seen, place):
+                    await self._break(seen.turn)
         else:
             if place.name in view.names[: self.parties]:
                 await self._break(party.refused or view.turn)
             await remove(place.path, place.session_id)
+
+    def _group(self, seen: View, place: Place) -> list[str]:
+        """Who count there, if this one still stands."""
+        standing = in_order({*seen.names, place.name})
+        return [each.name for each in standing if seen.turn.counts(each)][: self.parties]
 
     async def _break(self, turn: Turn | None) -> None:
         """The barrier is broken: this turn of it, or (None) the present one."""
