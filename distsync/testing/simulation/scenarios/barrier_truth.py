@@ -231,7 +231,8 @@ class Passing(Check):
                 if gone.name in stay.counted_on and world.now_ms - stay.since_ms > ARRIVING_MS and not gone.sent_away:
                     stay.alone_ms = stay.alone_ms or world.now_ms
             first = sorted([*self.group(), gone], key=lambda stay: stay.name[-10:])[: self.parties]
-            if gone in first and not gone.sent_away and not self.broken and should_break(world, gone, self.arrived):
+            counted = gone in first and not gone.sent_away and not self.broken and self._is_exact(world)
+            if counted and should_break(world, gone, self.arrived):
                 self.owing = self.owing or (world.now_ms, gone.call)
 
     def _judge_owing(self, world: World) -> None:
