@@ -3,19 +3,24 @@
 Start it in several shells:    python examples/group.py NAME 3     (until three are there)
 """
 
+import logging
 import sys
 
 from distsync.recipes import Group
 from distsync.threading import Barrier
 
+logging.basicConfig(stream=sys.stdout, format="%(message)s")
+log = logging.getLogger("group")  # whole lines, from whichever thread
+log.setLevel(logging.INFO)
+
 name, enough = sys.argv[1], int(sys.argv[2])
 group = Group(
     name="example",
-    on_join=lambda member: print(f"{member.data} is there", flush=True),
-    on_leave=lambda member: print(f"{member.data} has gone", flush=True),
+    on_join=lambda member: log.info("%s is there", member.data),
+    on_leave=lambda member: log.info("%s has gone", member.data),
 )
 group.join(name)
 complete = group.wait_for(lambda: len(group) >= enough, timeout=60)
-print("all:" if complete else "too few:", *sorted(member.data for member in group), flush=True)
+log.info("%s %s", "all:" if complete else "too few:", " ".join(sorted(member.data for member in group)))
 Barrier(enough, name="all have seen all").wait()
 group.leave()

@@ -102,6 +102,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, count: int) -> None:
         piece = bytes(self.rim.buffer[:count])
+        self.rim.moved += count
         if self._head is not None:
             piece = self._look_for_word(self._head + piece)
         try:
@@ -188,6 +189,7 @@ class Connection(asyncio.BufferedProtocol):
         output = self._output
         if output:
             self.sent += len(output)
+            self.rim.moved += self._output_bytes
             self._last_answer = output[-1][:16]
             for piece in output if self._encrypted else (b"".join(output),):
                 self.transport.write(piece)

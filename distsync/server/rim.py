@@ -46,6 +46,9 @@ BUFFER_BYTES = 1 << 16
 HEARTBEAT_SECONDS = 0.2
 """Shorter than the engine's tick, so that an idle loop does not look like a pause."""
 
+LOOKS_PER_LIMIT = 16
+"""What is held is looked at whenever that share of what may be held has come or gone, besides each heartbeat."""
+
 
 class Rim:
     """One running server."""
@@ -77,6 +80,8 @@ class Rim:
         self._dirty: dict[Connection, None] = {}  # those with something to send, in order
         self._flushing = self._at_once = False
         self._few = 0 if options.sync_full else FEW_CONNECTIONS
+        self.moved = 0
+        """Bytes received and sent since the last look at how much of them is held."""
         self.failure: Exception | None = None
         self._last_busy = self._turn_began = time.monotonic()
         self.report = Report(engine, journal.path.parent, options.words, secret)
@@ -130,7 +135,7 @@ class Rim:
         now_ms = _now_ms()
         self._carry_out(self.engine.advance, now_ms)
         self._look_for_strangers()
-        break_off_hoarders(self._connections, self._limits.held_bytes)
+        self._look_for_hoards()
         self._look_for_idleness()
         due = self.engine.next_tick()
         delay = HEARTBEAT_SECONDS if due is None else (due - now_ms) / 1000
@@ -143,6 +148,10 @@ class Rim:
         for connection in tuple(self._connections):
             if connection.deadline is not None and connection.deadline < now:
                 connection.break_off("it takes too long")
+
+    def _look_for_hoards(self) -> None:
+        self.moved = 0
+        break_off_hoarders(self._connections, self._limits.held_bytes)
 
     def _look_for_idleness(self) -> None:
         now = time.monotonic()
@@ -276,6 +285,8 @@ class Rim:
             self._at_once = False
             if self._flushing:
                 self._flush()
+        if self.moved > self._limits.held_bytes // LOOKS_PER_LIMIT:
+            self._look_for_hoards()
 
     def _flush(self) -> None:
         """The commits are on disk, then the answers leave."""
