@@ -140,7 +140,7 @@ def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: Emb
 
 
 def test_pause_of_the_server_expires_nobody(embedded: EmbeddedProcess) -> None:
-    with connected(embedded, timeout=2.0) as client:
+    with connected(embedded, timeout=40 * UNIT) as client:
         session = client.client_id
         client.create("/ephemeral", b"", ephemeral=True)
         embedded.pause()

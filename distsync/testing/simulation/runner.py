@@ -64,9 +64,8 @@ def faults_of(scenario: Scenario, seed: int) -> Faults:
 
 
 def is_victim(path: str) -> bool:
-    """What an intruder may delete. Without its receipt a transaction's outcome is unknown, and said to be so; without
-    the mark of a reset, in the moment in which it stands, the reset is not exact."""
-    return "/receipts/" not in path and "-reset-" not in path
+    """What an intruder may delete. Without its receipt a transaction's outcome is unknown, and said to be so."""
+    return "/receipts/" not in path
 
 
 def scaled(kind: str, chance: float) -> float:

@@ -1,8 +1,11 @@
 """What the server's tree says of a barrier: who stands there, whom it let pass, since when it is broken.
 
 Rules for this file: it judges by the znodes and by what the threads recorded; of the barrier's data it reads only
-whether it is broken, and the number of the generation. The data of a znode in the line is the call (JSON) that
-stands there.
+whether it is broken, the number of the generation, and up to which place in the line a reset has sent away. The data
+of a znode in the line is the call (JSON) that stands there.
+
+A reset sends away all who stand before its mark. Once the mark has vanished, that is what the data says of it: whoever
+else stood there may go either way.
 """
 
 from __future__ import annotations
@@ -39,9 +42,13 @@ class Stay:
     alone_ms: int | None = None
     """Since when somebody whom it counted on is gone."""
     sent_away: bool = False
-    """It stood there when a reset began that has succeeded."""
+    """It stood there when the barrier was reset."""
     doubtful: bool = False
-    """It stood there when a reset began that was executed; whether that one has said so is another question."""
+    """The mark of that reset has vanished, and nothing else says that it was sent away."""
+
+    @property
+    def number(self) -> int:
+        return number_of(self.name)
 
 
 class Passing(Check):
@@ -58,11 +65,12 @@ class Passing(Check):
         self.arrived: dict[str, Record] = {}
         self.done: dict[str, Record] = {}
         self.acted: list[str] = []
+        self.marks: dict[str, Record] = {}
+        """Those of resets, and who made each."""
         self.begun: dict[str, Any] = {}
-        self.resetter: Record | None = None
+        self.resetters: list[Record] = []
         self.stragglers = False
-        """Somebody arrived while the last reset was under way, whose process then had a fault: the mark of the reset
-        may go unread, so that who is of the time before breaks the barrier."""
+        """Somebody is doubtful since the last reset: who thinks that it was sent away breaks the barrier."""
         self.owing: tuple[int, str] | None = None
         """Since when it should be broken, as this call was interrupted."""
 
@@ -96,12 +104,14 @@ class Passing(Check):
 
     def _resetting(self, world: World, record: Record) -> None:
         self.begun[record.task] = list(self.line.values())
-        self.resetter = record
+        self.resetters.append(record)
 
     def _reset(self, world: World, record: Record) -> None:
-        for stay in self.begun.pop(record.task):
-            stay.sent_away = True
-            stay.told_ms = stay.told_ms or world.now_ms
+        missed = [
+            stay.call for stay in self.begun.pop(record.task) if stay in self.line.values() and not stay.sent_away
+        ]
+        if missed:
+            world.fail(f"{record.task} has reset the barrier, and {missed} still stand there")
 
     def _aborting(self, world: World, record: Record) -> None:
         self.begun[record.task] = -1 if self.broken else self.breaks
@@ -113,7 +123,7 @@ class Passing(Check):
     def _judge_time(self, world: World, record: Record) -> None:
         """Who sleeps is told soon."""
         stays = [stay for stay in (*self.line.values(), *self.gone.values()) if stay.call == record.call]
-        for stay in stays if unhurt(world, record) and self._is_exact(world) else ():
+        for stay in stays if unhurt(world, record) else ():
             for since_ms, most_ms in ((stay.told_ms, PROMPT_MS), (stay.alone_ms, LOOK_MS)):
                 if since_ms is not None and record.at_ms - since_ms > most_ms:
                     world.fail(f"{record.call} slept for {record.at_ms - since_ms} ms at a barrier that was broken")
@@ -125,51 +135,69 @@ class Passing(Check):
         if node is None:
             return
         names = [name for name in node.children if "-lock-" in name]
-        if node.version == self.version and len(names) == len(self.line) and all(name in self.line for name in names):
+        marks = {name for name in node.children if "-reset-" in name}
+        if node.version == self.version and set(names) == self.line.keys() and marks == self.marks.keys():
             return
         left = [stay for name, stay in self.line.items() if name not in node.children]
         for stay in left:
             self.gone[stay.name] = self.line.pop(stay.name)
         moved, self.version = node.version != self.version, node.version
         said = json.loads(node.data or b"")
+        after = max([-1 if said["after"] is None else said["after"], *map(number_of, marks)])
+        taken = {name: self.marks.pop(name) for name in self.marks.keys() - marks}
         was_broken, self.broken = self.broken, bool(said["broken"])
-        turned, self.generation = said["generation"] != self.generation, said["generation"]
-        if turned and not self.broken and not left:
-            self._is_reset(world)
+        before, self.generation = self.generation, said["generation"]
+        turned = self.generation != before
+        if self.generation < before or before < 0:
+            self._is_new()
+        elif turned and not self.broken and not left:
+            self._is_reset(world, marks)
         elif turned and not self.broken:
             self._opens(world, was_broken, left)
         elif self.broken and not was_broken:
             self._breaks(world)
         elif not moved and left:
             self._leave(world, left)
+        for name, resetter in taken.items():
+            if number_of(name) > after:
+                self._is_unmarked(world, name, resetter, after)
         for name in names:
             if name not in self.line:
                 self._stands(world, name)
         self._judge_fullness(world)
 
-    def _is_exact(self, world: World) -> bool:
-        """Nothing happened to the process of the last reset, which still had to read its mark."""
-        return self.resetter is None or unhurt(world, self.resetter)
+    def _is_reset(self, world: World, marks: set[str]) -> None:
+        made = marks - self.marks.keys()
+        if len(made) != 1 or any(stay.number > number_of(min(made)) for stay in self.line.values()):
+            world.fail(f"the barrier is reset with the marks {made}, and {list(self.line)} stand there")
+        self.marks[min(made)] = self.resetters[-1]
+        for stay in self.line.values():
+            stay.sent_away, stay.doubtful = True, False
+            stay.told_ms = stay.told_ms or world.now_ms
+        self._is_new()
 
-    def _is_reset(self, world: World) -> None:
-        if self._is_exact(world):
-            for stay in self.line.values():
-                stay.sent_away = True
-                stay.told_ms = stay.told_ms or world.now_ms
-        known = [stay for begun in self.begun.values() if isinstance(begun, list) for stay in begun]
-        self.stragglers = any(stay not in known and not stay.sent_away for stay in self.line.values())
+    def _is_new(self) -> None:
+        """Nothing of what was before counts."""
+        self.stragglers = False
         self.acted.clear()
         self.owing = None
         self.full_ms = -1
-        for stay in self.line.values():
-            stay.doubtful = stay.doubtful or stay in known
-            if not stay.sent_away:
+
+    def _is_unmarked(self, world: World, mark: str, resetter: Record, after: int) -> None:
+        """The mark is gone, and neither the data nor another mark says what it said."""
+        if unhurt(world, resetter) and all(each.kind != "intruder" for each in world.faults.struck):
+            world.fail(f"{mark} has gone unread")
+        for stay in (*self.line.values(), *self.gone.values()):
+            if stay.sent_away and after < stay.number < number_of(mark):
+                stay.sent_away, stay.doubtful = False, True
                 stay.told_ms = stay.alone_ms = None
+                stay.counted_on.clear()
+                self.stragglers = True
 
     def group(self) -> list[Stay]:
         """Those who stand there and were not sent away, first one first, as many as it takes."""
         standing = [stay for stay in self.line.values() if not stay.sent_away]
-        return sorted(standing, key=lambda stay: stay.name[-10:])[: self.parties]
+        return sorted(standing, key=lambda stay: stay.number)[: self.parties]
 
     def _stands(self, world: World, name: str) -> None:
         znode = world.server.engine.tree.node(f"{self.path}/{name}")
@@ -184,7 +212,7 @@ class Passing(Check):
     def _opens(self, world: World, was_broken: bool, left: list[Stay]) -> None:
         self.full_ms = -1
         self._judge_owing(world)
-        members = sorted(left, key=lambda stay: stay.name[-10:])
+        members = sorted(left, key=lambda stay: stay.number)
         calls = [stay.call for stay in members]
         if was_broken:
             world.fail(f"a broken barrier let {calls} pass")
@@ -192,7 +220,7 @@ class Passing(Check):
             world.fail(f"{calls} pass, and it takes {self.parties}")
         for stay in members:
             record = self.arrived[stay.call]
-            if stay.sent_away and self._is_exact(world):
+            if stay.sent_away:
                 world.fail(f"{stay.call} passes, although it was sent away by a reset")
             if stay.alone_ms is not None and world.now_ms - stay.alone_ms > LOOK_MS and unhurt(world, record):
                 world.fail(f"{stay.call} passes, although somebody whom it counted on has gone long ago")
@@ -230,8 +258,8 @@ class Passing(Check):
             for stay in self.line.values():
                 if gone.name in stay.counted_on and world.now_ms - stay.since_ms > ARRIVING_MS and not gone.sent_away:
                     stay.alone_ms = stay.alone_ms or world.now_ms
-            first = sorted([*self.group(), gone], key=lambda stay: stay.name[-10:])[: self.parties]
-            counted = gone in first and not gone.sent_away and not self.broken and self._is_exact(world)
+            first = sorted([*self.group(), gone], key=lambda stay: stay.number)[: self.parties]
+            counted = gone in first and not (gone.sent_away or gone.doubtful or self.broken)
             if counted and should_break(world, gone, self.arrived):
                 self.owing = self.owing or (world.now_ms, gone.call)
 
@@ -253,6 +281,11 @@ class Passing(Check):
             self.full_ms = -1
         elif self.full_ms < 0:
             self.full_ms = world.now_ms
+
+
+def number_of(name: str) -> int:
+    """The sequence number at the end."""
+    return int(name[-10:])
 
 
 def unhurt(world: World, record: Record) -> bool:
