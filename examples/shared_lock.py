@@ -34,9 +34,9 @@ def add_row() -> None:
 
 
 def maintain() -> None:
-    """Whoever holds the table is asked to let go, and loses it after two seconds; then it and the backup are ours."""
+    """Whoever holds the table is asked to let go, and loses it after ten seconds; then it and the backup are ours."""
     with suppress(NotHeldError):  # nobody holds it
-        table.revoke(grace=2)
+        table.revoke(grace=10)
     with acquire_all(table.writer, backup, timeout=60) as held:
         print("maintenance:", len(rows()), "rows, all held:", held.held)
 
