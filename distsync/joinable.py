@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic
 
-from distsync.errors import PayloadRefusedError
+from distsync.errors import DistsyncError, PayloadRefusedError
 from distsync.protocols.claims import Delivery as Claimed
 from distsync.protocols.claims import Label
 from distsync.protocols.joinable import JoinableCore
@@ -259,6 +259,7 @@ class JoinableQueue(Queue[Item]):
             core.open += found
             return found
         except BaseException:
+            core.open[:] = [each for each in core.open if each._claimed not in (claimed or ())]
             for each in claimed or ():
                 self.client.background(core.release(each))
             raise
@@ -315,8 +316,13 @@ class JoinableQueue(Queue[Item]):
         core = self._claims
         if delivery not in core.open:
             raise ValueError("this delivery was ended before")
-        core.open.remove(delivery)
-        self._run(how(core))
+        try:
+            core.open.remove(delivery)
+            self._run(how(core))
+        except BaseException as error:
+            if not isinstance(error, (DistsyncError, ValueError)) and delivery not in core.open:
+                self.client.background(core.release(delivery._claimed))  # nobody knows of it any more
+            raise
 
     @property
     def dead_letters(self) -> JoinableQueue[Item]:

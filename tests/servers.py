@@ -20,6 +20,9 @@ LOOPBACK = "127.0.0.1"
 JARS = Path("/usr/share/java")
 START_LIMIT = 600 * UNIT
 STOP_LIMIT = 200 * UNIT
+REAPING_SECONDS = 86_400
+"""Containers stay as long as the tests run: one that goes between two calls costs requests."""
+
 TICK_MS = 500
 """Session time-outs from 2 to 20 ticks may be asked of ZooKeeper, 1 to 10 s."""
 
@@ -134,7 +137,7 @@ class EmbeddedProcess(ServerProcess):
 
     def command(self) -> list[str]:
         where = ["--host", LOOPBACK, "--port", str(self.port), "--data-dir", str(self.folder / "data")]
-        return [sys.executable, "-m", "distsync", "serve", *where]
+        return [sys.executable, "-m", "distsync", "serve", *where, "--reaping-interval", str(REAPING_SECONDS)]
 
     def ready(self) -> bool:
         for line in self.output().splitlines():
@@ -166,7 +169,7 @@ class ZooKeeperProcess(ServerProcess):
             "zookeeper.admin.enableServer": "false",
             "zookeeper.forceSync": "no",
             "zookeeper.extendedTypesEnabled": "true",
-            "znode.container.checkIntervalMs": "1000",
+            "znode.container.checkIntervalMs": str(1000 * REAPING_SECONDS),
             "org.slf4j.simpleLogger.defaultLogLevel": "warn",
         }
         flags = [f"-D{key}={value}" for key, value in properties.items()]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 
-from distsync.errors import CorruptNodeError, MismatchError, NoNodeError
+from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
 from distsync.protocols.guard import INTERRUPTED, ensure, read_all
 from distsync.protocols.taking import Turns
 from distsync.session.steps import Children, Connected, GetData, Listing, Node, SetData
@@ -56,7 +56,8 @@ class IdsCore:
 
     async def _refill(self) -> None:
         """There are ids. One thread asks for them."""
-        await self.turns.wait()
+        if not await self.turns.wait():
+            raise DeadlineError(f"ids of {self.path}")
         try:
             if self.next == self.end:
                 number = await self._take_block()

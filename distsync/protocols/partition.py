@@ -122,24 +122,14 @@ class PartitionerCore:
         """The one protocol in the background: our shares are as many as our quota."""
         over, finished = self._over, self._finished
         try:
-            while not over.fired and member in self.group.mine:
-                await self._drop_lost(callbacks)
-                if self._untidy:
-                    await self._clear_up(member)
-                members = await self.group.view.get()
-                wanted = quota(members, member, len(self.shares)) - len(self.held)
-                if wanted < 0:
-                    await self._give_up(self._newest(), callbacks)
-                elif not (wanted and await self._take(member, wanted, data, callbacks)):
-                    losses = [grant.loss for grant in self.held.values()]
-                    signals = [self.group.view.watch, *([self.claims.watch] if wanted else [])]
-                    await Wait(over, self.group.over(member), *signals, *losses)
-            while self.held:
-                await self._drop_lost(callbacks)
-                for share in list(self.held):
-                    await self._give_up(share, callbacks)
-            await self._clear_up(member)
-            await self.group.leave(member)
+            try:
+                await self._balance(member, data, callbacks, over)
+            except ClientClosedError:
+                raise
+            except DistsyncError:  # we may not write there, say: then others shall have our shares
+                await self._go(member, callbacks)
+                raise
+            await self._go(member, callbacks)
         except ClientClosedError:
             pass
         finally:
@@ -147,6 +137,30 @@ class PartitionerCore:
             self.member = None
             finished.fire()
             self._tell()
+
+    async def _balance(self, member: str, data: bytes, callbacks: Callbacks, over: Signal) -> None:
+        """Until we leave: what we hold is what is due to us."""
+        while not over.fired and member in self.group.mine:
+            await self._drop_lost(callbacks)
+            if self._untidy:
+                await self._clear_up(member)
+            members = await self.group.view.get()
+            wanted = quota(members, member, len(self.shares)) - len(self.held)
+            if wanted < 0:
+                await self._give_up(self._newest(), callbacks)
+            elif not (wanted and await self._take(member, wanted, data, callbacks)):
+                losses = [grant.loss for grant in self.held.values()]
+                signals = [self.group.view.watch, *([self.claims.watch] if wanted else [])]
+                await Wait(over, self.group.over(member), *signals, *losses)
+
+    async def _go(self, member: str, callbacks: Callbacks) -> None:
+        """Nothing of ours stands any more."""
+        while self.held:
+            await self._drop_lost(callbacks)
+            for share in list(self.held):
+                await self._give_up(share, callbacks)
+        await self._clear_up(member)
+        await self.group.leave(member)
 
     def _newest(self) -> str:
         return max(self.held, key=lambda share: self.held[share].token)

@@ -164,16 +164,19 @@ class Site:
         raise VoteRefusedError(self.core.path, self.site, decision.outcome, decision.reason or "all voted so")
 
     async def _cast(self, transaction: str, commit: bool, reason: str) -> bool:
-        """The ballot becomes a vote, once. False: it was decided without it, or this site has voted otherwise."""
+        """The ballot becomes a vote, once. False: it was decided before, or this site has voted otherwise."""
         node, vote, name = self.core.node(transaction), COMMIT if commit else ABORT, encoded(self.site)
         ballot, cast = Delete(f"{node}/ballot-{name}"), Create(f"{node}/{vote}-{name}", reason.encode()[:1000])
+        asked = False
         while True:
             try:
                 await Multi((Check(f"{node}/open"), ballot, cast))
                 return True
             except NoNodeError:
-                return await read(Exists(cast.path)) is not None
+                voted, still = await read_all(Exists(cast.path), Exists(f"{node}/open"))
+                return voted is not None and (asked or still is not None)
             except INTERRUPTED:
+                asked = True
                 await Connected()
 
     # Learning what was decided
@@ -194,7 +197,8 @@ class Site:
                 listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
                 if isinstance(listing, NoNodeError):
                     return await core.decision(transaction)
-                present = {name.removeprefix("s_") for name in sites.names}
+                names = () if isinstance(sites, NoNodeError) else sites.names
+                present = {name.removeprefix("s_") for name in names}
                 seen |= present
                 view = listed(listing)
                 verdict = judge(view, seen - present, coordinator is not None) if view.is_open else None

@@ -8,8 +8,11 @@ from collections.abc import Callable
 
 import pytest
 from faces.test_costs import counted
+from kazoo.client import KazooClient
+from kazoo.security import make_acl
 from members import take_part
 from peers import Peer, expire
+from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import MismatchError, NotHeldError
@@ -133,3 +136,24 @@ def test_what_cannot_be_is_refused(client: Client, make_client: MakeClient) -> N
 def test_travels_by_name_with_its_shares(client: Client) -> None:
     ours = pickle.loads(pickle.dumps(Partitioner(SHARES, name="p")))
     assert ours._shares == set(SHARES)
+
+
+def test_member_that_may_not_claim_shares_leaves_them_to_others(
+    server: ServerProcess, client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
+    with ours:
+        assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
+        claims = f"{ours.path}/claims"
+        admin = KazooClient(server.hosts)
+        admin.start()
+        may = admin.get_acls(claims)[0]
+        admin.set_acls(claims, [make_acl("world", "anyone", read=True, write=True, delete=True, admin=True)])
+        theirs.join()
+        eventually(lambda: not theirs._core.member and not ours._core.member)  # each was to take what the other gave up
+        assert admin.get_children(f"{ours.path}/members") == admin.get_children(claims) == []
+        admin.set_acls(claims, may)
+        admin.stop()
+        admin.close()
+        ours.join()
+        assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)

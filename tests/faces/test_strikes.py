@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,9 +12,12 @@ from peers import Running
 from strikes import Strike, strikes
 from timing import PATIENCE, eventually
 
-from distsync import Condition, Lock, RLock, Semaphore
+from distsync import Condition, JoinableQueue, Lock, RLock, Semaphore
+from distsync.protocols.guard import read_all
 from distsync.protocols.line import contenders
+from distsync.queue import Empty
 from distsync.session.client import Client
+from distsync.session.steps import Exists
 
 STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "7"))
 """Each seventh place: all of them take minutes."""
@@ -95,3 +99,31 @@ def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(client: 
             lock.release()
         other.result()
     assert which > 50
+
+
+def unfinished(queue: JoinableQueue[Any]) -> int:
+    """How many items were put and are not done; what nobody has is done now."""
+    with suppress(Empty):
+        queue.claim(block=False).done()
+    znodes = queue._claims.znodes
+    puts, dones = queue.client.run(read_all(Exists(znodes.puts), Exists(znodes.dones)))
+    return int(puts.version - dones.version)
+
+
+def test_interrupted_work_is_done_or_comes_again(client: Client, make_client: MakeClient) -> None:
+    ours, theirs = JoinableQueue(name="j"), JoinableQueue(name="j", client=make_client())
+
+    def use() -> None:
+        ours.get()
+        ours.task_done()
+
+    def check(where: str) -> None:
+        for each in ours._open():
+            each.done()
+        eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at {where}")
+        theirs.put("item")
+
+    theirs.put("item")
+    use()
+    theirs.put("item")
+    assert strikes(use, check, STEP) > 100

@@ -164,6 +164,7 @@ delete /cli-end
 """
 
 END = "type:NodeDeleted path:/cli-end"
+CONNECTED = "state:SyncConnected type:None"
 
 
 class Shell:
@@ -174,6 +175,7 @@ class Shell:
         pipe = subprocess.PIPE
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True)
         self.events: list[str] = []
+        self.wait_for(CONNECTED)
 
     def type(self, line: str) -> list[str]:
         """All that it prints."""
@@ -193,8 +195,9 @@ class Shell:
 
     def connect(self, server: ServerProcess) -> None:
         """Its events begin anew, and what it printed before is over."""
+        self.events.clear()
         self.type(f"connect {server.hosts}")
-        self.wait_for("state:SyncConnected type:None")
+        self.wait_for(CONNECTED)
         self.events.clear()
 
     def wait_for(self, event: str) -> None:
