@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, read_all, remove
-from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Sync, Wait, Watch, Woke
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, remove
+from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch, Woke
 
 
 class Presence:
@@ -103,7 +103,7 @@ class Presence:
 
     async def _take_back(self, session_id: int) -> None:
         """It was withdrawn while it was made: it is not there, if it was ours."""
-        _, stat = await read_all(Sync(self.path), Exists(self.path))
+        stat = await read(Exists(self.path))
         if stat is not None and stat.ephemeral_owner == session_id:
             await remove(self.path, session_id)
 

@@ -30,7 +30,7 @@ from distsync.errors import (
 from distsync.protocols.guard import INTERRUPTED, ensure, read
 from distsync.protocols.taking import Turns
 from distsync.protocols.value import setting
-from distsync.session.steps import Background, GetData, Guid, Multi, Node, Stat, Sync, Wait, Woke
+from distsync.session.steps import Background, GetData, Guid, Multi, Node, Stat, Wait, Woke
 
 #: Floats that should be equal may differ by so much: less than a token in years.
 ROUNDING = 1e-9
@@ -152,7 +152,6 @@ class RateCore:
             except (BadVersionError, NoNodeError):
                 continue
             except INTERRUPTED:
-                await read(Sync(self.path))
                 made = await self.look()
                 if made.by != asked.by:
                     continue  # it was not executed, or is not the last one any more

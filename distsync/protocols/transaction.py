@@ -51,7 +51,6 @@ from distsync.session.steps import (
     Guid,
     Multi,
     SetData,
-    Sync,
     Wait,
     Watch,
     Woke,
@@ -179,14 +178,9 @@ class TransactionCore:
                 elif not await self._bury(record.current, watch) and await Wait(watch) is Woke.DEADLINE:
                     raise DeadlineError(await self._excuse(record.current))
         except BaseException:
-            await Background(self._take_back(guid))
+            await Background(self.abort(guid, "the coordinator gave up while it began"))
             raise
         return guid
-
-    async def _take_back(self, transaction: str) -> None:
-        """If it was begun, it is aborted."""
-        await read(Sync(self.path))
-        await self.abort(transaction, "the coordinator gave up while it began")
 
     async def _start(self, guid: str, data: bytes, record: Record, version: int) -> bool:
         """One request makes all: nobody sees a part of it."""

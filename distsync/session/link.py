@@ -197,8 +197,8 @@ class Link:
             self.was_connected, self.lost_since = True, None
             self.state = State.CONNECTED
             waiting, self._waiting = self._waiting, []
-            if is_new:  # another server may be behind the one that we read from before
-                self._send(Batch((Sync("/"),), _nobody).replies[0])
+            # This server may know less than the one before, and not even what we wrote without hearing of it.
+            self._send(Batch((Sync("/"),), _nobody).replies[0])
             for reply in waiting:
                 self._send(reply)
         self._tell()

@@ -11,6 +11,7 @@ from simulation.toys import Lock, contend
 from distsync import errors
 from distsync.session import steps
 from distsync.testing.simulation import Exactly, Faults, SimProcess, World
+from distsync.testing.simulation.session import SimSession
 
 
 def world_with(*placed: Exactly, seed: int = 1) -> World:
@@ -30,6 +31,47 @@ async def create() -> tuple[Any, bool]:
     (answer,) = await steps.Together(steps.Create("/a"))
     await steps.Connected()
     return answer, await steps.Exists("/a") is not None
+
+
+@pytest.fixture
+def unsynced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a server that lags does to clients that do not ask it to catch up."""
+    monkeypatch.setattr(SimSession, "syncs", False)
+
+
+@pytest.mark.usefixtures("unsynced")
+def test_a_server_that_lags_knows_nothing_of_what_was_executed_until_it_is_asked_to_catch_up() -> None:
+    async def look() -> list[bool]:
+        await create()
+        seen = [await steps.Exists("/a") is not None]
+        await steps.Sync("/")
+        return [*seen, await steps.Exists("/a") is not None]
+
+    found = [run(world_with(Exactly("lag", "p", 1), seed=seed), look()) for seed in range(20)]
+    assert [False, True] in found
+    assert found.count([False, True]) + found.count([False, False]) == 20  # the request itself may be lost too
+
+
+@pytest.mark.usefixtures("unsynced")
+def test_a_watch_that_a_server_armed_while_it_lagged_fires_when_it_has_caught_up() -> None:
+    async def wait() -> bool:
+        _, executed = await create()
+        assert not executed
+        watch = steps.Watch()
+        if await steps.Exists("/a", watch) is not None:
+            return True
+        return await steps.Wait(watch, limit=60.0) is not steps.Woke.LIMIT
+
+    found = [run(world_with(Exactly("lag", "p", 1), seed=seed), wait()) for seed in range(20)]
+    assert found.count(True) > 10
+
+
+def test_clients_whose_connections_begin_with_a_sync_never_see_that_a_server_lags() -> None:
+    for seed in range(20):
+        world = world_with(Exactly("lag", "p", 1), seed=seed)
+        answer, seen = run(world, create())
+        assert isinstance(answer, errors.DisconnectedError)
+        assert seen == (world.server.engine.tree.node("/a") is not None)
 
 
 def test_a_lost_reply_was_executed() -> None:

@@ -8,6 +8,9 @@ import pytest
 from simulation.toys import Lock, contend
 
 from distsync.testing.simulation import Exclusion, Faults, NothingLeft, SimulationFailure, World
+from distsync.testing.simulation.runner import run
+from distsync.testing.simulation.scenarios import SCENARIOS
+from distsync.testing.simulation.session import SimSession
 
 ALL = Faults(
     lost_request=0.01,
@@ -48,6 +51,13 @@ def test_a_planted_bug_is_found(faults: Faults, lock: dict[str, bool], message: 
     failure = first_failure(500, faults, **lock)
     assert failure is not None
     assert re.search(message, failure.message)
+
+
+def test_a_client_that_trusts_a_server_that_lags_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SimSession, "syncs", False)
+    found = run(SCENARIOS["gate"], range(1000), most_failures=1).failures
+    assert "it was closed all the time" in found[0].message
+    assert "lag" in str(found[0])
 
 
 def test_a_failure_says_how_to_see_it_again() -> None:

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.task import Task
     from distsync.testing.simulation.world import World
 
-AT_REQUEST = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow")
+AT_REQUEST = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "lag")
 AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder")
 AT_EVENT = ("late_event",)
-KINDS = (*AT_REQUEST, *AT_STEP, *AT_EVENT)
+KINDS = (*AT_REQUEST[:-1], *AT_STEP, *AT_EVENT)
 
 #: A fault at a step strikes after one of these delays (ms): most at once, some in the middle of a long wait.
 DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)
@@ -58,6 +58,8 @@ class Faults:
     """An administrator ends the session under a live connection."""
     slow: float = 0.0
     """Everything from the server to this client comes late."""
+    lag: float = 0.0
+    """The connection breaks, and the next one is to a server that is behind for a while."""
     kill: float = 0.0
     """The process dies, with no finally block run."""
     pause: float = 0.0

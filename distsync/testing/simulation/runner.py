@@ -60,6 +60,8 @@ def faults_of(scenario: Scenario, seed: int) -> Faults:
         chances = {kind: scaled(kind, ALONE)}
     else:
         chances = {kind: scaled(kind, TOGETHER) for kind in scenario.kinds}
+    if random.Random(seed ^ 0x1A6).random() < 0.25:
+        chances["lag"] = scaled("lag", ALONE)
     return Faults.of(chances, most=rng.randint(1, 2), spare=(OBSERVER,), victims=is_victim)
 
 

@@ -13,6 +13,7 @@ from distsync.server.config import EngineConfig
 from distsync.server.engine import Engine
 from distsync.session import steps
 from distsync.testing.simulation import translate
+from distsync.testing.simulation.lag import READS, Laggard
 from distsync.testing.simulation.network import BROKEN, Connection
 from distsync.wire import records
 
@@ -36,6 +37,10 @@ class SimServer:
         self.engine = Engine(config)
         self.connections: dict[int, Connection] = {}
         self.owners: dict[int, SimProcess] = {}
+        self.next_laggards: dict[SimProcess, Laggard] = {}
+        """Which server the next connection of a process is to."""
+        self.laggards: dict[int, Laggard] = {}
+        """Connections to a server that lags."""
         self.due_ms: int | None = None
         self._last_peer = FOREIGNER
         self._delay_ms: int | None = None
@@ -58,13 +63,13 @@ class SimServer:
     # --- reading
 
     def _read(self, connection: Connection, message: Any) -> None:
-        peer, now_ms = connection.peer, self.world.now_ms
+        peer = connection.peer
         if peer not in self.connections:
             return
         if message is BROKEN:
             self._hang_up(peer)
         elif isinstance(message, records.ConnectRequest):
-            self.carry_out(self.engine.connect(peer, message, now_ms))
+            self._connect(peer, message)
             self.due_ms = self.engine.next_tick()
         else:
             xid, request, step = message
@@ -73,9 +78,34 @@ class SimServer:
                 self._delay_ms = struck[1]
                 STRUCK[struck[0]](self, connection, xid, request)
             else:
-                self.carry_out(self.engine.step(peer, xid, request, now_ms))
+                self._execute(peer, xid, request)
+
+    def _connect(self, peer: int, request: records.ConnectRequest) -> None:
+        laggard = self.next_laggards.pop(self.owners[peer], None)
+        self.carry_out(self.engine.connect(peer, request, self.world.now_ms))
+        if laggard is not None and laggard.accepts(peer, request, self.world.now_ms):
+            self.laggards[peer] = laggard
+            late_ms = self.world.rng.randint(1, self.owners[peer].session.timeout_ms)
+            self.world.clockwork.after(late_ms, lambda: self._catch_up(peer))
+
+    def _execute(self, peer: int, xid: int, request: Any) -> None:
+        laggard = self.laggards.get(peer)
+        if laggard is not None and isinstance(request, READS):
+            self.carry_out(laggard.read(peer, xid, request, self.world.now_ms))
+            return
+        if not isinstance(request, records.PingRequest):
+            self._catch_up(peer)
+        self.carry_out(self.engine.step(peer, xid, request, self.world.now_ms))
+
+    def _catch_up(self, peer: int) -> None:
+        """The server of this connection knows all that happened."""
+        laggard = self.laggards.pop(peer, None)
+        if laggard is not None:
+            armed = self.engine.step(peer, records.SET_WATCHES_XID, laggard.watches(), self.world.now_ms)
+            self.carry_out(each for each in armed if not isinstance(each, effects.Reply))
 
     def _hang_up(self, peer: int) -> None:
+        self.laggards.pop(peer, None)
         self.connections.pop(peer).up.shut()
         self.carry_out(self.engine.hang_up(peer, self.world.now_ms))
 
@@ -107,7 +137,7 @@ class SimServer:
     def lose_reply(self, connection: Connection, xid: int, request: Any) -> None:
         """It is executed, and the connection breaks before the answer is out."""
         sent = len(connection.down.messages)
-        self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+        self._execute(connection.peer, xid, request)
         while len(connection.down.messages) > sent:
             connection.down.messages.pop()
         self._break(connection)
@@ -120,7 +150,7 @@ class SimServer:
     def cut(self, connection: Connection, xid: int, request: Any) -> None:
         """The connection breaks between both ends; now and then the client stays away for a while."""
         rng, session = self.world.rng, self.owners[connection.peer].session
-        self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+        self._execute(connection.peer, xid, request)
         away_ms = rng.choice((0, 0, rng.random() * 1.2)) * session.timeout_ms
         self.owners[connection.peer].cut((away_ms if self._delay_ms is None else self._delay_ms) / 1000)
 
@@ -135,15 +165,22 @@ class SimServer:
         self.world.tampered.add(session_id)
         self.carry_out(self.engine.expire(session_id, self.world.now_ms))
         if connection.peer in self.connections:
-            self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+            self._execute(connection.peer, xid, request)
 
     def slow(self, connection: Connection, xid: int, request: Any) -> None:
         """The answer, and all that follows it, comes late."""
-        self.carry_out(self.engine.step(connection.peer, xid, request, self.world.now_ms))
+        self._execute(connection.peer, xid, request)
         timeout_ms = self.owners[connection.peer].session.timeout_ms
         connection.down.stall()
         delay_ms = self._delay_ms or self.world.rng.randint(1, timeout_ms)
         self.world.clockwork.after(delay_ms, connection.down.unstall)
+
+    def lag(self, connection: Connection, xid: int, request: Any) -> None:
+        """The connection breaks, mostly with the answer, and the next one is to a server that does not know yet what
+        happens from now on."""
+        self.next_laggards[self.owners[connection.peer]] = Laggard(self.engine)
+        lose = self.lose_reply if self.world.rng.random() < 0.7 else self.lose_request
+        lose(connection, xid, request)
 
     # --- somebody else
 
@@ -170,4 +207,5 @@ STRUCK: dict[str, Callable[[SimServer, Connection, int, Any], None]] = {
     "expire_away": SimServer.expire_away,
     "expire_live": SimServer.expire_live,
     "slow": SimServer.slow,
+    "lag": SimServer.lag,
 }

@@ -2,7 +2,8 @@
 
 Rules for this file: it behaves as kazoo does. What is under way when the connection breaks is answered with
 DisconnectedError; what is asked while there is no connection waits for the next one; a session that has expired is
-learnt of at the reconnect only; every watch is gone at a disconnect, and who waits for it is woken.
+learnt of at the reconnect only; every watch is gone at a disconnect, and who waits for it is woken. Each connection
+begins with a sync, as the client's does.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ class Submission:
 
 class SimSession:
     """See the module."""
+
+    syncs = True
+    """Whether each connection begins with a sync."""
 
     def __init__(self, process: SimProcess, timeout_ms: int) -> None:
         self.process = process
@@ -91,6 +95,8 @@ class SimSession:
         self.connected = self.ever_connected = True
         self.world.note(self.process.name, "connected", f"session {self.session_id:#x}")
         self._ping(self.connection)
+        if self.syncs:
+            self._send(Submission(steps.Sync("/"), lambda submission, answer: None), spared=True)
         self._flush()
 
     def _attached(self, response: records.ConnectResponse) -> None:
@@ -132,13 +138,14 @@ class SimSession:
         if self.queue:
             self.queue = deque(each for each in self.queue if each not in submissions)
 
-    def _send(self, submission: Submission) -> None:
+    def _send(self, submission: Submission, spared: bool = False) -> None:
+        """``spared``: no fault strikes at it."""
         assert self.connection is not None
         submission.sent_ms = self.world.now_ms
         submission.session_id = self.session_id
         self.pending.append(submission)
         self._xid += 1
-        self.connection.up.put((self._xid, translate.request_of(submission.step), submission.step))
+        self.connection.up.put((self._xid, translate.request_of(submission.step), None if spared else submission.step))
 
     def _ping(self, connection: Connection | None) -> None:
         if connection is not None and connection is self.connection:
