@@ -114,3 +114,9 @@ def test_jobs_of_a_worker_that_is_killed_are_done_by_others(shells: Shells) -> N
     done = {first, *rest, *printed(workers[2]).splitlines(True)}
     assert done == {f"{job} is done\n" for job in ("mow", *range(12))}
     assert printed(adding) == "1 dead letters\n"
+
+
+def test_ensemble_says_what_each_server_is(shells: Shells, server_kind: str) -> None:
+    role = {"embedded": "embedded", "zookeeper": "standalone"}[server_kind]
+    printed = shells.run("ensemble.py")
+    assert re.fullmatch(rf"read back: here\n127\.0\.0\.1:\d+ {role}, epoch \d+, counter \d+\n", printed)
