@@ -110,6 +110,21 @@ def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config)
     elsewhere.on_change = None
 
 
+def test_on_change_goes_on_once_malformed_data_are_mended(config: Config, elsewhere: Config, observer: Observer) -> None:
+    told: list[Any] = []
+    config["a"] = 1
+    elsewhere.on_change = lambda before, now: told.append((before, now))
+    eventually(lambda: elsewhere._watched.current)
+    observer.kazoo.set(config.path, b"[]")
+    eventually(lambda: not elsewhere._watched._copy)  # it was looked at
+    with pytest.raises(CorruptNodeError):
+        elsewhere.snapshot()
+    assert told == []
+    observer.kazoo.set(config.path, b'{"a": 2}')
+    eventually(lambda: told == [({"a": 1}, {"a": 2})])
+    elsewhere.on_change = None
+
+
 def test_wait_outlives_the_session(config: Config, client: Client, elsewhere: Config) -> None:
     assert not config.wait(UNIT)
     waiting = Running(config.wait)
