@@ -71,6 +71,7 @@ class Link:
         self._session_id: int | None = None
         self._timeout_ms = 0
         self._waiting: list[Reply] = []
+        self._first: Reply | None = None
         self._attempt_at = 0.0
         self._requests: Counter[str] = Counter()
         self._round_trips = 0
@@ -197,11 +198,17 @@ class Link:
             self.was_connected, self.lost_since = True, None
             self.state = State.CONNECTED
             waiting, self._waiting = self._waiting, []
-            if is_new:  # another server may be behind the one that we read from before
-                self._send(Batch((Sync("/"),), _nobody).replies[0])
+            if is_new or not self._synced():  # another server may be behind the one that we read from before
+                (self._first,) = Batch((Sync("/"),), _nobody).replies
+                self._take(self._first)
             for reply in waiting:
                 self._send(reply)
         self._tell()
+
+    def _synced(self) -> bool:
+        """Whether the first request of the session was answered: it may have gone with its connection."""
+        outcome = None if self._first is None else self._first.outcome
+        return outcome is not None and outcome.error is None
 
     def _on_kazoo_state(self, kazoo: Kazoo, state: str) -> None:
         """The connection went, or the session with it. (That it came is known only after authentication.)"""

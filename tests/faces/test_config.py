@@ -110,7 +110,9 @@ def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config)
     elsewhere.on_change = None
 
 
-def test_on_change_goes_on_once_malformed_data_are_mended(config: Config, elsewhere: Config, observer: Observer) -> None:
+def test_on_change_goes_on_when_malformed_data_are_mended(
+    config: Config, elsewhere: Config, observer: Observer
+) -> None:
     told: list[Any] = []
     config["a"] = 1
     elsewhere.on_change = lambda before, now: told.append((before, now))
