@@ -35,6 +35,7 @@ from distsync.session.steps import (
     SessionInfo,
     SetData,
     Signal,
+    Step,
     Sync,
     Together,
     Unhold,
@@ -508,6 +509,24 @@ def test_background_work_is_driven_and_its_calls_are_made_elsewhere(near: Client
     eventually(lambda: where)
     assert where == ["distsync-callbacks"]
     assert near.run(ask(Exists(f"{namespace}/later"))) is not None
+
+
+def test_keeper_outlives_work_that_it_cannot_drive(
+    proxied: Client, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise what is held would be proven no more."""
+
+    async def work() -> None:
+        await Background(ask(Step()))
+
+    loss = Loss()
+    path = proxied.run(stand(namespace, loss))
+    proxied.run(work())
+    eventually(lambda: "which is no step" in caplog.text)
+    before = proxied.statistics().heartbeats
+    eventually(lambda: proxied.statistics().heartbeats >= before + 2)
+    assert not loss.fired
+    proxied.run(leave(path, loss))
 
 
 def test_interrupted_wait_leaves_no_znode(near: Client, namespace: str) -> None:
