@@ -27,11 +27,6 @@ def config(client: Client) -> Config:
 
 
 @pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
-
-
-@pytest.fixture
 def elsewhere(other: Client) -> Config:
     return Config(name="c", client=other)
 
