@@ -87,6 +87,8 @@ class Link:
             self._kazoo, self._address = kazoo, (hosts, auth)
         kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
         kazoo.start_async()
+        if self._kazoo is not kazoo:  # closed meanwhile
+            kazoo.end(0.2, politely=False)
 
     @property
     def hosts(self) -> str:
