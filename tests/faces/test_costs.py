@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from asking import ask
 from leaks import Observer
 from peers import Running, waiting_calls
 from timing import UNIT, eventually
@@ -51,10 +52,6 @@ def counted(*clients: Client) -> Iterator[Cost]:
 
 def sent(client: Client, kind: str) -> int:
     return client.statistics().requests.get(kind, 0)
-
-
-async def ask(step: Any) -> Any:
-    return await step
 
 
 # ---- alone

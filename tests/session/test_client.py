@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asking import ask, leave, stand
 from kazoo.client import KazooClient
 from leaks import Observer
 from servers import ServerProcess
@@ -29,7 +30,6 @@ from distsync.session.steps import (
     Delete,
     Exists,
     GetData,
-    Hold,
     Loss,
     Multi,
     SessionInfo,
@@ -38,7 +38,6 @@ from distsync.session.steps import (
     Step,
     Sync,
     Together,
-    Unhold,
     Wait,
     Watch,
     Woke,
@@ -47,23 +46,6 @@ from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
 
 NOBODY = "127.0.0.1:1"
-
-
-async def ask(step: Any) -> Any:
-    return await step
-
-
-async def stand(namespace: str, loss: Loss) -> str:
-    """An ephemeral of ours, held."""
-    session = await Connected()
-    created = await Create(f"{namespace}/mine-", ephemeral=True, sequence=True)
-    await Hold(created.path, session.session_id, loss)
-    return created.path
-
-
-async def leave(path: str, loss: Loss) -> None:
-    await Unhold(loss)
-    await Delete(path)
 
 
 # ---- requests
