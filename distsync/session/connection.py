@@ -87,13 +87,6 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Any) -> None:
         callback.func(*callback.args)
 
-    def create_socket_pair(self) -> Any:
-        """What the connection thread is woken by: writing to it never blocks. Made before that thread begins, which may
-        be over before its ``start`` returns."""
-        reading, writing = super().create_socket_pair()
-        writing.setblocking(False)
-        return reading, writing
-
     def create_connection(self, *args: Any, **options: Any) -> Any:
         options["timeout"] = min(options.get("timeout") or ATTEMPT_S, ATTEMPT_S)
         return super().create_connection(*args, **options)
@@ -107,9 +100,13 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     _xid: int
 
+    def start(self) -> None:
+        super().start()
+        self._write_sock.setblocking(False)
+
     def wake(self) -> None:
-        """The connection thread, if there is one, looks at the queue. A full pipe wakes it as well."""
-        with contextlib.suppress(OSError, AttributeError):
+        """The connection thread looks at the queue. A full pipe wakes it as well."""
+        with contextlib.suppress(BlockingIOError):
             self._write_sock.send(b"\0")
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
@@ -238,7 +235,8 @@ class Kazoo(KazooClient):  # type: ignore[misc]
             self.enqueue(CloseInstance, None)
             connection.connection_stopped.wait(seconds / 2)
         connection.hang_up()
-        connection.wake()
+        with contextlib.suppress(OSError, AttributeError):
+            connection.wake()
         thread = connection._connection_routine
         if thread is not None:
             thread.join(seconds / 2)

@@ -85,10 +85,8 @@ class Link:
             if self.state is State.CLOSED:
                 return
             self._kazoo, self._address = kazoo, (hosts, auth)
-        kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
-        kazoo.start_async()
-        if self._kazoo is not kazoo:  # closed meanwhile
-            kazoo.end(0.2, politely=False)
+            kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
+            kazoo.start_async()  # in here: who closes meanwhile finds it started
 
     @property
     def hosts(self) -> str:

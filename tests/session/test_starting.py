@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from peers import Running, results
 from servers import ServerProcess
-from timing import eventually
+from timing import UNIT, eventually
 
-from distsync.session import link as links
 from distsync.session.connection import Handler, Kazoo, kazoo_options
 from distsync.session.holds import Holds
 from distsync.session.lease import LeaseClock
 from distsync.session.link import Link
 from distsync.session.requests import Translator
 from distsync.session.settings import Settings
+from distsync.session.state import State
 
 
 @pytest.fixture
@@ -25,33 +28,33 @@ def link() -> Link:
     return Link(options, Translator(None, ()), lease, Holds(lease, lambda lost: None), lambda state: None)
 
 
-def closed_within(link: Link, method: str, kind: type[Any], monkeypatch: pytest.MonkeyPatch, after: bool) -> None:
-    """The link is closed by another thread before, or right ``after``, this method does its work."""
-    method_itself = getattr(kind, method)
+@contextmanager
+def closed_within(link: Link, kind: type[Any], method: str) -> Iterator[None]:
+    """Another thread begins to close the link right before this method does its work, and right after it."""
+    method_itself, closing = getattr(kind, method), []
+
+    def close() -> None:
+        closing.append(Running(link.close, 0.5))
+        closing[-1].join(4 * UNIT)
 
     def meanwhile(*args: Any, **options: Any) -> Any:
-        result = method_itself(*args, **options) if after else None
-        closing = threading.Thread(target=link.close, args=(0.5,))
-        closing.start()
-        closing.join()
-        return result if after else method_itself(*args, **options)
+        close()
+        result = method_itself(*args, **options)
+        close()
+        return result
 
-    monkeypatch.setattr(kind, method, meanwhile)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, method, meanwhile)
+        yield
+    assert closing
+    results(closing)
 
 
-def test_link_that_is_closed_before_its_thread_runs_has_no_thread(
-    link: Link, server: ServerProcess, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kind", "method"), [(Kazoo, "start_async"), (Handler, "spawn")])
+def test_link_that_is_closed_while_it_starts_keeps_no_thread(
+    link: Link, server: ServerProcess, kind: type[Any], method: str
 ) -> None:
-    closed_within(link, "start_async", Kazoo, monkeypatch, after=False)
-    link.start(server.hosts, ())
+    with closed_within(link, kind, method):
+        link.start(server.hosts, ())
     eventually(lambda: not any("zk_loop" in thread.name for thread in threading.enumerate()))
-    assert link.state is links.State.CLOSED
-
-
-def test_link_that_is_closed_before_its_start_returns_has_no_thread(
-    link: Link, server: ServerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    closed_within(link, "spawn", Handler, monkeypatch, after=True)
-    link.start(server.hosts, ())
-    eventually(lambda: not any("zk_loop" in thread.name for thread in threading.enumerate()))
-    assert link.state is links.State.CLOSED
+    assert link.state is State.CLOSED
