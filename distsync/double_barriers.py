@@ -82,7 +82,8 @@ class DoubleBarrier(Named):
             LockLostError if its znode went with its session, or was deleted, just when the others entered with it.
         On loss: of the session: it stands there anew.
         On cancel: its znode goes; others who entered with it do not wait for it when they leave.
-        Cost: 4 requests, 1 round trip, 1 watch; 2 more when all are there; the last one to arrive sends 1 instead.
+        Cost: 4 requests, 1 round trip, 1 watch; 2 more when all are there; the last one to arrive sends 1 instead. The
+            first time 1 more.
         Fair: in the order of arrival, where more come than it takes.
         Source: recipes.txt, Double Barriers, Enter, steps 1 to 5.
         """

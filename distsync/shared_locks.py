@@ -32,7 +32,43 @@ def _parsed(contender: Contender) -> line.Contender:
     return line.parse(name) or line.Contender(name, 0, "")
 
 
-class SharedWriter(RLock):
+def _chosen(contenders: list[Contender], is_meant: line.Rule, holding: bool) -> list[Contender]:
+    """Those of them who hold what they stand in line for, or those who wait."""
+    parsed = [_parsed(each) for each in contenders]
+    front = line.front(parsed)
+    return [who for who, each in zip(contenders, parsed, strict=True) if is_meant(each) and (each in front) == holding]
+
+
+class Side(Revocable):
+    """One side of a SharedLock, as who looks at it sees it."""
+
+    @property
+    def _shared(self) -> SharedCore:
+        raise NotImplementedError
+
+    def locked(self) -> bool:
+        """Whether anybody holds this side.
+
+        Cost: none if this process does, else 1 request.
+        """
+        return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
+
+    def holders(self) -> list[Contender]:
+        """Who holds this side now: one who writes, or all who read. Threads that share a place in the line show once.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _chosen(self._line(), self._is_meant, True)
+
+    def waiters(self) -> list[Contender]:
+        """Who waits for this side, first in line first.
+
+        Cost: 1 request and 1 for each contender, 2 round trips.
+        """
+        return _chosen(self._line(), self._is_meant, False)
+
+
+class SharedWriter(Side, RLock):
     """The writer of a SharedLock: the interface of an RLock, held while nobody else reads or writes.
 
     On loss, Cost: as RLock; a release while this thread reads too costs 1 request, and it reads on.
@@ -63,33 +99,12 @@ class SharedWriter(RLock):
     def _is_meant(self, contender: line.Contender) -> bool:
         return line.shared(contender)
 
-    def locked(self) -> bool:
-        """Whether anybody writes.
-
-        Cost: none if this process does, else 1 request.
-        """
-        return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
-
-    def holders(self) -> list[Contender]:
-        """Who writes now: one, or none.
-
-        Cost: 1 request and 1 for each contender, 2 round trips.
-        """
-        return _holding(self._line(), self._is_meant)
-
-    def waiters(self) -> list[Contender]:
-        """Who waits to write, first in line first.
-
-        Cost: 1 request and 1 for each contender, 2 round trips.
-        """
-        return _waiting(self._line(), self._is_meant)
-
     def __repr__(self) -> str:
         state, depth = self._shown()
         return f"<{state} distsync.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
-class SharedReader(Revocable):
+class SharedReader(Side):
     """The reader of a SharedLock: the interface of an RLock, held by any number while nobody writes.
 
     A thread that reads may acquire it again, whoever waits; one that writes may read too, and reads on when it lets go
@@ -134,8 +149,12 @@ class SharedReader(Revocable):
         return self._writer.path
 
     @property
-    def _core(self) -> SharedCore:
+    def _shared(self) -> SharedCore:
         return self._writer._shared
+
+    @property
+    def _core(self) -> SharedCore:
+        return self._shared
 
     def _grant(self) -> Grant | None:
         """This thread's, else the latest of this process."""
@@ -247,27 +266,6 @@ class SharedReader(Revocable):
     def _is_owned(self) -> bool:
         return self._core.reads(me())
 
-    def locked(self) -> bool:
-        """Whether anybody reads.
-
-        Cost: none if this process does, else 1 request.
-        """
-        return self.held or bool(self._run(self._core.is_held(self._is_meant)))
-
-    def holders(self) -> list[Contender]:
-        """Who reads now. A process whose threads share a place in the line shows once.
-
-        Cost: 1 request and 1 for each contender, 2 round trips.
-        """
-        return _holding(self._line(), self._is_meant)
-
-    def waiters(self) -> list[Contender]:
-        """Who waits to read, first in line first.
-
-        Cost: 1 request and 1 for each contender, 2 round trips.
-        """
-        return _waiting(self._line(), self._is_meant)
-
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedReader, (self._writer,)
 
@@ -275,18 +273,6 @@ class SharedReader(Revocable):
         depth = self._core.depth(me()) if self._is_used else 0
         state = "locked" if self._is_used and self._core.shares else "unlocked"
         return f"<{state} distsync.SharedReader object name={self.name!r} count={depth} at {id(self):#x}>"
-
-
-def _holding(contenders: list[Contender], is_meant: line.Rule) -> list[Contender]:
-    parsed = [_parsed(each) for each in contenders]
-    front = line.front(parsed)
-    return [who for who, each in zip(contenders, parsed, strict=True) if each in front and is_meant(each)]
-
-
-def _waiting(contenders: list[Contender], is_meant: line.Rule) -> list[Contender]:
-    parsed = [_parsed(each) for each in contenders]
-    front = line.front(parsed)
-    return [who for who, each in zip(contenders, parsed, strict=True) if each not in front and is_meant(each)]
 
 
 class SharedLock:
@@ -368,14 +354,14 @@ class SharedLock:
 
         Cost: 1 request and 1 for each contender, 2 round trips.
         """
-        return _holding(self._writer._line(), revoke.everybody)
+        return _chosen(self._writer._line(), revoke.everybody, True)
 
     def waiters(self) -> list[Contender]:
         """Who waits to read or write, first in line first.
 
         Cost: 1 request and 1 for each contender, 2 round trips.
         """
-        return _waiting(self._writer._line(), revoke.everybody)
+        return _chosen(self._writer._line(), revoke.everybody, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _arrive, (type(self), self._writer)

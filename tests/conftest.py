@@ -4,6 +4,7 @@
 ``own_server``  one of this test alone, to be stopped, killed, paused
 ``namespace``   a fresh one for each test
 ``client``      a client in it, the default one for this test; ``make_client()`` makes further ones
+``proxy``       stands before the server, for clients that are to lose their connection
 ``observer``    a session that is not under test: looks at znodes, deletes them
 """
 
@@ -159,6 +160,15 @@ def make_client(
     finally:
         for client in made:
             client.close()
+
+
+@pytest.fixture
+def proxy(server: ServerProcess) -> Iterator[Any]:
+    """Stands between a client and the server, and breaks on demand."""
+    from distsync.testing.proxy import Proxy
+
+    with Proxy(server.hosts) as made:
+        yield made
 
 
 @pytest.fixture

@@ -111,9 +111,21 @@ class BarrierCore:
         self.receipts = receipts
         self.generation = 0
         """The latest that anybody here has seen."""
+        self.agreed = False
+        """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
 
     async def _parents(self, directory: str) -> None:
         await ensure(directory, Turn(self.parties).data())
+        await self._agree()
+
+    async def _agree(self) -> None:
+        """Raises MismatchError."""
+        self.agreed = False
+        try:
+            self._turn(await read(GetData(self.path)))
+            self.agreed = True
+        except NoNodeError:
+            return
 
     async def wait(self, data: bytes, action: Callable[[], Any] | None = None) -> int:
         """All parties are here. Returns our index, 0 to parties - 1, another one for each.
@@ -123,6 +135,8 @@ class BarrierCore:
         watch = Watch()
         reads = (Children(self.path), GetData(self.path, watch))
         try:
+            if not self.agreed:
+                await self._agree()
             stood = await stand(self.path, LOCK, data, *reads, parents=self._parents, served=self._passed)
             place, answers = stood
         except DeadlineError:  # whoever has reset it meanwhile does not count on us
@@ -189,6 +203,7 @@ class BarrierCore:
     def _turn(self, node: Node) -> Turn:
         turn = turn_in(self.path, node)
         if turn.parties != self.parties:
+            self.agreed = False
             raise MismatchError("the number of parties", self.path, turn.parties, self.parties)
         self.generation = max(self.generation, turn.generation)
         return turn

@@ -33,9 +33,9 @@ from distsync.errors import (
     SessionLostError,
     UsageError,
 )
-from distsync.protocols.guard import INTERRUPTED, ensure, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all, remove
 from distsync.protocols.line import LOCK, Place, look, stand
-from distsync.protocols.meeting import READY, Arrival, Meeting, Operation, Stay, meeting_in
+from distsync.protocols.meeting import READY, Arrival, Meeting, Operation, Stay, meeting_in, parties_in
 from distsync.session.steps import (
     Background,
     Check,
@@ -67,6 +67,8 @@ class DoubleBarrierCore:
         self.path = path
         self.parties = parties
         self.stays: dict[object, Stay] = {}
+        self.agreed = False
+        """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
 
     @property
     def idle(self) -> bool:
@@ -91,6 +93,22 @@ class DoubleBarrierCore:
 
     async def _parents(self, directory: str) -> None:
         await ensure(directory, Meeting(directory, self.parties, ()).data(), container=True)
+        await self._agree()
+
+    async def _agree(self) -> None:
+        """Raises MismatchError."""
+        self.agreed = False
+        try:
+            node = await read(GetData(self.path))
+        except NoNodeError:
+            return
+        self._check_parties(parties_in(self.path, node))
+        self.agreed = True
+
+    def _check_parties(self, parties: int | None) -> None:
+        if parties not in (None, self.parties):
+            self.agreed = False
+            raise MismatchError("the number of parties", self.path, parties, self.parties)
 
     # --- enter
 
@@ -100,6 +118,8 @@ class DoubleBarrierCore:
             watch = Watch()
             reads = self._reads(watch)
             try:  # steps 1 to 4, all at once; the watch is armed, or its answer says that it is not needed
+                if not self.agreed:
+                    await self._agree()
                 stood = await stand(self.path, LOCK, data, *reads, parents=self._parents, served=self._counted)
             except DeadlineError:
                 return False
@@ -186,8 +206,8 @@ class DoubleBarrierCore:
             if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
                 raise answer
         meeting = meeting_in(self.path, *answers[-2:])
-        if meeting is not None and meeting.parties not in (None, self.parties):
-            raise MismatchError("the number of parties", self.path, meeting.parties, self.parties)
+        if meeting is not None:
+            self._check_parties(meeting.parties)
         return meeting
 
     async def _try(self, *operations: Operation) -> bool:

@@ -99,6 +99,11 @@ def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeErr
     return Meeting(path, parties, inside, names, ready, node.stat.version)
 
 
+def parties_in(path: str, node: Node) -> int | None:
+    """How many this znode asks for."""
+    return _fields(path, node.data)[0]
+
+
 def _fields(path: str, data: bytes) -> tuple[int | None, tuple[str, ...]]:
     if not data.startswith(b"{"):
         return None, ()

@@ -84,8 +84,8 @@ class Link:
             if self.state is State.CLOSED:
                 return
             self._kazoo, self._address = kazoo, (hosts, auth)
-        kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
-        kazoo.start_async()
+            kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
+            kazoo.start_async()  # in here: who closes meanwhile finds it started
 
     @property
     def hosts(self) -> str:
@@ -198,7 +198,7 @@ class Link:
             self.state = State.CONNECTED
             waiting, self._waiting = self._waiting, []
             # This server may know less than the one before, and not even what we wrote without hearing of it.
-            self._send(Batch((Sync("/"),), _nobody).replies[0])
+            self._take(Batch((Sync("/"),), _nobody).replies[0])
             for reply in waiting:
                 self._send(reply)
         self._tell()

@@ -1,4 +1,4 @@
-"""Fixtures of the faces' tests: other processes, each with a client of the test's own server and namespace."""
+"""Fixtures of the faces' tests: other clients, also behind a proxy, and other processes, each with its client."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ from typing import Any
 import pytest
 from peers import Peer
 from servers import ServerProcess
+from timing import eventually
+
+from distsync.session import keeper
+from distsync.session.client import Client
+from distsync.testing.proxy import Proxy
+from distsync.threading import Event
+
+MakeClient = Callable[..., Client]
 
 POOL = 3
 SESSION_S = 4.0
@@ -61,3 +69,38 @@ def make_mortal(server: ServerProcess, namespace: str) -> Iterator[Callable[...,
     yield make
     for peer in made:
         peer.end()
+
+
+@pytest.fixture
+def other(make_client: MakeClient) -> Client:
+    """Another client than the test's own."""
+    return make_client()
+
+
+@pytest.fixture
+def make_far(make_client: MakeClient, proxy: Proxy) -> Iterator[MakeClient]:
+    """A function that makes clients behind the proxy; they close before it does."""
+    made: list[Client] = []
+
+    def make(session_timeout: float = SESSION_S) -> Client:
+        made.append(make_client(hosts=proxy.hosts, session_timeout=session_timeout))
+        Event(name="connected", client=made[-1]).set()
+        return made[-1]
+
+    yield make
+    proxy.heal()
+    for client in made:
+        eventually(lambda: client.closed or client.state == "connected")  # noqa: B023
+        client.close()
+
+
+@pytest.fixture
+def far(make_far: MakeClient) -> Client:
+    """A client behind the proxy, connected."""
+    return make_far()
+
+
+@pytest.fixture
+def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
+    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)

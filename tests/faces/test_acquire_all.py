@@ -18,11 +18,6 @@ from distsync.session.client import Client
 MakeClient = Callable[..., Client]
 
 
-@pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
-
-
 def test_all_are_held_and_released_together(client: Client, other: Client) -> None:
     a, b, c = Lock(name="a"), RLock(name="b"), SharedLock(name="c")
     with acquire_all(c.writer, b, a) as held:

@@ -176,11 +176,17 @@ def test_deleted_znode_of_a_member_breaks_it_and_lets_nobody_pass(
     eventually(lambda: barrier.broken)
 
 
-def test_members_that_disagree_about_the_parties_are_told(barrier: Barrier, peer: Peer) -> None:
+def test_members_that_disagree_about_the_parties_are_told(
+    barrier: Barrier, peer: Peer, make_client: MakeClient
+) -> None:
     peer.start(barrier.wait)
     arrived(barrier, 1)
     with pytest.raises(MismatchError):
         Barrier(3, name="b").wait()
+    other = make_client()
+    with pytest.raises(MismatchError):
+        Barrier(3, name="b", client=other).wait()
+    assert "Create" not in other.statistics().requests  # it never stood there, and was never counted
     assert peer.is_busy
     barrier.abort()
     with pytest.raises(BrokenBarrierError):

@@ -27,11 +27,6 @@ def config(client: Client) -> Config:
 
 
 @pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
-
-
-@pytest.fixture
 def elsewhere(other: Client) -> Config:
     return Config(name="c", client=other)
 
@@ -107,6 +102,23 @@ def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config)
     del config["b"]
     eventually(lambda: len(told) == 2)
     assert told == [({"a": 1}, {"a": 2, "b": 2}), ({"a": 2, "b": 2}, {"a": 2})]
+    elsewhere.on_change = None
+
+
+def test_on_change_goes_on_when_malformed_data_are_mended(
+    config: Config, elsewhere: Config, observer: Observer
+) -> None:
+    told: list[Any] = []
+    config["a"] = 1
+    elsewhere.on_change = lambda before, now: told.append((before, now))
+    eventually(lambda: elsewhere._watched.current)
+    observer.kazoo.set(config.path, b"[]")
+    eventually(lambda: not elsewhere._watched._copy)  # it was looked at
+    with pytest.raises(CorruptNodeError):
+        elsewhere.snapshot()
+    assert told == []
+    observer.kazoo.set(config.path, b'{"a": 2}')
+    eventually(lambda: told == [({"a": 1}, {"a": 2})])
     elsewhere.on_change = None
 
 

@@ -12,18 +12,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from asking import ask
 from leaks import Observer
 from peers import Running, waiting_calls
 from timing import UNIT, eventually
 
 from distsync import JoinableQueue
 from distsync.queue import LifoQueue, PriorityQueue, Queue
-from distsync.session import keeper
 from distsync.session.client import Client
 from distsync.session.steps import Exists, Sync
 from distsync.threading import Barrier, Condition, Event, Lock, RLock, Semaphore
 
 MakeClient = Callable[..., Client]
+
+pytestmark = pytest.mark.usefixtures("no_guards")
 
 
 @dataclass
@@ -50,21 +52,6 @@ def counted(*clients: Client) -> Iterator[Cost]:
 
 def sent(client: Client, kind: str) -> int:
     return client.statistics().requests.get(kind, 0)
-
-
-async def ask(step: Any) -> Any:
-    return await step
-
-
-@pytest.fixture(autouse=True)
-def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
-    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)
-
-
-@pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
 
 
 # ---- alone

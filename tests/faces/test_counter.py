@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import parties
 import pytest
@@ -11,7 +11,6 @@ from faces.test_costs import Cost, counted
 from kazoo.recipe.counter import Counter as KazooCounter
 from leaks import Observer
 from peers import Peer, Running, expire, waiting_calls
-from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import CorruptNodeError, Counter, NameInUseError, PayloadPickleError, PayloadRefusedError, Value
@@ -32,20 +31,6 @@ def counter(client: Client) -> Counter:
 @pytest.fixture
 def value(client: Client) -> Value[list[int]]:
     return Value([], name="v")
-
-
-@pytest.fixture
-def proxy(server: ServerProcess) -> Iterator[Proxy]:
-    with Proxy(server.hosts) as made:
-        yield made
-
-
-@pytest.fixture
-def far(make_client: MakeClient, proxy: Proxy) -> Iterator[Client]:
-    """A client behind the proxy."""
-    made = make_client(hosts=proxy.hosts, session_timeout=4.0)
-    yield made
-    made.close()
 
 
 # ---- Counter

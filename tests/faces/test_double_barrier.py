@@ -261,6 +261,7 @@ def test_other_client_that_asks_for_another_number_is_told(client: Client, make_
     waiting(barrier, 1)
     with pytest.raises(MismatchError, match=r"is 2, not 3"):
         DoubleBarrier(3, name="d", client=other).enter(PATIENCE)
+    assert "Create" not in other.statistics().requests  # it never stood there, and was never counted
     assert barrier.enter()
     assert barrier.leave()
     assert entering.result() == "True"

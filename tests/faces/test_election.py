@@ -22,15 +22,7 @@ from distsync.session.client import Client
 
 MakeClient = Callable[..., Client]
 
-
-@pytest.fixture(autouse=True)
-def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)
-
-
-@pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
+pytestmark = pytest.mark.usefixtures("no_guards")
 
 
 def test_leader_is_known_to_all_who_look(client: Client, other: Client, peer: Peer) -> None:

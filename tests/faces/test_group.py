@@ -22,11 +22,6 @@ from distsync.session.client import Client
 MakeClient = Callable[..., Client]
 
 
-@pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
-
-
 def test_everybody_sees_who_joins_and_leaves(client: Client, peers: list[Peer]) -> None:
     group = Group(name="g")
     assert len(group) == 0

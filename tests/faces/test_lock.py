@@ -31,11 +31,6 @@ def lock(client: Client) -> Lock:
 
 
 @pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
-
-
-@pytest.fixture
 def theirs(other: Client) -> Lock:
     """The same lock, for another client."""
     return Lock(name="a", client=other)

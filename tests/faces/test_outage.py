@@ -33,35 +33,6 @@ SESSION_S = 4.0
 SHORT_SESSION_S = 2.0
 
 
-@pytest.fixture
-def proxy(server: ServerProcess) -> Iterator[Proxy]:
-    with Proxy(server.hosts) as made:
-        yield made
-
-
-@pytest.fixture
-def make_far(make_client: MakeClient, proxy: Proxy) -> Iterator[MakeClient]:
-    """A function that makes clients behind the proxy; they close before it does."""
-    made: list[Client] = []
-
-    def make(session_timeout: float = SESSION_S) -> Client:
-        made.append(make_client(hosts=proxy.hosts, session_timeout=session_timeout))
-        Event(name="connected", client=made[-1]).set()
-        return made[-1]
-
-    yield make
-    proxy.heal()
-    for client in made:
-        eventually(lambda: client.closed or client.state == "connected")  # noqa: B023
-        client.close()
-
-
-@pytest.fixture
-def far(make_far: MakeClient) -> Client:
-    """A client behind the proxy, connected."""
-    return make_far()
-
-
 def standing(client: Client, observer: Observer) -> list[str]:
     return [path for path in observer.ephemerals(client.namespace) if "/receipts/" not in path]
 
@@ -284,6 +255,20 @@ def test_lost_reply_of_a_create_leaves_one_contender(
         assert observer.tree(lock.path) == {}
     with Lock(name="a", client=make_client()):
         assert not lock.acquire(blocking=False)
+
+
+@pytest.mark.parametrize("how", ["cut", "refuse", "blackhole"])
+def test_flag_that_was_changed_in_an_outage_shows_before_all_that_is_read_after_it(
+    far: Client, proxy: Proxy, other: Client, how: str
+) -> None:
+    flag, theirs, lock = Event(name="e", client=far), Event(name="e", client=other), Lock(name="a", client=far)
+    for change, is_set in ((theirs.set, True), (theirs.clear, False), (theirs.set, True)):
+        assert flag.is_set() is not is_set
+        getattr(proxy, how)()
+        change()
+        proxy.heal()
+        assert not lock.locked()
+        assert flag.is_set() is is_set
 
 
 # ---- nobody answers

@@ -10,12 +10,13 @@ import pytest
 from faces.test_costs import counted
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
+from leaks import Observer
 from members import take_part
 from peers import Peer, expire
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import MismatchError, NotHeldError
+from distsync import DeadlineError, MismatchError, NotHeldError
 from distsync.recipes import Partitioner
 from distsync.session.client import Client
 
@@ -71,6 +72,24 @@ def test_share_moves_only_when_its_holder_has_let_go(client: Client, make_client
     assert first.shares.isdisjoint(second.shares)
     first.leave()
     second.leave()
+
+
+def test_leave_that_takes_longer_than_a_session_says_so_and_goes_on_by_itself(
+    make_client: MakeClient, observer: Observer
+) -> None:
+    may_go = threading.Event()
+    ours = Partitioner(["a", "b"], name="p", client=make_client(session_timeout=2.0))
+    ours.on_release = lambda share: may_go.wait(PATIENCE)
+    ours.join()
+    assert ours.wait_for(lambda: len(ours) == 2, PATIENCE)
+    with pytest.raises(DeadlineError, match="giving up shares"):
+        ours.leave()
+    assert len(ours) > 0
+    may_go.set()
+    eventually(lambda: not observer.ephemerals(ours.path))
+    eventually(lambda: ours._core.member is None)
+    with pytest.raises(NotHeldError):
+        ours.leave()
 
 
 def test_shares_of_the_dead_go_to_the_others(client: Client, make_mortal: Callable[..., Peer]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import deeds
 import parties
@@ -12,7 +12,6 @@ import pytest
 from faces.test_costs import Cost, counted
 from leaks import Observer
 from peers import Peer, Running, expire
-from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import CorruptNodeError, IdGenerator, MismatchError, RateLimiter
@@ -31,20 +30,6 @@ LONG_S = 1e6
 @pytest.fixture
 def ids(client: Client) -> IdGenerator:
     return IdGenerator(10, name="i")
-
-
-@pytest.fixture
-def proxy(server: ServerProcess) -> Iterator[Proxy]:
-    with Proxy(server.hosts) as made:
-        yield made
-
-
-@pytest.fixture
-def far(make_client: MakeClient, proxy: Proxy) -> Iterator[Client]:
-    """A client behind the proxy."""
-    made = make_client(hosts=proxy.hosts, session_timeout=4.0)
-    yield made
-    made.close()
 
 
 # ---- RateLimiter

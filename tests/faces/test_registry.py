@@ -26,11 +26,6 @@ def registry(client: Client) -> Registry:
 
 
 @pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
-
-
-@pytest.fixture
 def elsewhere(other: Client) -> Registry:
     return Registry(name="r", client=other)
 

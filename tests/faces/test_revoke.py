@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from leaks import Observer
 from peers import Peer, Running, expire
-from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import Lock, LockLostError, NotHeldError, RLock, SharedLock
@@ -19,11 +18,6 @@ from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
 
 MakeClient = Callable[..., Client]
-
-
-@pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
 
 
 def side(name: str) -> Callable[..., Any]:
@@ -174,20 +168,17 @@ def in_turn(lock: Any) -> bool:
 @pytest.mark.parametrize("lost", ["drop_next_request", "drop_next_reply"])
 @pytest.mark.parametrize("kind", [OpCode.SET_DATA, OpCode.DELETE, OpCode.GET_DATA])
 def test_lost_request_or_reply_of_the_revoker_changes_nothing(
-    client: Client, make_client: MakeClient, server: ServerProcess, lost: str, kind: OpCode
+    client: Client, far: Client, proxy: Proxy, lost: str, kind: OpCode
 ) -> None:
-    with Proxy(server.hosts) as proxy:
-        far = make_client(hosts=proxy.hosts)
-        ours, theirs = pair(Lock, client, far)
-        ours.acquire()
-        assert theirs.locked()
-        dropped = getattr(proxy, lost)(kind)
-        assert theirs.revoke(grace=4 * UNIT) is False
-        assert dropped.is_set()
-        assert ours.holders() == []
-        with pytest.raises(LockLostError):
-            ours.release()
-        far.close()
+    ours, theirs = pair(Lock, client, far)
+    ours.acquire()
+    assert theirs.locked()
+    dropped = getattr(proxy, lost)(kind)
+    assert theirs.revoke(grace=4 * UNIT) is False
+    assert dropped.is_set()
+    assert ours.holders() == []
+    with pytest.raises(LockLostError):
+        ours.release()
 
 
 def test_waiter_is_not_asked(client: Client, other: Client) -> None:

@@ -12,23 +12,13 @@ from timing import eventually
 
 from distsync import Lock, Semaphore, SharedLock, acquire_all
 from distsync.protocols import line
-from distsync.session import keeper
 from distsync.session.client import Client
 from distsync.session.steps import Delete
 
 MakeClient = Callable[..., Client]
+
+pytestmark = pytest.mark.usefixtures("no_guards")
 WAITERS = 100
-
-
-@pytest.fixture(autouse=True)
-def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
-    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)
-
-
-@pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
 
 
 @pytest.mark.parametrize("side", ["reader", "writer"])

@@ -28,11 +28,6 @@ def shared(client: Client) -> SharedLock:
 
 
 @pytest.fixture
-def other(make_client: MakeClient) -> Client:
-    return make_client()
-
-
-@pytest.fixture
 def theirs(other: Client) -> SharedLock:
     """The same lock, for another client."""
     return SharedLock(name="t", client=other)

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from servers import ServerProcess
-from timing import PATIENCE
+from peers import Running
 
 from distsync.session.steps import Connected, Create, SessionInfo
 from distsync.testing.proxy import Proxy
-
-
-@pytest.fixture
-def proxy(server: ServerProcess) -> Iterator[Proxy]:
-    with Proxy(server.hosts) as made:
-        yield made
 
 
 @pytest.fixture
@@ -43,30 +35,6 @@ async def found(namespace: str) -> SessionInfo:
     return session
 
 
-class Thread(threading.Thread):
-    """A thread whose result, or error, is asked for."""
-
-    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
-        super().__init__(daemon=True)
-        self._function, self._args = function, args
-        self._result: Any = None
-        self._error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._result = self._function(*self._args)
-        except BaseException as error:
-            self._error = error
-
-    def result(self, timeout: float = PATIENCE) -> Any:
-        self.join(timeout)
-        assert not self.is_alive(), "the call has not ended"
-        if self._error is not None:
-            raise self._error
-        return self._result
-
-
 @pytest.fixture
-def in_thread() -> Callable[..., Thread]:
-    return Thread
+def in_thread() -> Callable[..., Running]:
+    return Running

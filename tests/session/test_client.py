@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asking import ask, leave, stand
 from kazoo.client import KazooClient
 from leaks import Observer
 from servers import ServerProcess
@@ -29,15 +30,14 @@ from distsync.session.steps import (
     Delete,
     Exists,
     GetData,
-    Hold,
     Loss,
     Multi,
     SessionInfo,
     SetData,
     Signal,
+    Step,
     Sync,
     Together,
-    Unhold,
     Wait,
     Watch,
     Woke,
@@ -46,23 +46,6 @@ from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
 
 NOBODY = "127.0.0.1:1"
-
-
-async def ask(step: Any) -> Any:
-    return await step
-
-
-async def stand(namespace: str, loss: Loss) -> str:
-    """An ephemeral of ours, held."""
-    session = await Connected()
-    created = await Create(f"{namespace}/mine-", ephemeral=True, sequence=True)
-    await Hold(created.path, session.session_id, loss)
-    return created.path
-
-
-async def leave(path: str, loss: Loss) -> None:
-    await Unhold(loss)
-    await Delete(path)
 
 
 # ---- requests
@@ -508,6 +491,24 @@ def test_background_work_is_driven_and_its_calls_are_made_elsewhere(near: Client
     eventually(lambda: where)
     assert where == ["distsync-callbacks"]
     assert near.run(ask(Exists(f"{namespace}/later"))) is not None
+
+
+def test_keeper_outlives_work_that_it_cannot_drive(
+    proxied: Client, namespace: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Otherwise what is held would be proven no more."""
+
+    async def work() -> None:
+        await Background(ask(Step()))
+
+    loss = Loss()
+    path = proxied.run(stand(namespace, loss))
+    proxied.run(work())
+    eventually(lambda: "which is no step" in caplog.text)
+    before = proxied.statistics().heartbeats
+    eventually(lambda: proxied.statistics().heartbeats >= before + 2)
+    assert not loss.fired
+    proxied.run(leave(path, loss))
 
 
 def test_interrupted_wait_leaves_no_znode(near: Client, namespace: str) -> None:

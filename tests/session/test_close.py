@@ -9,30 +9,20 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asking import ask, stand
 from leaks import Observer
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import ClientClosedError
 from distsync.session.client import Client
-from distsync.session.steps import Background, Connected, Create, Exists, Hold, Loss, Signal, Wait
+from distsync.session.steps import Background, Connected, Create, Exists, Loss, Signal, Wait
 from distsync.testing.proxy import Proxy
 
 LIMIT = 2.0
 """Seconds that a close may take, as promised; a slow machine's slack comes on top."""
 
 SLACK = 20 * UNIT
-
-
-async def ask(step: Any) -> Any:
-    return await step
-
-
-async def stand(namespace: str, loss: Loss) -> str:
-    session = await Connected()
-    created = await Create(f"{namespace}/mine-", ephemeral=True, sequence=True)
-    await Hold(created.path, session.session_id, loss)
-    return created.path
 
 
 def closed_in_time(client: Client) -> bool:

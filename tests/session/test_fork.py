@@ -13,28 +13,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from asking import ask, leave, stand
 from timing import PATIENCE, UNIT
 
 from distsync.session.client import Client
-from distsync.session.steps import Call, Connected, Create, Delete, Exists, Hold, Loss, Signal, Unhold, Wait
+from distsync.session.steps import Call, Connected, Create, Exists, Loss, Signal, Wait
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-
-
-async def ask(step: Any) -> Any:
-    return await step
-
-
-async def stand(namespace: str, loss: Loss) -> str:
-    session = await Connected()
-    created = await Create(f"{namespace}/mine-", ephemeral=True, sequence=True)
-    await Hold(created.path, session.session_id, loss)
-    return created.path
-
-
-async def leave(path: str, loss: Loss) -> None:
-    await Unhold(loss)
-    await Delete(path)
 
 
 def in_child(work: Callable[[], object], *, leave_by: Callable[[int], object] = os._exit) -> int:

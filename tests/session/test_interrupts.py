@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from asking import ask
 from timing import UNIT, eventually
 
 import distsync
@@ -22,10 +23,6 @@ OURS = os.path.dirname(distsync.__file__)
 
 # An interrupt may come before the first line of a call.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-
-
-async def ask(step: Any) -> Any:
-    return await step
 
 
 @contextmanager

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from typing import Any
 
+from asking import ask
 from servers import ServerProcess
 from timing import PATIENCE, eventually
 
 from distsync.session.client import Client
 from distsync.session.steps import Connected, Create, Exists, Hold, Loss, Wait, Woke
-
-
-async def ask(step: Any) -> Any:
-    return await step
 
 
 async def stand(loss: Loss) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from asking import ask
 from filelock import FileLock
 from timing import PATIENCE, eventually
 
@@ -17,10 +18,6 @@ from distsync.server.folders import state_folder
 from distsync.server.startup import find
 from distsync.session.client import Client
 from distsync.session.steps import Connected, Create, Exists, GetData, Signal, Wait
-
-
-async def ask(step: Any) -> Any:
-    return await step
 
 
 def kill_server() -> None:

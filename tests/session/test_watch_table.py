@@ -6,11 +6,13 @@ import gc
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from leaks import Observer
 from peers import waiting_calls
 from servers import ServerProcess
 from timing import UNIT, eventually
 
+from distsync.session import watches
 from distsync.session.client import Client
 from distsync.session.steps import Children, Create, Exists, GetData, Wait, Watch, Woke
 from distsync.session.watches import SWEEP_EVERY, WatchTable
@@ -66,6 +68,23 @@ def test_paths_that_nobody_waits_for_are_swept_out() -> None:
     for number in range(10 * SWEEP_EVERY):
         table.arm(GetData(f"/{number}", Watch()))
     assert len(table._signals) <= SWEEP_EVERY + 1
+
+
+def test_sweep_that_meets_a_disconnect_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All fire, in another thread, while this one looks who is still waited for."""
+    table, waiting = WatchTable(), watches._waiting
+    kept = [Watch() for _ in range(3)]
+    for number, watch in enumerate(kept):
+        table.arm(GetData(f"/{number}", watch))
+
+    def meanwhile(one: Any) -> bool:
+        table.fire_all()
+        return waiting(one)
+
+    monkeypatch.setattr(watches, "_waiting", meanwhile)
+    table._sweep()
+    assert all(watch.fired for watch in kept)
+    assert len(table) == 0
 
 
 def test_many_timed_waits_leave_one_watch_on_the_server(near: Client, namespace: str, server: ServerProcess) -> None:

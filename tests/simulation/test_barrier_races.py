@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from distsync.errors import BrokenBarrierError
 from distsync.protocols.barrier import BarrierCore
 from distsync.protocols.commit import Receipts
 from distsync.session.steps import Connected, Delete, Wait
 from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import receipts
 from distsync.testing.simulation.world import World
 
 PATH = "/distsync/barrier/b"
@@ -59,3 +63,47 @@ def test_two_who_both_open_after_a_deletion_pass_both_or_not_at_all() -> None:
         assert {told["second"], told["third"]} in ({0, 1}, {None}), (seed, told)
         together += told["second"] is not None
     assert 0 < together < 400
+
+
+class Away:
+    """A party is cut off at a request until long after its time-out; somebody else resets the barrier meanwhile."""
+
+    TIMEOUT_S, RESET_S, AWAY_S = 2.0, 5.0, 20.0
+
+    def __init__(self, seed: int, request: int) -> None:
+        self.world = World(seed, faults=Faults(exactly=(Exactly("cut", "away", request, round(self.AWAY_S * 1000)),)))
+        self.waiting, self.broken = 0, True
+
+    def core(self, process: SimProcess) -> BarrierCore:
+        return BarrierCore(PATH, 2, receipts(process))
+
+    async def party(self, process: SimProcess) -> None:
+        """Knows the barrier before its call of wait."""
+        await Wait(limit=1.0)
+        core = self.core(process)
+        assert await Run(core.state()) == (0, False)
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), self.TIMEOUT_S)
+
+    async def other(self, process: SimProcess) -> None:
+        core = self.core(process)
+        await Run(core.abort())
+        await Run(core.reset())
+        await Wait(limit=self.RESET_S)
+        await Run(core.reset())
+        await Wait(limit=2 * self.AWAY_S)
+        self.waiting, self.broken = await Run(core.state())
+
+    def play(self) -> tuple[int, bool]:
+        with self.world as world:
+            for name, body in (("away", self.party), ("other", self.other)):
+                process = world.process(name)
+                process.spawn(body(process))
+            world.run()
+        return self.waiting, self.broken
+
+
+@pytest.mark.parametrize("request_number", range(3, 14))
+def test_time_out_in_an_outage_does_not_break_what_was_reset_meanwhile(request_number: int) -> None:
+    for seed in range(10):
+        assert Away(seed, request_number).play() == (0, False), seed

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
+from distsync.errors import OutcomeUnknownError
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.registry import core_of
 from distsync.testing.simulation.world import World
 
 AWAY = 30.0
 """Longer than a session lasts."""
+
+
+#: The registrar asks no more often until it is told that it is registered.
+REQUESTS = 15
 
 
 async def register(process: SimProcess, data: bytes, after: float = 0.0) -> None:
@@ -44,3 +52,28 @@ def play(seed: int, taken: bool) -> tuple[bytes, list[str], list[str]]:
 def test_entry_returns_unless_it_was_taken(seed: int) -> None:
     assert play(seed, False) == (b"first", ["name"], [])
     assert play(seed, True) == (b"second", [], ["name"])
+
+
+def expire_at(request: int, seed: int) -> tuple[bool, bool]:
+    """The session ends at this request, whose answer is lost, with those under way. Whether put said that the name is
+    registered, and whether it is, in the next session."""
+    told: list[bool] = []
+
+    async def register(process: SimProcess) -> None:
+        with suppress(OutcomeUnknownError):
+            told.append(await Run(core_of(process).put("name", b"", False)))
+
+    with World(seed, faults=Faults(exactly=(Exactly("expire_away", "first", request),))) as world:
+        first = world.process("first")
+        first.spawn(register(first))
+        world.run()
+        node = world.server.engine.tree.node("/distsync/registry/r/name")
+        assert first.session.ended == 1
+        return told == [True], node is not None and node.owner == first.session.session_id
+
+
+@pytest.mark.parametrize("request_number", range(1, REQUESTS))
+def test_what_was_registered_in_a_session_that_has_ended_is_registered_in_the_next(request_number: int) -> None:
+    for seed in range(5):
+        said, stands = expire_at(request_number, seed)
+        assert stands or not said, seed

@@ -50,7 +50,7 @@ class Alone(Check):
         item = record.fields.get("item")
         if record.event == "putting":
             self.due[item] = record.at_ms + record.delay_ms
-        elif record.event in ("nacking", "ending"):
+        elif record.event in ("nacking", "ending", "abandoned"):
             if item in self.having and self.having[item].task == record.task:
                 del self.having[item]
         elif record.event == "done" and item in self.having:
@@ -77,6 +77,8 @@ class Play:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
         self.most = world.rng.choice((0, 0, 1, 2, 3))
+        self.abandoned: dict[str, SimProcess] = {}
+        """Claims that were lost, as their worker was told; he left it at that."""
         world.checks.append(Alone(self.most))
 
     def core(self, process: SimProcess) -> JoinableCore:
@@ -114,9 +116,14 @@ class Play:
                 await Run(work(world))
                 if rng.random() < 0.1:
                     await Run(a_long_while(world))
+                if delivery.loss.fired and rng.random() < 0.5:
+                    world.record("abandoned", item=item_of(delivery), claim=delivery.claim)
+                    self.abandoned[delivery.claim] = process
+                    continue
                 await self.finish(core, delivery)
 
     def got(self, process: SimProcess, delivery: Delivery) -> None:
+        self.abandoned.pop(delivery.claim, None)
         self.world.record(
             "got",
             item=item_of(delivery),
@@ -164,6 +171,7 @@ class Play:
                 spawn(process, self.worker(process), name=f"worker{each}", daemon=True)
         world.run()
         self.check_sleepers()
+        self.check_abandoned()
         for process in list(world.processes.values()):
             if process.alive:
                 process.kill()
@@ -197,6 +205,14 @@ class Play:
         inside = [path for path in free if "/d_" not in path]
         if any("producer" in name for name in waiting) and len(inside) <= self.maxsize:
             self.world.fail(f"{waiting} sleep while only {inside} are there, and {self.maxsize} may be")
+
+    def check_abandoned(self) -> None:
+        """What a worker was told that he has lost is his no more."""
+        tree = self.world.server.engine.tree
+        for claim, process in self.abandoned.items():
+            node = tree.node(claim)
+            if node is not None and process.alive and node.owner == process.session.session_id:
+                self.world.fail(f"{process.name} was told that it has lost {claim}, and has it")
 
     def check_order(self, left: list[Any]) -> None:
         """What was left came in the order of its arrival, whoever had it before."""

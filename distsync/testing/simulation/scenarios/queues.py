@@ -155,7 +155,7 @@ class Play:
     def present(self) -> list[tuple[Any, ...]]:
         """The items in the queue, by the server's word, in the order of their arrival."""
         paths = [path for path in self.world.leftovers() if path.startswith(f"{PATH}/items/") and "/i_" in path]
-        paths.sort(key=lambda path: (path.rpartition("/")[0], path[-10:]))
+        paths.sort(key=lambda path: (path.rpartition("/")[0], int(path[-10:])))
         return [tuple(json.loads(self.world.foreign(GetData(path)).data)) for path in paths]
 
     async def drain(self, process: SimProcess) -> None:

@@ -30,19 +30,29 @@ def core_of(process: SimProcess) -> RegistryCore:
     return process.local(PATH, lambda: RegistryCore(PATH, receipts(process)))
 
 
-async def registrar(world: World, process: SimProcess, number: int) -> None:
+Due = dict[str, SimProcess]
+"""The entries that stand as long as this process lives: it was told so, and has done nothing to them since."""
+
+
+async def registrar(world: World, process: SimProcess, number: int, due: Due) -> None:
     """Registers names of its own, and one that all want."""
     core = core_of(process)
     own = f"{process.name}{number}"
     for turn in range(world.rng.randint(1, 3)):
         name = world.rng.choice((own, own, "all"))
         data = f"{own}-{turn}".encode()
+        lasting, replaces = world.rng.random() < 0.4, world.rng.random() < 0.7
         try:
-            put = await Run(core.put(name, data, world.rng.random() < 0.4, world.rng.random() < 0.7))
+            if name == own:
+                due.pop(own, None)
+            put = await Run(core.put(name, data, lasting, replaces))
             if put and name == own:
+                due.update({} if lasting else {own: process})
                 await check_found(world, process, core, name, data)
             await Run(work(world))
             if world.rng.random() < 0.4:
+                if name == own:
+                    due.pop(own, None)
                 await Run(core.remove(name))
                 if name == own:
                     await check_found(world, process, core, name, None)
@@ -68,7 +78,7 @@ async def looker(process: SimProcess, seen: dict[str, bytes]) -> None:
         await Run(core.view.changed(entries))
 
 
-def look_at_the_end(world: World, seen: dict[str, bytes]) -> None:
+def look_at_the_end(world: World, seen: dict[str, bytes], due: Due) -> None:
     tree = world.server.engine.tree
     folder = tree.node(PATH)
     nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
@@ -80,16 +90,20 @@ def look_at_the_end(world: World, seen: dict[str, bytes]) -> None:
         mine = set(core_of(process).mine)
         if process.alive and process.session.session_id and mine != owned:
             world.fail(f"{process.name} believes that {mine} are its own, and {owned} are")
+        gone = {name for name, owner in due.items() if owner is process} - owned
+        if process.alive and process.session.session_id and gone and not world.tampered:
+            world.fail(f"{process.name} has registered {gone}, and they are there no more")
 
 
 def play(world: World) -> None:
+    due: Due = {}
     for process in processes(world, 2, 3):
         for number in range(world.rng.randint(1, 2)):
-            spawn(process, registrar(world, process, number))
+            spawn(process, registrar(world, process, number, due))
     seen: dict[str, bytes] = {}
     eyes = world.process(OBSERVER)
     spawn(eyes, looker(eyes, seen), daemon=True)
-    finish(world, lambda: look_at_the_end(world, seen))
+    finish(world, lambda: look_at_the_end(world, seen, due))
 
 
 REGISTRY = Scenario("registry", play)

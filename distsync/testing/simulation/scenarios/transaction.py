@@ -89,14 +89,14 @@ class Play:
             return
         world.record("decided", transaction=transaction, outcome=decision.outcome)
 
-    async def serve(self, process: SimProcess, site: str, timeout: float | None) -> None:
-        """A site: one transaction after another."""
+    async def serve(self, process: SimProcess, site: str, timeout: float | None, patient: bool = False) -> None:
+        """A site: one transaction after another, until none comes in time, or (``patient``) for ever."""
         take_part = Site(self.core(process), site).take_part
         do = partial(self.do, site)
         plan = Work(partial(self.prepare, site), partial(do, COMMIT), partial(do, ABORT))
         while True:
             try:
-                if await Run(take_part(plan, b"{}"), timeout) is None and timeout is not None:
+                if await Run(take_part(plan, b"{}"), timeout) is None and not patient:
                     return
             except OutcomeUnknownError as error:
                 self.world.record("unknown", why=str(error))
@@ -118,7 +118,8 @@ class Play:
         made = [world.process(name) for name in "abcd"[: rng.randint(1, 4)]]
         for number, site in enumerate(self.terms.sites):
             self.homes[site] = made[number % len(made)]
-            spawn(self.homes[site], self.serve(self.homes[site], site, None), name=site, daemon=True)
+            serving = self.serve(self.homes[site], site, rng.choice((None, None, 5.0)), patient=True)
+            spawn(self.homes[site], serving, name=site, daemon=True)
         heads = [made[-1 - number % len(made)] for number in range(rng.choice((1, 1, 2)))]
         for number, process in enumerate(heads):
             spawn(process, self.coordinate(process, rng.randint(1, 2)), name=f"coordinator{number}")
@@ -160,6 +161,11 @@ class Play:
             missing = [site for site in self.terms.sites if (transaction, site) not in did]
             if COMMIT in said and missing:
                 world.fail(f"{transaction} is committed, and {missing} never did it")
+        sure = not (world.interrupts or history.events("unknown"))
+        for record in history.events("prepared"):
+            heard = (record.transaction, record.site) in did or record.transaction not in known
+            if sure and not heard and world.processes[record.process].alive:
+                world.fail(f"{record.site} has prepared {record.transaction}, and never heard what was decided")
 
 
 TRANSACTION = Scenario("transaction", lambda world: Play(world).play())

@@ -1,0 +1,47 @@
+"""Who is told that he has lost an item has lost it: others get it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from distsync.errors import OutcomeUnknownError
+from distsync.protocols.claims import Delivery
+from distsync.protocols.joinable import JoinableCore
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import Exactly, Faults
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import receipts
+from distsync.testing.simulation.world import World
+
+PATH = "/distsync/joinable_queue/q"
+
+#: The worker asks no more often until it has the item.
+REQUESTS = 24
+
+
+def expire_at(request: int, seed: int) -> list[Delivery]:
+    """The session of who puts an item and claims it ends at this request. What he has then."""
+    got: list[Delivery] = []
+
+    async def work(process: SimProcess) -> None:
+        core = JoinableCore(PATH, receipts(process))
+        with suppress(OutcomeUnknownError):
+            await Run(core.add(b"item"))
+        with suppress(OutcomeUnknownError):
+            got.extend(await Run(core.claim(b"{}", wait=False)) or ())
+
+    with World(seed, faults=Faults(exactly=(Exactly("expire_away", "worker", request),))) as world:
+        worker = world.process("worker")
+        worker.spawn(work(worker))
+        world.run()
+        claims = [path for path in world.leftovers() if path.startswith(f"{PATH}/claims/")]
+        assert claims == [delivery.claim for delivery in got if not delivery.loss.fired], (request, seed)
+    return got
+
+
+@pytest.mark.parametrize("request_number", range(1, REQUESTS))
+def test_item_is_claimed_as_long_as_its_loss_has_not_fired(request_number: int) -> None:
+    for seed in range(3):
+        expire_at(request_number, seed)
