@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import threading
 import uuid
@@ -28,6 +29,7 @@ from distsync import (
     Semaphore,
     SharedLock,
 )
+from distsync.recipes import Election
 from distsync.session.client import Client
 
 MakeClient = Callable[..., Client]
@@ -328,3 +330,37 @@ def test_layout_travels_by_pickle(client: Client, peer: Any) -> None:
         assert peer.do(shared.reader.acquire) is True
         peer.do(shared.reader.release)
         assert peer.do(shared.writer.acquire, False) is False
+
+
+# ---- Election
+
+
+def test_our_election_and_kazoos_lead_by_turns(client: Client, kazoo: KazooClient) -> None:
+    ours = Election("ours", name="e", layout="kazoo")
+    theirs = kazoo.Election(ours.path, "theirs")
+    resign, leads = threading.Event(), threading.Event()
+    with ours:
+        running = Running(theirs.run, lambda: leads.set() or resign.wait(PATIENCE))
+        eventually(lambda: len(ours.candidates()) == 2)
+        assert not leads.is_set()
+        assert len(theirs.contenders()) == 2
+    assert leads.wait(PATIENCE)
+    assert ours.leader is None
+    assert len(ours.candidates()) == 1
+    waiting = Running(in_turn, ours)
+    eventually(lambda: len(ours.candidates()) == 2)
+    resign.set()
+    running.result()
+    assert waiting.result()
+
+
+def test_layouts_of_elections_are_names_in_one_line(client: Client, observer: Observer) -> None:
+    for layout, form in (("curator", "_c_.*-lock-"), ("latch", "_c_.*-latch-"), ("kazoo", "[0-9a-f]{32}__lock__")):
+        election = pickle.loads(pickle.dumps(Election(name=layout, layout=layout)))
+        with election:
+            leader, candidate = sorted(observer.kazoo.get_children(election.path), key=len)
+            assert (leader, bool(re.fullmatch(form + r"\d{10}", candidate))) == ("LEADER", True)
+            with pytest.raises(MismatchError, match="the layout of"):
+                Election(name=layout, layout="latch" if layout == "kazoo" else "kazoo").acquire()
+    with pytest.raises(ConfigurationError, match="one of 'curator', 'kazoo', 'latch'"):
+        Election(name="e", layout="zab")

@@ -161,8 +161,8 @@ public final class CuratorPeer {
         deeds.put("wait", told -> gate.waitOnBarrier(millis(told), TimeUnit.MILLISECONDS));
     }
 
-    /** A LeaderLatch stands once: to stand anew is another one. */
-    private void latch(Map<String, Deed> deeds, String path, String id) throws Exception {
+    /** Who has resigned does not stand again: to stand anew is a new LeaderLatch. */
+    private void latch(Map<String, Deed> deeds, String path, String id) {
         LeaderLatch[] latch = {null};
         deeds.put("stand", told -> ok(() -> (latch[0] = new LeaderLatch(client, path, id)).start()));
         deeds.put("lead", told -> latch[0].await(millis(told), TimeUnit.MILLISECONDS));
@@ -171,24 +171,21 @@ public final class CuratorPeer {
         deeds.put("resign", told -> ok(latch[0]::close));
     }
 
-    private void selector(Map<String, Deed> deeds, String path, String id) throws Exception {
+    private void selector(Map<String, Deed> deeds, String path, String id) {
         Semaphore elected = new Semaphore(0);
-        Semaphore resigned = new Semaphore(0);
         LeaderSelector selector = new LeaderSelector(client, path, new LeaderSelectorListenerAdapter() {
             @Override
-            public void takeLeadership(CuratorFramework any) throws Exception {
+            public void takeLeadership(CuratorFramework any) throws InterruptedException {
                 elected.release();
-                resigned.acquire();
+                Thread.sleep(Long.MAX_VALUE);
             }
         });
         selector.setId(id);
-        selector.start();
-        deeds.put("stand", told -> selector.requeue());
+        deeds.put("stand", told -> ok(selector::start));
         deeds.put("lead", told -> elected.tryAcquire(millis(told), TimeUnit.MILLISECONDS));
         deeds.put("leads", told -> selector.hasLeadership());
         deeds.put("leader", told -> selector.getLeader().getId());
-        deeds.put("resign", told -> ok(resigned::release));
-        deeds.put("end", told -> ok(selector::close));
+        deeds.put("resign", told -> ok(selector::close));
     }
 
     private interface Act {
