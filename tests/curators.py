@@ -87,6 +87,11 @@ class Curator:
             assert self._read(deadline - time.monotonic()), "Curator has not answered"
         return self._answers[actor].popleft()
 
+    def has_answered(self, actor: str) -> bool:
+        while self._read(0):
+            pass
+        return bool(self._answers[actor])
+
     def _read(self, timeout: float) -> bool:
         """Some answers have come; False at the end of the time, or of the process."""
         assert self._process.stdout is not None
@@ -125,19 +130,23 @@ class Actor:
     """One thread of a Java process, which does one thing after another."""
 
     def __init__(self, curator: Curator, name: str) -> None:
-        self._curator = curator
+        self.curator = curator
         self._name = name
 
     def start(self, *words: object) -> Actor:
         """It begins to do this; ``result`` waits for the end."""
-        self._curator.tell(self._name, *words)
+        self.curator.tell(self._name, *words)
         return self
 
     def result(self, timeout: float = PATIENCE) -> Any:
-        text = self._curator.answer(self._name, timeout)
+        text = self.curator.answer(self._name, timeout)
         if text.startswith("!"):
             raise CuratorError(text[1:])
         return WORDS.get(text, text)
+
+    @property
+    def has_answered(self) -> bool:
+        return self.curator.has_answered(self._name)
 
     def do(self, *words: object) -> Any:
         return self.start(*words).result()

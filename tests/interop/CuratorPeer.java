@@ -1,5 +1,6 @@
 import java.io.BufferedReader;
 import java.io.File;
+import java.io.IOException;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -136,12 +137,11 @@ public final class CuratorPeer {
 
     /** Acquires and releases so often: how many were inside at most, each of whom has a file in the folder. */
     private static int cycle(Deed acquire, Deed release, String[] told) throws Exception {
-        File folder = new File(told[1]);
         int most = 0;
         for (int turn = number(told[0]); turn > 0; turn--) {
             acquire.on(new String[0]);
-            File mark = File.createTempFile("inside", "", folder);
-            most = Math.max(most, folder.list().length);
+            File mark = mark(told[1], "inside");
+            most = Math.max(most, marks(told[1], ""));
             mark.delete();
             release.on(new String[0]);
         }
@@ -153,6 +153,22 @@ public final class CuratorPeer {
                 ? ok(meeting::enter) : meeting.enter(millis(told), TimeUnit.MILLISECONDS));
         deeds.put("leave", told -> millis(told) < 0
                 ? ok(meeting::leave) : meeting.leave(millis(told), TimeUnit.MILLISECONDS));
+        deeds.put("meet", told -> {
+            mark(told[0], "begun");
+            meeting.enter();
+            int begun = marks(told[0], "begun");
+            mark(told[0], "ended");
+            meeting.leave();
+            return begun + " " + marks(told[0], "ended");
+        });
+    }
+
+    private static File mark(String folder, String prefix) throws IOException {
+        return File.createTempFile(prefix, "", new File(folder));
+    }
+
+    private static int marks(String folder, String prefix) {
+        return new File(folder).list((any, name) -> name.startsWith(prefix)).length;
     }
 
     private static void gate(Map<String, Deed> deeds, DistributedBarrier gate) {
