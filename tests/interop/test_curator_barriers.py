@@ -87,18 +87,20 @@ def meet(meeting: DoubleBarrier, folder: Path, number: int) -> str:
 def test_who_dies_inside_is_not_waited_for(
     client: Client, make_curator: Callable[..., Curator], curator: Curator, mortal: Peer, observer: Observer
 ) -> None:
-    meeting = DoubleBarrier(3, name="m")
-    doomed, theirs = (one.actor("meeting", meeting.path, 3) for one in (make_curator(2_000), curator))
+    meeting, inside, go = DoubleBarrier(4, name="m"), threading.Event(), threading.Event()
+    doomed, theirs = (one.actor("meeting", meeting.path, 4) for one in (make_curator(2_000), curator))
     doomed.start("enter")
     theirs.start("enter")
     mortal.start(meeting.enter)
-    assert (doomed.result(), theirs.result(), mortal.result()) == (True, True, True)
-    theirs.start("leave")
+    staying = Running(stay, meeting, inside, go)
+    assert (doomed.result(), theirs.result(), mortal.result(), inside.wait(PATIENCE)) == (True, True, True, True)
     mortal.kill()
-    eventually(lambda: meeting.n_inside <= 2)
     doomed.curator.kill()
+    theirs.start("leave")
+    go.set()
     assert theirs.result(2 * PATIENCE)
-    assert observer.ephemerals(meeting.path) == []
+    assert staying.result(2 * PATIENCE)
+    eventually(lambda: observer.ephemerals(meeting.path) == [])  # Curator does not wait for the last one
 
 
 def test_gate_and_curators_barrier_are_one(client: Client, curator: Curator) -> None:
