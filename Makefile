@@ -9,7 +9,7 @@ FUZZ_ARGS ?= -max_total_time=300
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test bench-server scale fuzz lint types simulate differential zookeeper clean
+.PHONY: demo test interop bench-server scale fuzz lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -22,6 +22,10 @@ simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=5000
 
 differential: $(STAMP) zookeeper  ## N random scripts on both servers: make differential N=10000
 	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_DIFFERENTIAL=$(N) $(VENV)/bin/pytest tests/server/test_differential.py $(PYTEST_ARGS)
+
+interop: $(STAMP) zookeeper  ## the real Curator beside us; its jars are fetched once, 450 MB (scripts/curator_jars.py)
+	$(VENV)/bin/python scripts/curator_jars.py
+	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest tests/interop $(PYTEST_ARGS)
 
 bench-server: $(STAMP) zookeeper  ## the embedded server next to ZooKeeper 3.8: ratios, in memory and on disk
 	$(VENV)/bin/python bench/server.py

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.errors import LockLostError
 from distsync.jsons import encode, fields, with_data
@@ -52,6 +52,9 @@ class Election(Awaited, Lock):
     election as one holds a Lock; who only looks need not stand. On loss: ``is_leader`` turns False, ``on_deposed`` is
     called, and ``release`` raises LockLostError; what only a leader may do must stop.
     ``on_elected(token)`` and ``on_deposed(error)`` are called one after the other in a thread of distsync's own.
+    It stands in one line with Curator's LeaderSelector, with ``layout="latch"`` with its LeaderLatch, with
+    ``layout="kazoo"`` with kazoo's Election; while one of these leads, ``leader`` is None, and it is the first of
+    the ``candidates``.
     Cost: to stand and lead, alone, 3 requests, 2 round trips; to step down 1. Looking at ``leader``: none while
         watched; ``wait`` and ``wait_for`` are for any change of it. Of the candidates only the next one is woken, of
         those who look at ``leader`` all.
@@ -69,6 +72,7 @@ class Election(Awaited, Lock):
 
     __module__ = "distsync"
     _kind = "election"
+    _marks: ClassVar[dict[str, str]] = {**Lock._marks, "latch": line.LATCH}
 
     def __init__(
         self,
@@ -79,8 +83,9 @@ class Election(Awaited, Lock):
         path: str | None = None,
         on_elected: Callable[[FencingToken], Any] | None = None,
         on_deposed: Callable[[LockLostError], Any] | None = None,
+        layout: str = "curator",
     ) -> None:
-        super().__init__(name=name, client=client, path=path, on_lost=on_deposed)
+        super().__init__(name=name, client=client, path=path, on_lost=on_deposed, layout=layout)
         encode(data, "the data of a candidate")
         self._data = data
         self.on_elected = on_elected
@@ -90,7 +95,7 @@ class Election(Awaited, Lock):
 
     @property
     def _core(self) -> ElectionCore:
-        return self._local(ElectionCore)
+        return self._core_of(ElectionCore)
 
     @property
     def _watched(self) -> Watched[Leading | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.errors import DistsyncError, LockLostError, MismatchError, NotHeldError
 from distsync.held import checked_acquire
@@ -23,10 +23,15 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
+Core = TypeVar("Core", bound=LockCore)
+
+
 class LockBase(Revocable):
     """What Lock and RLock share."""
 
     _kind = "lock"
+    #: What each layout has in the names of contenders.
+    _marks: ClassVar[dict[str, str]] = {"curator": line.LOCK, "kazoo": line.KAZOO_LOCK}
 
     def __init__(
         self,
@@ -39,15 +44,18 @@ class LockBase(Revocable):
         layout: str = "curator",
     ) -> None:
         super().__init__(name, client, path, on_lost, on_revoke)
-        self._layout = checked_layout(layout)
+        self._layout = checked_layout(layout, tuple(self._marks))
 
     def _options(self) -> dict[str, Any]:
         return {} if self._layout == "curator" else {"layout": self._layout}
 
     @property
     def _core(self) -> LockCore:
-        mark = line.KAZOO_LOCK if self._layout == "kazoo" else line.LOCK
-        core = self._local(partial(LockCore, mark=mark))
+        return self._core_of(LockCore)
+
+    def _core_of(self, kind: Callable[..., Core]) -> Core:
+        mark = self._marks[self._layout]
+        core = self._local(partial(kind, mark=mark))
         if core.mark != mark:
             raise MismatchError("the layout", self.path, core.mark, mark)
         return core

@@ -13,8 +13,8 @@ from distsync.errors import ConfigurationError, DistsyncError, LockLostError, Mi
 from distsync.held import Held, shown
 from distsync.layouts import checked_layout
 from distsync.named import checked_seconds, contenders_of, leave_block, me
-from distsync.protocols.kazoo_semaphore import KazooSemaphoreCore
 from distsync.protocols.lock import Grant
+from distsync.protocols.pool_semaphore import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.signal import SignalCore
 from distsync.session.whoami import Contender, describe
@@ -22,15 +22,17 @@ from distsync.session.whoami import Contender, describe
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
-AnyCore = SemaphoreCore | SignalCore | KazooSemaphoreCore
-LEASES = (SemaphoreCore, KazooSemaphoreCore)
+AnyCore = SemaphoreCore | SignalCore | PoolSemaphoreCore
+LEASES = (SemaphoreCore, PoolSemaphoreCore)
+POOLS = {"curator": CuratorSemaphoreCore, "kazoo": KazooSemaphoreCore}
 
 
 class Semaphore(Held):
     """A number of permits. A permit whose holder's process dies comes back.
 
     ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies. With ``layout="kazoo"`` permits are
-    shared with kazoo's own Semaphore: 9 requests instead of 4, and none is ever added.
+    shared with kazoo's own Semaphore, with ``layout="curator"`` with Curator's InterProcessSemaphoreV2: 9 or 8 requests
+    instead of 4, and none is ever added.
     On loss: ``held`` turns False, ``on_lost`` is called, ``release`` raises LockLostError: the permit came back.
     Cost: acquire and release, 4 requests, 2 round trips.
     Fair: first come, first served.
@@ -55,21 +57,21 @@ class Semaphore(Held):
         client: Client | None = None,
         path: str | None = None,
         on_lost: Callable[[LockLostError], Any] | None = None,
-        layout: str = "curator",
+        layout: str = "distsync",
     ) -> None:
         if value < 0:
             raise ValueError("semaphore initial value must be >= 0")
         self._initial = value
-        self._layout = checked_layout(layout)
-        if value == 0 and self._layout == "kazoo":
-            raise ConfigurationError("value", value, "a semaphore in kazoo's layout has at least 1 permit")
+        self._layout = checked_layout(layout, ("distsync", *POOLS))
+        if value == 0 and self._layout in POOLS:
+            raise ConfigurationError("value", value, f"a semaphore in {layout}'s layout has at least 1 permit")
         super().__init__(name, client, path, on_lost)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._initial,)
 
     def _options(self) -> dict[str, Any]:
-        return {} if self._layout == "curator" else {"layout": self._layout}
+        return {} if self._layout == "distsync" else {"layout": self._layout}
 
     @property
     def _bound(self) -> int | None:
@@ -81,13 +83,13 @@ class Semaphore(Held):
         core: AnyCore = self._local(self._make_core)
         if core.initial != self._initial:
             raise MismatchError("the initial value", self.path, core.initial, self._initial)
-        if isinstance(core, KazooSemaphoreCore) != (self._layout == "kazoo"):
+        if (type(core) if isinstance(core, PoolSemaphoreCore) else None) is not POOLS.get(self._layout):
             raise MismatchError("the layout", self.path, "another one", self._layout)
         return core
 
     def _make_core(self, path: str) -> AnyCore:
-        if self._layout == "kazoo":
-            return KazooSemaphoreCore(path, self._initial)
+        if self._layout in POOLS:
+            return POOLS[self._layout](path, self._initial)
         if self._initial == 0:
             return SignalCore(path, self._receipts)
         return SemaphoreCore(path, self._initial, self._receipts)
@@ -109,18 +111,18 @@ class Semaphore(Held):
         Cost: 2 requests and 1 for each contender.
         """
         core = self._core
-        return contenders_of(self._run(core.leases())) if isinstance(core, KazooSemaphoreCore) else super().holders()
+        return contenders_of(self._run(core.leases())) if isinstance(core, PoolSemaphoreCore) else super().holders()
 
     def waiters(self) -> list[Contender]:
         """Who waits for one, first in line first.
 
         Cost: 2 requests and 1 for each contender.
         """
-        return self._line() if self._layout == "kazoo" else super().waiters()
+        return self._line() if self._layout in POOLS else super().waiters()
 
     def _folder(self) -> str:
         core = self._core
-        if isinstance(core, KazooSemaphoreCore):
+        if isinstance(core, PoolSemaphoreCore):
             return core.waiting_room
         return core.takers if isinstance(core, SignalCore) else self.path
 

@@ -11,6 +11,8 @@ stands first has, as leader, nobody before it: whatever LEADER says then is of o
 Who was deposed does not delete it by hand: it may be the next leader's already. It stands in the line again, and only
 if it is the first there it deletes.
 
+Candidates of other clients lead as well as ours, at their turn; of them LEADER says nothing.
+
 Picture: ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, a candidate: JSON, who it is and its data
          ``<path>/LEADER``                     ephemeral, the same of the leader, with its candidate's name and token
 """
@@ -83,8 +85,8 @@ async def who_leads(path: str, watch: Watch) -> Leading | None:
 class ElectionCore(LockCore):
     """What the threads of one process know together about one election."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path)
+    def __init__(self, path: str, mark: str = line.LOCK) -> None:
+        super().__init__(path, mark)
         self.leader_path = f"{path}/{LEADER}"
         self.leader: Watched[Leading | None] = Watched(self.leader_path, partial(who_leads, self.leader_path))
         self.posts: dict[Grant, Signal] = {}

@@ -40,13 +40,14 @@ from distsync.session.steps import (
 LOCK = "-lock-"
 READ = "-__READ__"
 WRITE = "-__WRIT__"
+LATCH = "-latch-"
 
 KAZOO_LOCK = "__lock__"
 KAZOO_READ = "__rlock__"
 
 # A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign. Behind a mark that
 # we know that is clear; elsewhere a single dash before ten digits separates, and a dash before nine is a sign.
-_MARKED = re.compile(r"(-lock-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
+_MARKED = re.compile(r"(-lock-|-latch-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
 _FOREIGN = re.compile(r"(?:(?<=-)(?P<far>-\d{9,10})|(?P<number>\d{10})|(?P<near>(?<!-)-\d{9}))$")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import threading
 import uuid
@@ -28,11 +29,13 @@ from distsync import (
     Semaphore,
     SharedLock,
 )
+from distsync.recipes import Election
 from distsync.session.client import Client
 
 MakeClient = Callable[..., Client]
 
 LAYOUTS = pytest.mark.parametrize("layout", ["curator", "kazoo"])
+"""For semaphores, too: there they are pools of leases behind a lock, in the znodes of the one or of the other."""
 
 
 @pytest.fixture
@@ -170,14 +173,16 @@ def test_go_zookeepers_mutex_takes_turns_with_ours(client: Client, kazoo: KazooC
 
 def test_unknown_layout_and_two_layouts_of_one_lock_are_refused(client: Client) -> None:
     for kind in (Lock, RLock, SharedLock, Semaphore):
-        with pytest.raises(ConfigurationError, match="layout='zab' .* one of 'curator', 'kazoo'"):
+        with pytest.raises(ConfigurationError, match="layout='zab' .* one of .*'curator', 'kazoo'"):
             kind(name="a", layout="zab")  # type: ignore[operator]
     kept = Lock(name="a")
     with kept, pytest.raises(MismatchError, match="the layout of"):
         Lock(name="a", layout="kazoo").acquire()
-    slots = Semaphore(2, name="s")
-    with slots, pytest.raises(MismatchError, match="the layout of"):
-        Semaphore(2, name="s", layout="kazoo").acquire()
+    layouts = ("distsync", "curator", "kazoo")
+    for used, other in zip(layouts, layouts[1:] + layouts[:1], strict=True):
+        slots = Semaphore(2, name=used, layout=used)
+        with slots, pytest.raises(MismatchError, match="the layout of"):
+            Semaphore(2, name=used, layout=other).acquire()
 
 
 # ---- SharedLock
@@ -255,21 +260,38 @@ def test_semaphore_whose_number_kazoo_wrote_otherwise_is_refused(client: Client,
         kazoo.Semaphore(first.path, max_leases=3).acquire()
 
 
-def test_permits_are_never_added_in_kazoos_layout(client: Client) -> None:
+@LAYOUTS
+def test_permits_are_never_added_in_a_pool(layout: str, client: Client) -> None:
     for kind in (Semaphore, BoundedSemaphore):
-        slots = kind(2, name=kind.__name__, layout="kazoo")
+        slots = kind(2, name=kind.__name__, layout=layout)
         with pytest.raises(OverReleaseError):
             slots.release()
         with slots, pytest.raises(OverReleaseError):
             slots.release(2)
         assert slots.get_value() == 2
     with pytest.raises(ConfigurationError, match="at least 1"):
-        Semaphore(0, name="s", layout="kazoo")
+        Semaphore(0, name="s", layout=layout)
 
 
-def test_permit_lost_in_kazoos_layout_is_told_and_comes_back(client: Client, observer: Observer) -> None:
+def test_semaphore_in_curators_layout_has_its_names(client: Client, observer: Observer) -> None:
+    guid = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    slots = Semaphore(1, name="s", layout="curator")
+    with slots:
+        (lease,) = observer.kazoo.get_children(f"{slots.path}/leases")
+        assert re.fullmatch(rf"_c_{guid}-lease-\d{{10}}", lease)
+        waiting = Running(in_turn, slots)
+        eventually(lambda: len(slots.waiters()) == 1)
+        (turn,) = observer.kazoo.get_children(f"{slots.path}/locks")
+        assert re.fullmatch(rf"_c_{guid}-lock-\d{{10}}", turn)
+        assert (slots.get_value(), len(slots.holders())) == (0, 1)
+    assert waiting.result()
+    assert slots.get_value() == 1
+
+
+@LAYOUTS
+def test_permit_lost_in_a_pool_is_told_and_comes_back(layout: str, client: Client, observer: Observer) -> None:
     told: list[LockLostError] = []
-    slots = Semaphore(1, name="s", layout="kazoo", on_lost=told.append)
+    slots = Semaphore(1, name="s", layout=layout, on_lost=told.append)
     slots.acquire()
     observer.kazoo.delete(slots.holders()[0].path)
     eventually(lambda: told)
@@ -280,12 +302,13 @@ def test_permit_lost_in_kazoos_layout_is_told_and_comes_back(client: Client, obs
         assert slots.fencing_token > 0
 
 
+@LAYOUTS
 def test_waiter_whose_turn_is_taken_from_it_stands_in_line_anew(
-    client: Client, make_client: MakeClient, observer: Observer
+    layout: str, client: Client, make_client: MakeClient, observer: Observer
 ) -> None:
-    ours = Semaphore(1, name="s", layout="kazoo")
+    ours = Semaphore(1, name="s", layout=layout)
     ours.acquire()
-    theirs = Semaphore(1, name="s", layout="kazoo", client=make_client())
+    theirs = Semaphore(1, name="s", layout=layout, client=make_client())
     waiting = Running(theirs.acquire)
     eventually(lambda: len(ours.waiters()) == 1)
     observer.kazoo.delete(ours.waiters()[0].path)
@@ -295,7 +318,8 @@ def test_waiter_whose_turn_is_taken_from_it_stands_in_line_anew(
 
 
 def test_layout_travels_by_pickle(client: Client, peer: Any) -> None:
-    for made in (Lock(name="a", layout="kazoo"), Semaphore(1, name="s", layout="kazoo")):
+    pools = (Semaphore(1, name=layout, layout=layout) for layout in ("curator", "kazoo"))
+    for made in (Lock(name="a", layout="kazoo"), *pools):
         with made:
             assert peer.do(made.acquire, False) is False
         assert peer.do(made.acquire) is True
@@ -306,3 +330,37 @@ def test_layout_travels_by_pickle(client: Client, peer: Any) -> None:
         assert peer.do(shared.reader.acquire) is True
         peer.do(shared.reader.release)
         assert peer.do(shared.writer.acquire, False) is False
+
+
+# ---- Election
+
+
+def test_our_election_and_kazoos_lead_by_turns(client: Client, kazoo: KazooClient) -> None:
+    ours = Election("ours", name="e", layout="kazoo")
+    theirs = kazoo.Election(ours.path, "theirs")
+    resign, leads = threading.Event(), threading.Event()
+    with ours:
+        running = Running(theirs.run, lambda: leads.set() or resign.wait(PATIENCE))
+        eventually(lambda: len(ours.candidates()) == 2)
+        assert not leads.is_set()
+        assert len(theirs.contenders()) == 2
+    assert leads.wait(PATIENCE)
+    assert ours.leader is None
+    assert len(ours.candidates()) == 1
+    waiting = Running(in_turn, ours)
+    eventually(lambda: len(ours.candidates()) == 2)
+    resign.set()
+    running.result()
+    assert waiting.result()
+
+
+def test_layouts_of_elections_are_names_in_one_line(client: Client, observer: Observer) -> None:
+    for layout, form in (("curator", "_c_.*-lock-"), ("latch", "_c_.*-latch-"), ("kazoo", "[0-9a-f]{32}__lock__")):
+        election = pickle.loads(pickle.dumps(Election(name=layout, layout=layout)))
+        with election:
+            leader, candidate = sorted(observer.kazoo.get_children(election.path), key=len)
+            assert (leader, bool(re.fullmatch(form + r"\d{10}", candidate))) == ("LEADER", True)
+            with pytest.raises(MismatchError, match="the layout of"):
+                Election(name=layout, layout="latch" if layout == "kazoo" else "kazoo").acquire()
+    with pytest.raises(ConfigurationError, match="one of 'curator', 'kazoo', 'latch'"):
+        Election(name="e", layout="zab")

@@ -204,11 +204,12 @@ def test_acquiring_all_costs_what_each_does(client: Client) -> None:
     assert (acquire, release) == (Cost(6, 3), Cost(3, 3))
 
 
-def test_semaphore_in_kazoos_layout_costs_9_requests(client: Client) -> None:
+@pytest.mark.parametrize(("layout", "requests"), [("kazoo", 9), ("curator", 8)])
+def test_semaphore_in_another_layout_costs_what_theirs_does(layout: str, requests: int, client: Client) -> None:
     """As much as kazoo's own; in our layout it is 4."""
-    slots = Semaphore(2, name="s", layout="kazoo")
+    slots = Semaphore(2, name="s", layout=layout)
     with slots:
         pass
     with counted(client) as cost, slots:
         pass
-    assert cost.requests == 9
+    assert cost.requests == requests

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from distsync.protocols.line import (
     KAZOO_LOCK,
     KAZOO_READ,
+    LATCH,
     READ,
     WRITE,
     Standing,
@@ -119,7 +120,7 @@ def test_front_of_nobody_is_nobody() -> None:
     assert front([]) == []
 
 
-@pytest.mark.parametrize("mark", ["-lock-", READ, WRITE, KAZOO_LOCK, KAZOO_READ])
+@pytest.mark.parametrize("mark", ["-lock-", LATCH, READ, WRITE, KAZOO_LOCK, KAZOO_READ])
 @pytest.mark.parametrize("number", ["0000000000", "2147483647", "-2147483648", "-000000005"])
 def test_name_that_is_spelled_is_read_again_and_found_by_its_guid(mark: str, number: str) -> None:
     prefix, guid = spelled(GUID, mark)

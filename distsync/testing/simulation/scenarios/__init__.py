@@ -24,7 +24,7 @@ from distsync.testing.simulation.scenarios.partition import PARTITION
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
-from distsync.testing.simulation.scenarios.semaphore import KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
+from distsync.testing.simulation.scenarios.semaphore import CURATOR_SEMAPHORE, KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
 from distsync.testing.simulation.scenarios.transaction import TRANSACTION
 
@@ -33,6 +33,7 @@ ALL = (
     SHARED,
     REVOCATION,
     KAZOO_SEMAPHORE,
+    CURATOR_SEMAPHORE,
     ELECTION,
     LOCK,
     RLOCK,

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 
 from distsync.errors import LockLostError, OutcomeUnknownError, OverReleaseError
-from distsync.protocols.kazoo_semaphore import KazooSemaphoreCore
+from distsync.protocols.pool_semaphore import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.signal import SignalCore
 from distsync.testing.simulation.calls import Run
@@ -37,7 +38,7 @@ PATH = f"{ROOT}/semaphore/s"
 # Semaphore(n)
 
 
-Leases = SemaphoreCore | KazooSemaphoreCore
+Leases = SemaphoreCore | PoolSemaphoreCore
 Make = Callable[[SimProcess, int], Leases]
 
 
@@ -47,6 +48,10 @@ def ours(process: SimProcess, permits: int) -> Leases:
 
 def kazoos(process: SimProcess, permits: int) -> Leases:
     return KazooSemaphoreCore(PATH, permits)
+
+
+def curators(process: SimProcess, permits: int) -> Leases:
+    return CuratorSemaphoreCore(PATH, permits)
 
 
 async def holder(world: World, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
@@ -126,11 +131,11 @@ class Bounded(Check):
             world.fail(f"{free} permits are free, and {self.permits} is the bound")
 
 
-def play_kazoo(world: World) -> None:
+def play_pool(make: Make, waiting_room: str, world: World) -> None:
     permits = world.rng.randint(1, 3)
-    world.checks += [Capacity("permit", permits), NothingLeft(f"{PATH}-__lock__/")]
-    play_holders(world, permits, None, kazoos)
-    finish(world, lambda: count_free(world, permits, None, kazoos))
+    world.checks += [Capacity("permit", permits), NothingLeft(f"{waiting_room}/")]
+    play_holders(world, permits, None, make)
+    finish(world, lambda: count_free(world, permits, None, make))
 
 
 def play_semaphore(world: World) -> None:
@@ -150,7 +155,7 @@ def play_semaphore(world: World) -> None:
 
 
 def play_holders(world: World, permits: int, bound: int | None, make: Make) -> None:
-    world.checks.append(NothingLeft(f"{PATH}/"))
+    world.checks.append(NothingLeft(f"{PATH}/leases/" if make is curators else f"{PATH}/"))
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, holder(world, process, permits, bound, make))
@@ -230,5 +235,6 @@ def count_permits(world: World) -> None:
 
 
 SEMAPHORE = Scenario("semaphore", play_semaphore)
-KAZOO_SEMAPHORE = Scenario("kazoo-semaphore", play_kazoo)
+KAZOO_SEMAPHORE = Scenario("kazoo-semaphore", partial(play_pool, kazoos, f"{PATH}-__lock__"))
+CURATOR_SEMAPHORE = Scenario("curator-semaphore", partial(play_pool, curators, f"{PATH}/locks"))
 SIGNAL = Scenario("signal", play_signal)

@@ -1,14 +1,17 @@
-"""A semaphore in the znodes of kazoo's own: a lock in front of a pool of leases.
+"""Semaphores in the znodes of kazoo's own and of Curator's: a lock in front of a pool of leases.
 
-Source: kazoo.recipe.lock.Semaphore: whoever wants a lease takes the lock first, and waits in it until the pool has
-room; so one waiter at a time watches the pool.
+Source: kazoo.recipe.lock.Semaphore, Curator's InterProcessSemaphoreV2: whoever wants a lease takes the lock first, and
+waits in it until the pool has room; so one waiter at a time watches the pool. Curator's waiter has put his lease into
+it by then; what counts is who was there before.
 
-Rules for this file: pure; the state of a KazooSemaphoreCore is shared by the threads of one process. Permits are never
+Rules for this file: pure; the state of a PoolSemaphoreCore is shared by the threads of one process. Permits are never
 added: in these znodes there is no place to note them.
 
-Picture: ``<path>``                                     data = the number of permits, as text
-         ``<path>/<guid>``                              ephemeral, a lease
-         ``<path>-__lock__/<guid>__lock__<sequence>``   ephemeral, who waits for one
+Picture: kazoo    ``<path>``                                     data = the number of permits, as text
+                  ``<path>/<guid>``                              ephemeral, a lease
+                  ``<path>-__lock__/<guid>__lock__<sequence>``   ephemeral, who waits for one
+         Curator  ``<path>/leases/_c_<guid>-lease-<sequence>``   ephemeral, a lease
+                  ``<path>/locks/_c_<guid>-lock-<sequence>``     ephemeral, who waits for one
 """
 
 from __future__ import annotations
@@ -47,8 +50,11 @@ from distsync.session.steps import (
 )
 
 
-class KazooSemaphoreCore:
+class PoolSemaphoreCore:
     """What the threads of one process know together about one semaphore."""
+
+    #: How those are marked who wait for a lease.
+    mark: str
 
     def __init__(self, path: str, initial: int) -> None:
         self.path = path
@@ -61,9 +67,22 @@ class KazooSemaphoreCore:
         return not self.grants
 
     @property
+    def pool(self) -> str:
+        """Where the leases are."""
+        raise NotImplementedError
+
+    @property
     def waiting_room(self) -> str:
         """Where those stand in line who want a lease."""
-        return f"{self.path}-__lock__"
+        raise NotImplementedError
+
+    def _name(self, guid: str, turn: line.Place) -> str:
+        """What a lease is called."""
+        raise NotImplementedError
+
+    async def _agree(self) -> None:
+        """The pool is there, for as many leases as we think."""
+        raise NotImplementedError
 
     async def acquire(
         self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
@@ -74,7 +93,7 @@ class KazooSemaphoreCore:
             if not wait and await self._is_full():
                 return None
             while True:
-                turn = await line.acquire(self.waiting_room, line.KAZOO_LOCK, data)
+                turn = await line.acquire(self.waiting_room, self.mark, data)
                 if turn is None:
                     return None
                 try:
@@ -102,19 +121,8 @@ class KazooSemaphoreCore:
             self.grants.append(grant)
         return grant
 
-    async def _agree(self) -> None:
-        """The pool is there, for as many leases as we think. Whatever is no number says nothing, as with kazoo."""
-        await ensure(self.path, str(self.initial).encode())
-        try:
-            node = await read(GetData(self.path))
-        except NoNodeError:
-            return
-        said = node.data.decode(errors="replace").strip()
-        if said.isdecimal() and int(said) != self.initial:
-            raise MismatchError("the initial value", self.path, int(said), self.initial)
-
     async def _is_full(self) -> bool:
-        pool, waiting = await read_all(Children(self.path), Children(self.waiting_room))
+        pool, waiting = await read_all(Children(self.pool), Children(self.waiting_room))
         taken = 0 if isinstance(pool, NoNodeError) else len(pool.names)
         return taken >= self.initial or (not isinstance(waiting, NoNodeError) and bool(line.in_order(waiting.names)))
 
@@ -122,7 +130,7 @@ class KazooSemaphoreCore:
         """It is our turn: a lease as soon as the pool has room. Who has the turn only can make one."""
         while True:
             watch = Watch()
-            (pool,) = await line.look(turn, Children(self.path, watch))
+            (pool,) = await line.look(turn, Children(self.pool, watch))
             if isinstance(pool, NoNodeError):
                 await self._agree()
             elif isinstance(pool, DistsyncError):
@@ -133,8 +141,7 @@ class KazooSemaphoreCore:
                 return None
 
     async def _lease(self, turn: line.Place, data: bytes, owner: object) -> Grant:
-        name = (await Guid()).replace("-", "")
-        path = f"{self.path}/{name}"
+        path = f"{self.pool}/{self._name(await Guid(), turn)}"
         try:
             place = await self._create(path, turn, data)
             return await hold(place, owner)
@@ -161,27 +168,27 @@ class KazooSemaphoreCore:
             stat = await read(Exists(path))
             if stat is None or stat.ephemeral_owner != turn.session_id:
                 raise SessionLostError(f"waiting in {self.path}")
-            return line.Place(self.path, path.rpartition("/")[2], stat.czxid, turn.session_id)
+            return line.Place(self.pool, path.rpartition("/")[2], stat.czxid, turn.session_id)
 
     async def capacity(self) -> int:
         """How many permits there are, free or not."""
         return self.initial
 
     async def leases(self) -> list[tuple[str, Node]]:
-        """Path and znode of every lease, the oldest first."""
+        """Path and znode of every lease that counts, the oldest first."""
         try:
-            listing = await read(Children(self.path))
+            listing = await read(Children(self.pool))
         except NoNodeError:
             return []
-        paths = [f"{self.path}/{name}" for name in listing.names]
+        paths = [f"{self.pool}/{name}" for name in listing.names]
         nodes = await read_all(*map(GetData, paths)) if paths else ()
         there = [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
-        return sorted(there, key=lambda lease: lease[1].stat.czxid)
+        return sorted(there, key=lambda lease: lease[1].stat.czxid)[: self.initial]
 
     async def value(self) -> int:
         """How many permits are free now."""
         try:
-            return max(0, self.initial - len((await read(Children(self.path))).names))
+            return max(0, self.initial - len((await read(Children(self.pool))).names))
         except NoNodeError:
             return self.initial
 
@@ -212,3 +219,52 @@ class KazooSemaphoreCore:
         except BaseException:
             await Background(remove(grant.place.path, grant.place.session_id))
             raise
+
+
+class KazooSemaphoreCore(PoolSemaphoreCore):
+    """The pool is the semaphore's own znode, which says for how many leases it is."""
+
+    mark = line.KAZOO_LOCK
+
+    @property
+    def pool(self) -> str:
+        return self.path
+
+    @property
+    def waiting_room(self) -> str:
+        return f"{self.path}-__lock__"
+
+    def _name(self, guid: str, turn: line.Place) -> str:
+        return guid.replace("-", "")
+
+    async def _agree(self) -> None:
+        """The pool is there, for as many leases as we think. Whatever is no number says nothing, as with kazoo."""
+        await ensure(self.path, str(self.initial).encode())
+        try:
+            node = await read(GetData(self.path))
+        except NoNodeError:
+            return
+        said = node.data.decode(errors="replace").strip()
+        if said.isdecimal() and int(said) != self.initial:
+            raise MismatchError("the initial value", self.path, int(said), self.initial)
+
+
+class CuratorSemaphoreCore(PoolSemaphoreCore):
+    """Nothing says for how many leases it is: all who use it have to agree, as in Curator."""
+
+    mark = line.LOCK
+
+    @property
+    def pool(self) -> str:
+        return f"{self.path}/leases"
+
+    @property
+    def waiting_room(self) -> str:
+        return f"{self.path}/locks"
+
+    def _name(self, guid: str, turn: line.Place) -> str:
+        """No sequence of its own, so that it is known before it is made; leases are made in the order of the turns."""
+        return f"_c_{guid}-lease-{turn.name[-10:]}"
+
+    async def _agree(self) -> None:
+        await line.container(self.pool)
