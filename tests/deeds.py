@@ -12,6 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from peers import Running, waiting_calls
+from timing import eventually
+
 import distsync
 from distsync.session import default
 from distsync.session.client import Client
@@ -70,6 +73,17 @@ def catch(function: Callable[..., Any], *args: Any) -> str:
         return repr(function(*args))
     except BaseException as error:
         return type(error).__name__
+
+
+def catch_and_tell(waits: Path, function: Callable[..., Any], *args: Any) -> str:
+    """As catch; the file ``waits`` is there as soon as the call has looked, and waits for a change."""
+
+    def tell() -> None:
+        eventually(lambda: waiting_calls(default.default_client()) == 1)
+        waits.touch()
+
+    Running(tell)
+    return catch(function, *args)
 
 
 def in_turn(*functions: Callable[[], Any]) -> list[Any]:

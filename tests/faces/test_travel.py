@@ -398,23 +398,18 @@ def blocking_calls() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[A
 
 @pytest.mark.parametrize("call", blocking_calls())
 def test_ctrl_c_ends_the_call_leaves_nothing_and_the_object_works_on(
-    client: Client, peer: Peer, server: ServerProcess, observer: Observer, call: str
+    client: Client, peer: Peer, observer: Observer, tmp_path: Path, call: str
 ) -> None:
     function, args, try_it = blocking_calls()[call]()
     peer.do(deeds.session_id)
-    held = standing(client, observer)
-    watches = watch_count(server)
-    peer.start(deeds.catch, function, *args)
-    eventually(lambda: watch_count(server) > watches)
+    held, waits = standing(client, observer), tmp_path / "waits"
+    peer.start(deeds.catch_and_tell, waits, function, *args)
+    eventually(waits.exists)
     peer.signal(signal.SIGINT)
     assert peer.result() == "KeyboardInterrupt"
     eventually(lambda: standing(client, observer) == held)
     try_it()
     eventually(lambda: not standing(client, observer))
-
-
-def watch_count(server: ServerProcess) -> int:
-    return int(server.figures()["zk_watch_count"])
 
 
 def standing(client: Client, observer: Observer) -> list[str]:
