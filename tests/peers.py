@@ -57,6 +57,11 @@ def waiting_calls(client: Client) -> int:
     return sum(isinstance(task._pending, Waiting) for task in calls)
 
 
+def is_quiet(client: Client) -> bool:
+    """Whether it does nothing in the background."""
+    return client._core is None or not client._core.keeper._tasks
+
+
 class Peer:
     """A process that does what it is told."""
 

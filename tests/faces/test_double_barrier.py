@@ -14,7 +14,7 @@ import parties
 import pytest
 from faces.test_costs import Cost, counted, settle
 from leaks import Observer
-from peers import Peer, Running, expire, results, waiting_calls
+from peers import Peer, Running, expire, is_quiet, results, waiting_calls
 from strikes import strikes
 from timing import PATIENCE, UNIT, eventually
 
@@ -351,7 +351,7 @@ def test_enter_costs_4_requests_in_1_round_trip_and_2_when_all_are_there_and_the
     other = make_client()
     ours, theirs = DoubleBarrier(2, name="d"), DoubleBarrier(2, name="d", client=other)
     met([ours, theirs])
-    eventually(lambda: not any(one._core.keeper._tasks for one in (client, other)))  # type: ignore[union-attr]
+    eventually(lambda: is_quiet(client) and is_quiet(other))
     with counted(client) as all_in_all:
         with counted(client) as first:
             stay = Inside(ours)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from peers import Running, waiting_calls
+from peers import Running, is_quiet, waiting_calls
 from timing import PATIENCE, eventually
 
 from distsync import Participant, Transaction
@@ -38,6 +38,7 @@ def test_transaction_costs_the_coordinator_3_requests_a_vote(client: Client, cou
 def one_transaction(trip: Transaction, far: Participant) -> int:
     """What it costs the site."""
     client = far.transaction.client
+    eventually(lambda: is_quiet(client))
     before = requests(client)
     taking = Running(far.take_part)
     eventually(lambda: waiting_calls(client) == 1)

@@ -32,8 +32,8 @@ def open_to_others(folder: Path) -> list[str]:
 
 @pytest.mark.usefixtures("umask")
 def test_server_by_hand(tmp_path: Path) -> None:
-    server = EmbeddedProcess(tmp_path)
-    server.command = lambda: [*EmbeddedProcess.command(server)[:-1], str(tmp_path / "new" / "data")]  # type: ignore[method-assign]
+    server, data = EmbeddedProcess(tmp_path), str(tmp_path / "new" / "data")
+    server.command = lambda: [*EmbeddedProcess.command(server), "--data-dir", data]  # type: ignore[method-assign]
     server.start()
     try:
         assert {path.name for path in (tmp_path / "new" / "data").iterdir()} >= {"lock", "address", "journal.sqlite"}
