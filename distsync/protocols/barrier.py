@@ -22,6 +22,7 @@ Picture: ``<path>``                            data = ``{"parties": n, "generati
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
@@ -120,12 +121,8 @@ class BarrierCore:
 
     async def _agree(self) -> None:
         """Raises MismatchError."""
-        self.agreed = False
-        try:
+        with suppress(NoNodeError):
             self._turn(await read(GetData(self.path)))
-            self.agreed = True
-        except NoNodeError:
-            return
 
     async def wait(self, data: bytes, action: Callable[[], Any] | None = None) -> int:
         """All parties are here. Returns our index, 0 to parties - 1, another one for each.
@@ -202,8 +199,8 @@ class BarrierCore:
 
     def _turn(self, node: Node) -> Turn:
         turn = turn_in(self.path, node)
-        if turn.parties != self.parties:
-            self.agreed = False
+        self.agreed = turn.parties == self.parties
+        if not self.agreed:
             raise MismatchError("the number of parties", self.path, turn.parties, self.parties)
         self.generation = max(self.generation, turn.generation)
         return turn

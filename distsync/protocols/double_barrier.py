@@ -18,6 +18,7 @@ Picture: ``<path>``                            container, data = ``{"parties": n
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from distsync.errors import (
@@ -97,17 +98,12 @@ class DoubleBarrierCore:
 
     async def _agree(self) -> None:
         """Raises MismatchError."""
-        self.agreed = False
-        try:
-            node = await read(GetData(self.path))
-        except NoNodeError:
-            return
-        self._check_parties(parties_in(self.path, node))
-        self.agreed = True
+        with suppress(NoNodeError):
+            self._check_parties(parties_in(self.path, await read(GetData(self.path))))
 
     def _check_parties(self, parties: int | None) -> None:
-        if parties not in (None, self.parties):
-            self.agreed = False
+        self.agreed = parties in (None, self.parties)
+        if not self.agreed:
             raise MismatchError("the number of parties", self.path, parties, self.parties)
 
     # --- enter
