@@ -457,6 +457,14 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
         queue.task_done()
     with counted(client) as put:
         queue.put(1, key="k")
+    other = JoinableQueue[int](name="other")
+    other.put(0)
+    with counted(client) as delayed:
+        other.put(1, delay=1000)
+    bounded = JoinableQueue[int](2, name="bounded")
+    bounded.put(0)
+    with counted(client) as within:
+        bounded.put(1)
     with counted(client) as get:
         queue.get()
     with counted(client) as nack:
@@ -468,7 +476,7 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
     with counted(client) as done:
         queue.task_done()
     assert (put, get, done) == (Cost(1, 1), Cost(6, 3), Cost(1, 1))
-    assert (nack, later) == (Cost(1, 1), Cost(2, 2))
+    assert (nack, later, delayed, within) == (Cost(1, 1), Cost(2, 2), Cost(2, 2), Cost(4, 1))
     with counted(client) as cost:
         queue.put_many(range(200))
     assert cost.requests <= 2 + 2 * 2  # two segments are full, and followed by another

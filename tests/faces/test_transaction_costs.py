@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
+from faces.test_costs import Cost, counted
 from peers import Running, is_quiet, waiting_calls
 from timing import PATIENCE, eventually
 
@@ -32,6 +34,19 @@ def test_transaction_costs_the_coordinator_3_requests_a_vote(client: Client, cou
     before = requests(client)
     assert trip.decide()
     eventually(lambda: requests(client) - before == 3 + 1 + 3 + 2 + 4)
+    client.close()
+
+
+def test_looks_a_vote_and_an_abort_cost_what_they_say(client: Client) -> None:
+    trip = Transaction(["a", "b"], name="trip")
+    trip.begin()
+    looks = (trip.votes, Cost(4, 2)), (partial(trip.participant("a").vote, True), Cost(2, 2))
+    ends = (trip.abort, Cost(11, 6)), (lambda: trip.outcome, Cost(2, 1)), (lambda: trip.reason, Cost(2, 1))
+    for function, expected in (*looks, *ends):
+        eventually(lambda: is_quiet(client))
+        with counted(client) as cost:
+            function()
+        assert cost == expected
     client.close()
 
 
