@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic
 
-from distsync.errors import DistsyncError, PayloadRefusedError
+from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
 from distsync.protocols.claims import Delivery as Claimed
 from distsync.protocols.claims import Label
 from distsync.protocols.joinable import JoinableCore
@@ -319,6 +319,9 @@ class JoinableQueue(Queue[Item]):
         try:
             core.open.remove(delivery)
             self._run(how(core))
+        except UsageError:  # nothing was done: this thread must not wait, say
+            core.open.insert(0, delivery)
+            raise
         except BaseException as error:
             if not isinstance(error, (DistsyncError, ValueError)) and delivery not in core.open:
                 self.client.background(core.release(delivery._claimed))  # nobody knows of it any more

@@ -80,7 +80,7 @@ def unpack(package: Path, target: Path) -> None:
 def main() -> None:
     if "--cached" in sys.argv[1:]:
         sys.exit(bool(lacking()))
-    if not found():
+    if shutil.which("javac") and not found() and not os.environ.get("DISTSYNC_INTEROP_JARS"):
         print(f"fetching Curator's jars, out of {SOURCE} (450 MB, once)", flush=True)
         fetch()
     if lacking():

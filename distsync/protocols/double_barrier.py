@@ -18,7 +18,6 @@ Picture: ``<path>``                            container, data = ``{"parties": n
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
 from distsync.errors import (
@@ -50,6 +49,7 @@ from distsync.session.steps import (
     Protocol,
     Proven,
     Request,
+    SetData,
     Sync,
     Together,
     Wait,
@@ -98,8 +98,18 @@ class DoubleBarrierCore:
 
     async def _agree(self) -> None:
         """Raises MismatchError."""
-        with suppress(NoNodeError):
-            self._check_parties(parties_in(self.path, await read(GetData(self.path))))
+        while not self.agreed:
+            try:
+                node = await read(GetData(self.path))
+                parties = parties_in(self.path, node)
+                if parties is None:  # a client of another kind made it
+                    said = Meeting(self.path, self.parties, ()).data()
+                    await read(SetData(self.path, said, node.stat.version))
+                self._check_parties(parties)
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                return
 
     def _check_parties(self, parties: int | None) -> None:
         self.agreed = parties in (None, self.parties)

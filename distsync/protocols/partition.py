@@ -154,12 +154,18 @@ class PartitionerCore:
                 await Wait(over, self.group.over(member), *signals, *losses)
 
     async def _go(self, member: str, callbacks: Callbacks) -> None:
-        """Nothing of ours stands any more."""
-        while self.held:
-            await self._drop_lost(callbacks)
-            for share in list(self.held):
-                await self._give_up(share, callbacks)
-        await self._clear_up(member)
+        """Nothing of ours stands any more. The others do not wait for us, whatever we may not do."""
+        try:
+            while self.held:
+                await self._drop_lost(callbacks)
+                for share in list(self.held):
+                    await self._give_up(share, callbacks)
+            await self._clear_up(member)
+        except ClientClosedError:
+            raise
+        except DistsyncError:
+            await self.group.leave(member)
+            raise
         await self.group.leave(member)
 
     def _newest(self) -> str:

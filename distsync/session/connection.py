@@ -211,6 +211,11 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         self._queue.append((request, reply))
         self._connection.wake()
 
+    def enqueue_first(self, request: Any, reply: Any) -> None:
+        """As enqueue, before all that waits: what was asked while the connection broke may be in the queue still."""
+        self._queue.appendleft((request, reply))
+        self._connection.wake()
+
     @property
     def is_dead(self) -> bool:
         """Whether the connection thread ended, which it should not."""

@@ -134,10 +134,20 @@ class Link:
 
     def _send(self, reply: Reply) -> None:
         assert self._kazoo is not None
+        self._kazoo.enqueue(self._stamped(reply), reply)
+
+    def _send_first(self, reply: Reply) -> None:
+        """The server behind a new connection may know less than the one before, and not even what we wrote without
+        hearing of it."""
+        assert self._kazoo is not None
+        reply.on_response(self._on_response)
+        self._kazoo.enqueue_first(self._stamped(reply), reply)
+
+    def _stamped(self, reply: Reply) -> Any:
+        """What is sent, now, for this reply."""
         reply.session_id = self._session_id
         reply.sent_at = lease_clock()
-        record = self._translator.record(reply.request, self.watches.arm(reply.request))
-        self._kazoo.enqueue(record, reply)
+        return self._translator.record(reply.request, self.watches.arm(reply.request))
 
     def withdraw(self, batch: Batch) -> None:
         """What of it was not sent yet will not be."""
@@ -197,8 +207,7 @@ class Link:
             self.was_connected, self.lost_since = True, None
             self.state = State.CONNECTED
             waiting, self._waiting = self._waiting, []
-            # This server may know less than the one before, and not even what we wrote without hearing of it.
-            self._take(Batch((Sync("/"),), _nobody).replies[0])
+            self._send_first(Batch((Sync("/"),), _nobody).replies[0])
             for reply in waiting:
                 self._send(reply)
         self._tell()

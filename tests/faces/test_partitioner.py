@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import pytest
 from faces.test_costs import counted
@@ -161,18 +162,41 @@ def test_member_that_may_not_claim_shares_leaves_them_to_others(
     server: ServerProcess, client: Client, make_client: MakeClient
 ) -> None:
     ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
-    with ours:
-        assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
-        claims = f"{ours.path}/claims"
-        admin = KazooClient(server.hosts)
-        admin.start()
-        may = admin.get_acls(claims)[0]
-        admin.set_acls(claims, [make_acl("world", "anyone", read=True, write=True, delete=True, admin=True)])
+    ours.join()
+    assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
+    with permitted(server, f"{ours.path}/claims", read=True, write=True, delete=True, admin=True) as admin:
         theirs.join()
         eventually(lambda: not theirs._core.member and not ours._core.member)  # each was to take what the other gave up
-        assert admin.get_children(f"{ours.path}/members") == admin.get_children(claims) == []
-        admin.set_acls(claims, may)
-        admin.stop()
-        admin.close()
-        ours.join()
-        assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
+        assert admin.get_children(f"{ours.path}/members") == admin.get_children(f"{ours.path}/claims") == []
+    ours.join()
+    assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
+    ours.leave()
+
+
+def test_member_that_may_not_give_up_shares_is_a_member_no_more(
+    server: ServerProcess, client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
+    ours.join()
+    assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
+    with permitted(server, f"{ours.path}/claims", read=True, write=True, create=True, admin=True) as admin:
+        theirs.join()
+        eventually(lambda: not ours._core.member)
+        assert len(admin.get_children(f"{ours.path}/members")) == 1
+    theirs.leave()
+
+
+@contextmanager
+def permitted(server: ServerProcess, path: str, **what: bool) -> Iterator[KazooClient]:
+    """All shares are held; then nobody may do anything else there."""
+    admin = KazooClient(server.hosts)
+    admin.start()
+    eventually(lambda: len(admin.get_children(path)) == len(SHARES))
+    before = admin.get_acls(path)[0]
+    admin.set_acls(path, [make_acl("world", "anyone", **what)])
+    yield admin
+    admin.set_acls(path, before)
+    for name in admin.get_children(path):
+        admin.delete(f"{path}/{name}")
+    admin.stop()
+    admin.close()

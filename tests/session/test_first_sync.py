@@ -69,6 +69,28 @@ def test_first_request_of_each_connection_is_a_sync_and_no_other(
     assert (before.count(OpCode.SYNC), after.count(OpCode.SYNC)) == (2, 1)
 
 
+def test_what_is_asked_while_the_connection_breaks_comes_after_the_sync(
+    listening: MakeListening, proxy: Proxy, namespace: str
+) -> None:
+    """kazoo tells of each lost answer before it says that the connection is gone, and keeps what is asked then."""
+    client, listener = listening()
+    client.run(ensure(namespace))
+    link = client._core.link  # type: ignore[union-attr]
+    notify = link._kazoo._notify_pending  # type: ignore[union-attr]
+
+    def notify_and_ask(state: str) -> None:
+        notify(state)
+        link.submit((Exists(namespace),), lambda: None)
+
+    link._kazoo._notify_pending = notify_and_ask  # type: ignore[union-attr]
+    proxy.cut()
+    eventually(lambda: client.state == "connected" and proxy.connections > 1)
+    client.run(read(Exists(namespace)))
+    (heard,) = listener.heard.values()
+    client.close()
+    assert heard[-3:] == [OpCode.SYNC, OpCode.EXISTS, OpCode.EXISTS]
+
+
 def test_sync_that_was_lost_with_its_connection_is_sent_again(
     listening: MakeListening, proxy: Proxy, namespace: str
 ) -> None:

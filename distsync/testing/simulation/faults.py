@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.task import Task
     from distsync.testing.simulation.world import World
 
-AT_REQUEST = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "lag")
+FREQUENT = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow")
+AT_REQUEST = (*FREQUENT, "lag")
 AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder")
 AT_EVENT = ("late_event",)
-KINDS = (*AT_REQUEST[:-1], *AT_STEP, *AT_EVENT)
+KINDS = (*FREQUENT, *AT_STEP, *AT_EVENT)
 
 #: A fault at a step strikes after one of these delays (ms): most at once, some in the middle of a long wait.
 DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)

@@ -22,6 +22,7 @@ class Laggard:
     def __init__(self, engine: Engine) -> None:
         self._engine = Engine(engine.config)
         self._engine.restore(engine.snapshot())
+        self._zxid = engine.zxid
         self._data: set[str] = set()
         self._exist: set[str] = set()
         self._child: set[str] = set()
@@ -49,5 +50,5 @@ class Laggard:
     def watches(self) -> records.SetWatchesRequest:
         """Those that it has armed, as of what it knew."""
         return records.SetWatchesRequest(
-            self._engine.zxid, tuple(sorted(self._data)), tuple(sorted(self._exist)), tuple(sorted(self._child))
+            self._zxid, tuple(sorted(self._data)), tuple(sorted(self._exist)), tuple(sorted(self._child))
         )

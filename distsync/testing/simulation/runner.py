@@ -1,7 +1,8 @@
 """Plays scenarios over many seeds, and counts.
 
 Rules for this file: a seed decides everything: the schedule, and which faults may strike in it. One fifth of the
-seeds have no faults, two fifths one kind, two fifths all kinds that the scenario stands.
+seeds have no faults, two fifths one kind, two fifths all kinds that the scenario stands; a quarter of those with faults
+have servers that lag besides.
 """
 
 from __future__ import annotations
