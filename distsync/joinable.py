@@ -249,18 +249,23 @@ class JoinableQueue(Queue[Item]):
         return [delivery.item for delivery in self._several(n, _checked(block, timeout), bool(block))]
 
     def _several(self, most: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
-        core = self._claims
-        claimed: list[Claimed] | None = None
+        core, who = self._claims, describe()
+        claimed: list[Claimed] = []
+
+        async def claim() -> None:
+            """What is ours is known here before the call ends: a signal may strike in its last line."""
+            claimed.extend(await core.claim(who, block, most) or ())
+
         try:
-            claimed = self._run(core.claim(describe(), block, most), seconds)
-            if claimed is None:
+            self._run(claim(), seconds)
+            if not claimed:
                 raise Empty
             found = self._decoded(core, claimed)
             core.open += found
             return found
         except BaseException:
-            core.open[:] = [each for each in core.open if each._claimed not in (claimed or ())]
-            for each in claimed or ():
+            core.open[:] = [each for each in core.open if each._claimed not in claimed]
+            for each in claimed:
                 self.client.background(core.release(each))
             raise
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -99,6 +100,27 @@ def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(client: 
             lock.release()
         other.result()
     assert which > 50
+
+
+class EndOfCall(Strike):
+    """At the ``which``-th call of what ends each of our calls: it has its result already."""
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "_clear_away":
+            super().__call__(frame, event, arg)
+
+
+def test_interrupt_in_the_last_line_of_a_call_leaves_no_item_with_nobody(
+    client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = JoinableQueue(name="j"), JoinableQueue(name="j", client=make_client())
+    theirs.put("item")
+    for which in range(1, 7):
+        assert EndOfCall(which).during(lambda: (ours.get(), ours.task_done()))
+        for each in ours._open():
+            each.done()
+        eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at the end {which}")
+        theirs.put("item")
 
 
 def unfinished(queue: JoinableQueue[Any]) -> int:
