@@ -129,7 +129,8 @@ class Queue(_QueueBase[Item]):
         Raises: Empty if there was none, at once if not ``block``, or not in time; ShutDown if it is empty and was
             shut down; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is gone now.
         On loss: of the session: it goes on.
-        On cancel: the item that was on its way goes back to its place.
+        On cancel: the item that was on its way goes back to its place. As with the standard library, one that has come
+            is gone if the interrupt strikes in the last instructions of the call; a JoinableQueue gives it to another.
         Cost: 2 requests, 1 round trip, if there are items (after the first get).
         Fair: who waits longest gets first, after those who come anew in that moment.
         Source: recipes.txt, Queues.
