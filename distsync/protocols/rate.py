@@ -155,8 +155,18 @@ class RateCore:
                 made = await self.look()
                 if made.by != asked.by:
                     continue  # it was not executed, or is not the last one any more
+            except BaseException:
+                await Background(self._take_back(asked))
+                raise
             self.known = made
             return made
+
+    async def _take_back(self, asked: Bucket) -> None:
+        """The request of a call that ended before it had an answer. Ours are executed in their order: what is seen now
+        will not change any more."""
+        made = await self.look()
+        if made.by == asked.by and made.granted:
+            await self._give_back(made)
 
     async def look(self) -> Bucket:
         """The last request, and what was before it."""

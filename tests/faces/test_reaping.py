@@ -99,7 +99,7 @@ def test_object_is_used_again_when_its_container_was_taken_away(clients: list[Cl
 def test_object_is_used_by_all_while_its_container_comes_and_goes(clients: list[Client], use: str) -> None:
     def often(client: Client) -> None:
         rng = random.Random(use)
-        for _ in range(20):
+        for _ in range(8):
             USES[use](client)
             time.sleep(rng.random() * 2 * REAPING_MS / 1000)
 
