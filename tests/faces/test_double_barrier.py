@@ -267,6 +267,21 @@ def test_other_client_that_asks_for_another_number_is_told(client: Client, make_
     assert entering.result() == "True"
 
 
+def test_barrier_that_says_nothing_is_that_of_who_comes_first(
+    client: Client, make_client: MakeClient, observer: Observer
+) -> None:
+    barrier, other = DoubleBarrier(2, name="d"), make_client()
+    observer.kazoo.create(barrier.path, b"", makepath=True)  # as Curator makes it
+    entering = Running(parties.enter_then, barrier, True)
+    waiting(barrier, 1)
+    with pytest.raises(MismatchError, match=r"is 2, not 1"):
+        DoubleBarrier(1, name="d", client=other).enter(PATIENCE)
+    assert "Create" not in other.statistics().requests
+    assert barrier.enter()
+    assert barrier.leave()
+    assert entering.result() == "True"
+
+
 def test_bad_input_is_refused(client: Client) -> None:
     for wrong, error in ((0, ValueError), (-1, ValueError), (2.0, TypeError), ("2", TypeError)):
         with pytest.raises(error):

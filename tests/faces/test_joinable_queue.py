@@ -12,7 +12,7 @@ from leaks import Observer
 from peers import Peer, Running, expire
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import Empty, Full, JoinableQueue, LockLostError, PayloadError, PayloadRefusedError, ShutDown
+from distsync import Empty, Full, JoinableQueue, LockLostError, PayloadError, PayloadRefusedError, ShutDown, UsageError
 from distsync.session.client import Client
 
 MakeClient = Callable[..., Client]
@@ -318,3 +318,20 @@ def test_item_that_is_refused_is_a_dead_letter(make_client: MakeClient) -> None:
 def test_it_travels_by_name(queue: Any) -> None:
     again = pickle.loads(pickle.dumps(JoinableQueue(5, 3, name="q")))
     assert (again.name, again.maxsize, again.max_deliveries) == ("q", 5, 3)
+
+
+def test_end_that_is_refused_keeps_the_delivery(client: Client) -> None:
+    """A thread of distsync's own must not wait: nothing was sent."""
+    queue = JoinableQueue[int](name="q")
+    queue.put(1)
+    delivery = queue.claim()
+    core = client._core
+    assert core is not None
+    refuse = pytest.MonkeyPatch()
+    refuse.setattr(core, "may_wait_here", lambda: False)
+    with pytest.raises(UsageError):
+        delivery.done()
+    refuse.undo()
+    assert delivery.held
+    delivery.done()
+    assert queue.qsize() == 0

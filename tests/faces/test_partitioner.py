@@ -162,9 +162,7 @@ def test_member_that_may_not_claim_shares_leaves_them_to_others(
     server: ServerProcess, client: Client, make_client: MakeClient
 ) -> None:
     ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
-    ours.join()
-    assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
-    with permitted(server, f"{ours.path}/claims", read=True, write=True, delete=True, admin=True) as admin:
+    with permitted(server, ours, read=True, write=True, delete=True, admin=True) as admin:
         theirs.join()
         eventually(lambda: not theirs._core.member and not ours._core.member)  # each was to take what the other gave up
         assert admin.get_children(f"{ours.path}/members") == admin.get_children(f"{ours.path}/claims") == []
@@ -177,9 +175,7 @@ def test_member_that_may_not_give_up_shares_is_a_member_no_more(
     server: ServerProcess, client: Client, make_client: MakeClient
 ) -> None:
     ours, theirs = Partitioner(SHARES, name="p"), Partitioner(SHARES, name="p", client=make_client())
-    ours.join()
-    assert ours.wait_for(lambda: len(ours) == 7, PATIENCE)
-    with permitted(server, f"{ours.path}/claims", read=True, write=True, create=True, admin=True) as admin:
+    with permitted(server, ours, read=True, write=True, create=True, admin=True) as admin:
         theirs.join()
         eventually(lambda: not ours._core.member)
         assert len(admin.get_children(f"{ours.path}/members")) == 1
@@ -187,11 +183,12 @@ def test_member_that_may_not_give_up_shares_is_a_member_no_more(
 
 
 @contextmanager
-def permitted(server: ServerProcess, path: str, **what: bool) -> Iterator[KazooClient]:
-    """All shares are held; then nobody may do anything else there."""
-    admin = KazooClient(server.hosts)
+def permitted(server: ServerProcess, ours: Partitioner, **what: bool) -> Iterator[KazooClient]:
+    """All shares are ours; then nobody may do anything else with claims."""
+    ours.join()
+    assert ours.wait_for(lambda: len(ours) == len(SHARES), PATIENCE)
+    admin, path = KazooClient(server.hosts), f"{ours.path}/claims"
     admin.start()
-    eventually(lambda: len(admin.get_children(path)) == len(SHARES))
     before = admin.get_acls(path)[0]
     admin.set_acls(path, [make_acl("world", "anyone", **what)])
     yield admin
