@@ -1,6 +1,6 @@
 """How fast the embedded server is, next to ZooKeeper 3.8 on the same machine: ratios within one run, in turn.
 
-    python bench/server.py [--sync process|full] [--rounds N] [--requests N] [--profile FILE]
+    python bench/server.py [--sync process|full] [--rounds N] [--requests N] [--only REQUEST] [--profile FILE]
 
 The client is the same for both: a bare socket, frames that were encoded before the clock runs, answers that are only
 counted. ``--sync process``: neither waits for the disk (ZooKeeper: forceSync=no). ``--sync full``: both do, which is
@@ -21,7 +21,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -212,9 +212,10 @@ def prepare(server: ServerProcess) -> Wire:
     return wire
 
 
-def measure(servers: list[ServerProcess], rounds: int, count: int) -> Iterator[Row]:
+def measure(servers: list[ServerProcess], rounds: int, count: int, names: Iterable[str]) -> Iterator[Row]:
     wires = [prepare(server) for server in servers]
-    for name, (run, wanted) in MEASURES.items():
+    for name in names:
+        run, wanted = MEASURES[name]
         for wire in WARM_UP * wires:
             run(wire, count)
         pairs = [one_round(run, wires, count, number % 2) for number in range(rounds)]
@@ -246,6 +247,7 @@ def main() -> None:
     parser.add_argument("--sync", choices=["process", "full"], default="process")
     parser.add_argument("--rounds", type=int, default=31)
     parser.add_argument("--requests", type=int, default=100, help="of one kind, in one round")
+    parser.add_argument("--only", choices=MEASURES, action="append", help="measure only this; may be given again")
     parser.add_argument("--profile", default="", help="write the embedded server's profile to this file")
     given = parser.parse_args()
     missing = ZooKeeperProcess.missing()
@@ -257,7 +259,7 @@ def main() -> None:
             server.sync = given.sync  # type: ignore[attr-defined]
         servers[0].profile = given.profile  # type: ignore[attr-defined]
         try:
-            show(measure(servers, given.rounds, given.requests), given.sync)
+            show(measure(servers, given.rounds, given.requests, given.only or MEASURES), given.sync)
         finally:
             for server in servers:
                 server.stop()

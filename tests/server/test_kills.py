@@ -144,7 +144,7 @@ def test_death_of_the_machine_is_survived_with_zxids_above_all_that_were_seen(tm
     """The mark of another boot, and the end of the log is not on the disk."""
     server = EmbeddedProcess(tmp_path)
     server.start()
-    journal = tmp_path / "data" / "journal.sqlite-wal"
+    journal = tmp_path / "data" / "journal.log"
     with linked(server.port, greeted=False) as link:
         mine = link.greet()
         link.ask(1, r.CreateRequest("/early", b""), r.CreateReply)

@@ -36,7 +36,7 @@ def test_server_by_hand(tmp_path: Path) -> None:
     server.command = lambda: [*EmbeddedProcess.command(server), "--data-dir", data]  # type: ignore[method-assign]
     server.start()
     try:
-        assert {path.name for path in (tmp_path / "new" / "data").iterdir()} >= {"lock", "address", "journal.sqlite"}
+        assert {path.name for path in (tmp_path / "new" / "data").iterdir()} >= {"lock", "address", "journal.log"}
         assert open_to_others(tmp_path / "new") == []
     finally:
         server.stop()
@@ -53,7 +53,7 @@ def test_server_that_starts_by_itself(tmp_path: Path) -> None:
     )
     assert int(done.stdout) > 0
     names = {path.name for path in (tmp_path / "b").rglob("*")}
-    assert names >= {"server.log", "start.lock", "secret", "data", "lock", "journal.sqlite"}
+    assert names >= {"server.log", "start.lock", "secret", "data", "lock", "journal.log"}
     assert open_to_others(tmp_path / "a") + open_to_others(tmp_path / "b") == []
 
 

@@ -80,7 +80,7 @@ def test_signal_stops_it_cleanly(embedded: EmbeddedProcess, number: signal.Signa
         os.kill(embedded.pid or 0, number)
         assert settled(embedded) == 0
     assert "Traceback" not in embedded.output()
-    assert not (embedded.folder / "data" / "journal.sqlite-wal").exists()
+    assert b"synced" in (embedded.folder / "data" / "journal.mark").read_bytes()
 
 
 def test_sigkill_under_load_loses_no_acknowledged_write_and_no_session(embedded: EmbeddedProcess) -> None:
@@ -151,7 +151,7 @@ def test_pause_of_the_server_expires_nobody(embedded: EmbeddedProcess) -> None:
 
 
 def test_full_disk_stops_it_with_a_clear_error_and_loses_nothing(embedded: EmbeddedProcess) -> None:
-    journal = embedded.folder / "data" / "journal.sqlite-wal"
+    journal = embedded.folder / "data" / "journal.log"
     acknowledged = []
     with connected(embedded) as client:
         client.create("/before", b"")
@@ -272,9 +272,9 @@ def test_corrupt_journal_is_named_and_never_replaced_by_an_empty_one(embedded: E
     with connected(embedded) as client:
         client.create("/kept", b"data")
     embedded.stop()
-    journal = embedded.folder / "data" / "journal.sqlite"
+    journal = embedded.folder / "data" / "journal.log"
     good = journal.read_bytes()
-    for bad in (b"", b"no journal at all", good[:1024], good.replace(b"/kept", b"/lost")):
+    for bad in (b"", b"no journal at all", good[: len(good) // 2], good.replace(b"/kept", b"/lost")):
         journal.write_bytes(bad)
         line = refused("--port", "0", "--data-dir", str(journal.parent))
         assert f"the journal {journal} is corrupt" in line

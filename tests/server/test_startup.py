@@ -346,9 +346,9 @@ def test_program_that_says_nothing_is_given_up(home: Home) -> None:
 
 def test_corrupt_journal_is_told_to_who_wanted_the_server(home: Home) -> None:
     home.end(home.start().pid)
-    journal = home.state / "data" / "journal.sqlite"
+    journal = home.state / "data" / "journal.log"
     journal.write_bytes(b"")
-    with pytest.raises(ServerStartError, match=r"journal\.sqlite is corrupt \(it is empty\).*server\.log"):
+    with pytest.raises(ServerStartError, match=r"journal\.log is corrupt \(it is empty\).*server\.log"):
         find_or_start()
     assert journal.read_bytes() == b""
     eventually(lambda: not servers_of(home))

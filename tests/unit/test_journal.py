@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import sqlite3
+import resource
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 
+from distsync.server.entries import GROUP, join, pack_entry
 from distsync.server.journal import (
+    NAME,
     Contents,
     Journal,
     JournalCorruptError,
@@ -96,7 +98,7 @@ def test_files_belong_to_this_user_alone(killed: Path, opened: Journal) -> None:
     opened.append(RECORDS)
     modes = {file.name: file.stat().st_mode & 0o077 for file in opened.path.parent.iterdir() if file.is_file()}
     assert set(modes.values()) == {0}
-    assert "journal.sqlite-wal" in modes
+    assert NAME in modes
 
 
 def test_compaction_replaces_records_by_the_snapshot(tmp_path: Path) -> None:
@@ -151,53 +153,69 @@ def test_sizes_are_known_again_after_a_restart(tmp_path: Path) -> None:
         assert journal.wants_compaction
 
 
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """No file of this process may become larger."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
 def test_full_disk_refuses_the_whole_group_and_loses_nothing(tmp_path: Path) -> None:
     with closing(Journal(tmp_path)) as journal:
         journal.load()
         journal.append(RECORDS)
-        pages = journal._database.execute("PRAGMA page_count").fetchone()[0]
-        journal._database.execute(f"PRAGMA max_page_count = {pages}")
-        with pytest.raises(JournalWriteError, match=r"journal\.sqlite.*full"):
+        with (
+            room_for(journal.path.stat().st_size + 1000),
+            pytest.raises(JournalWriteError, match=r"journal\.log.*too large"),
+        ):
             journal.append([(90, b"small"), (91, bytes(1 << 20))])
     assert read(tmp_path).records == RECORDS
 
 
-def cut_main(folder: Path) -> None:
-    path = folder / "journal.sqlite"
-    path.write_bytes(path.read_bytes()[:5000])
+def test_full_disk_refuses_the_snapshot_and_loses_nothing(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)) as journal:
+        journal.load()
+        journal.append(RECORDS)
+        with room_for(1 << 16), pytest.raises(JournalWriteError, match=r"journal\.log.*too large"):
+            journal.compact([bytes(1 << 20)])
+        journal.append([(99, b"after")])
+    assert read(tmp_path).records == [*RECORDS, (99, b"after")]
 
 
-def empty_main(folder: Path) -> None:
-    (folder / "journal.sqlite").write_bytes(b"")
-
-
-def remove_main(folder: Path) -> None:
-    (folder / "journal.sqlite").unlink()
-
-
-def overwrite_main(folder: Path) -> None:
-    (folder / "journal.sqlite").write_bytes(b"these are not the bytes of a database" * 1000)
+def empty_log(folder: Path) -> None:
+    (folder / NAME).write_bytes(b"")
 
 
 def remove_log(folder: Path) -> None:
-    (folder / "journal.sqlite-wal").unlink()
+    (folder / NAME).unlink()
+
+
+def overwrite_log(folder: Path) -> None:
+    (folder / NAME).write_bytes(b"these are not the bytes of a journal" * 1000)
+
+
+def overwrite_header(folder: Path) -> None:
+    stream = (folder / NAME).read_bytes()
+    (folder / NAME).write_bytes(bytes(32) + stream[32:])
 
 
 def cut_log(folder: Path) -> None:
-    path = folder / "journal.sqlite-wal"
-    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    stream = (folder / NAME).read_bytes()
+    (folder / NAME).write_bytes(stream[: len(stream) // 2])
+
+
+def cut_to_the_header(folder: Path) -> None:
+    (folder / NAME).write_bytes((folder / NAME).read_bytes()[:27])
 
 
 def flip_in_log(folder: Path) -> None:
-    path = folder / "journal.sqlite-wal"
-    stream = bytearray(path.read_bytes())
+    stream = bytearray((folder / NAME).read_bytes())
     stream[len(stream) // 3] ^= 0x20
-    path.write_bytes(stream)
-
-
-def overwrite_log_header(folder: Path) -> None:
-    path = folder / "journal.sqlite-wal"
-    path.write_bytes(bytes(32) + path.read_bytes()[32:])
+    (folder / NAME).write_bytes(stream)
 
 
 def mess_up_mark(folder: Path) -> None:
@@ -208,27 +226,27 @@ def remove_mark(folder: Path) -> None:
     (folder / "journal.mark").unlink()
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        empty_main,
-        remove_main,
-        overwrite_main,
-        remove_log,
-        cut_log,
-        flip_in_log,
-        overwrite_log_header,
-        mess_up_mark,
-        remove_mark,
-    ],
-)
+DAMAGES = [
+    empty_log,
+    remove_log,
+    overwrite_log,
+    overwrite_header,
+    cut_log,
+    cut_to_the_header,
+    flip_in_log,
+    mess_up_mark,
+    remove_mark,
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_after_a_kill_is_refused_and_names_the_file(killed: Path, damage: Callable[[Path], None]) -> None:
     damage(killed)
     with pytest.raises(JournalCorruptError, match=str(killed / "journal.")):
         read(killed)
 
 
-@pytest.mark.parametrize("damage", [empty_main, remove_main, overwrite_main, cut_main, mess_up_mark])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damage_after_a_clean_close_is_refused(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     write(tmp_path)
     damage(tmp_path)
@@ -236,19 +254,23 @@ def test_damage_after_a_clean_close_is_refused(tmp_path: Path, damage: Callable[
         read(tmp_path)
 
 
+def replace_in_log(folder: Path, old: bytes, new: bytes) -> None:
+    stream = (folder / NAME).read_bytes()
+    assert stream.count(old) == 1
+    (folder / NAME).write_bytes(stream.replace(old, new))
+
+
 @pytest.mark.parametrize("wrong", [b"payload 12", b"Payload 13"])
 def test_altered_payload_is_refused(tmp_path: Path, wrong: bytes) -> None:
     write(tmp_path)
-    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
-        database.execute("UPDATE records SET payload = ? WHERE zxid = 13", (wrong,))
-    with pytest.raises(JournalCorruptError, match="record 4 is not what was written"):
+    replace_in_log(tmp_path, b"payload 13", wrong)
+    with pytest.raises(JournalCorruptError, match="it ends with record 3, but 30 were acknowledged"):
         read(tmp_path)
 
 
 def test_missing_record_in_the_middle_is_refused(tmp_path: Path) -> None:
     write(tmp_path)
-    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
-        database.execute("DELETE FROM records WHERE zxid = 13")
+    replace_in_log(tmp_path, pack_entry(GROUP, 4, join([(13, b"payload 13")])), b"")
     with pytest.raises(JournalCorruptError, match="record 4 is missing"):
         read(tmp_path)
 
@@ -258,31 +280,34 @@ def test_altered_snapshot_is_refused(tmp_path: Path) -> None:
         journal.load()
         journal.append(RECORDS)
         journal.compact([b"state"])
-    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
-        database.execute("UPDATE snapshot SET payload = ?", (b"State",))
-    with pytest.raises(JournalCorruptError, match="part 0 of the snapshot"):
+    replace_in_log(tmp_path, b"state", b"State")
+    with pytest.raises(JournalCorruptError, match="its snapshot is not what was written"):
         read(tmp_path)
 
 
-def test_database_of_another_program_is_refused(tmp_path: Path) -> None:
-    with closing(sqlite3.connect(tmp_path / "journal.sqlite")) as database, database:
-        database.execute("CREATE TABLE bookmark (address TEXT)")
-    with pytest.raises(JournalCorruptError, match="not a journal of format 2"):
+def test_file_of_another_program_is_refused(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(b"SQLite format 3\0" + bytes(1000))
+    with pytest.raises(JournalCorruptError, match="no journal of format 3"):
         read(tmp_path)
 
 
 def test_refused_journal_is_refused_again_and_not_replaced(killed: Path) -> None:
-    empty_main(killed)
+    cut_log(killed)
+    left = (killed / NAME).read_bytes()
     for _ in range(2):
         with pytest.raises(JournalCorruptError):
             read(killed)
-    assert (killed / "journal.sqlite").stat().st_size == 0
+    assert (killed / NAME).read_bytes() == left
 
 
-def test_torn_tail_that_nobody_was_told_about_is_dropped(killed: Path) -> None:
-    log = killed / "journal.sqlite-wal"
-    log.write_bytes(log.read_bytes() + bytes(100))
-    assert read(killed).records == RECORDS
+@pytest.mark.parametrize("torn", [bytes(100), pack_entry(GROUP, 31, join([(40, b"payload 40")]))[:-1]])
+def test_torn_tail_that_nobody_was_told_about_is_dropped(killed: Path, torn: bytes) -> None:
+    with (killed / NAME).open("ab") as log:
+        log.write(torn)
+    with closing(Journal(killed)) as journal:
+        assert journal.load().records == RECORDS
+        journal.append([(99, b"after")])
+    assert read(killed).records == [*RECORDS, (99, b"after")]
 
 
 def test_kill_between_record_and_mark_keeps_the_record(killed: Path) -> None:
@@ -321,11 +346,16 @@ def test_what_was_closed_or_synced_is_not_forgiven_when_it_is_lost(tmp_path: Pat
         read(tmp_path)
 
 
-@pytest.mark.parametrize(("sync_full", "level"), [(False, 1), (True, 2)])
-def test_disk_is_waited_for_only_when_that_was_asked_for(tmp_path: Path, sync_full: bool, level: int) -> None:
-    """SQLite's levels: 1 syncs when the log is folded into the file, 2 at each commit."""
+@pytest.mark.parametrize("sync_full", [False, True])
+def test_disk_is_waited_for_only_when_that_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_full: bool
+) -> None:
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fdatasync", synced.append)
     with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
-        assert journal._database.execute("PRAGMA synchronous").fetchone() == (level,)
+        journal.load()
+        journal.append(RECORDS)
+    assert len(synced) == sync_full
 
 
 def test_mark_of_an_older_version_is_understood(killed: Path) -> None:
@@ -335,7 +365,7 @@ def test_mark_of_an_older_version_is_understood(killed: Path) -> None:
 
 def test_kill_during_the_very_first_start_is_forgiven(tmp_path: Path) -> None:
     (tmp_path / "journal.mark").write_bytes(b"%020d\n" % 0)
-    (tmp_path / "journal.sqlite.new").write_bytes(b"half a fi")
+    (tmp_path / "journal.new").write_bytes(b"half a fi")
     assert read(tmp_path).records == []
 
 
@@ -344,7 +374,7 @@ def test_mark_is_on_disk_before_the_journal_has_its_name(tmp_path: Path, monkeyp
     sync = os.fsync
 
     def recorded(file: int) -> None:
-        synced.append((Path(f"/proc/self/fd/{file}").readlink().name, (tmp_path / "journal.sqlite").exists()))
+        synced.append((Path(f"/proc/self/fd/{file}").readlink().name, (tmp_path / NAME).exists()))
         sync(file)
 
     synced: list[tuple[str, bool]] = []
@@ -355,5 +385,5 @@ def test_mark_is_on_disk_before_the_journal_has_its_name(tmp_path: Path, monkeyp
 
 def test_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"")
-    with pytest.raises((JournalWriteError, JournalUnreadableError), match=r"data/journal\.sqlite"):
+    with pytest.raises((JournalWriteError, JournalUnreadableError), match=r"data/journal\.log"):
         read(tmp_path / "data")
