@@ -27,7 +27,8 @@ interop: $(STAMP) zookeeper  ## the real Curator beside us; its jars are fetched
 	$(VENV)/bin/python scripts/curator_jars.py
 	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest tests/interop $(PYTEST_ARGS)
 
-bench-server: $(STAMP) zookeeper  ## the embedded server next to ZooKeeper 3.8: ratios, in memory and on disk
+bench-server: $(STAMP) zookeeper  ## the embedded server, with uvloop, next to ZooKeeper 3.8: ratios, without and with fsync
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,fast]'
 	$(VENV)/bin/python bench/server.py
 	$(VENV)/bin/python bench/server.py --sync full
 

@@ -14,6 +14,7 @@ import multiprocessing.resource_tracker
 import os
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,15 @@ def make_server(kind: str, folder: Path) -> ServerProcess:
     if kind == "zookeeper":
         need_zookeeper()
     return KINDS[kind](folder)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def first_loop() -> None:
+    """The first loop of uvloop opens a pipe that the process keeps."""
+    with suppress(ImportError):
+        import uvloop
+
+        uvloop.new_event_loop().close()
 
 
 @pytest.fixture(autouse=True)

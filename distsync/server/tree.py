@@ -193,11 +193,11 @@ class Tree:
         return take_back if stats is None else partial(self._also_put, take_back, stats, stats.data)
 
     def _reversal(self, change: NodeChange) -> Callable[[], None]:
-        path = change[0]
-        if isinstance(change, CreateNode):
+        path, kind = change[0], type(change)
+        if kind is CreateNode:
             return partial(self._uncreate, path, self.nodes[parent_of(path)].pzxid)
         node = self.nodes[path]
-        if isinstance(change, DeleteNode):
+        if kind is DeleteNode:
             return partial(self._undelete, path, node, self.nodes[parent_of(path)].pzxid)
         return partial(self._reset, node, node.data, node.acl, node.version, node.aversion, node.mzxid, node.mtime)
 

@@ -34,7 +34,7 @@ _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 _CHECKED, _DELETED = r.CheckReply(), r.DeleteReply()
 
 AnyCreate = r.CreateRequest | r.Create2Request | r.CreateContainerRequest | r.CreateTtlRequest
-_CREATES = (r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest)
+_CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerRequest, r.CreateTtlRequest})
 
 
 class Writes:
@@ -64,7 +64,6 @@ class Writes:
     def result(self, request: Any, change: NodeChange | None) -> r.Result:
         """What a request of a multi is answered with, once its change was applied."""
         kind = type(request)
-        made: r.Result
         if change is None:
             return _CHECKED
         if kind is r.CreateRequest:
@@ -72,10 +71,10 @@ class Writes:
         if kind is r.DeleteRequest:
             return _DELETED
         stat = self._tree.nodes[change[0]].stat
-        if isinstance(change, (SetNodeData, SetNodeAcl)):
-            made = _new(r.StatReply, (stat,))
-            return made
-        return r.Create2Reply(change[0], stat)
+        if type(change) is CreateNode:
+            return r.Create2Reply(change[0], stat)
+        made: r.Result = _new(r.StatReply, (stat,))
+        return made
 
     def _create(self, link: Link, request: AnyCreate) -> CreateNode:
         """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
@@ -140,7 +139,8 @@ class Writes:
     def _check(self, link: Link, request: r.CheckVersionRequest) -> None:
         path, version = request
         node = self._tree.nodes.get(path) or self._require_checked(path)
-        permit(node.acl, READ, link.identities)
+        if node.acl is not OPEN_ACL:
+            permit(node.acl, READ, link.identities)
         _check_version(version, node.version)
 
     def _check_quota(self, path: str, count: int, size: int) -> None:
@@ -172,14 +172,16 @@ def created(request: r.CreateRequest, change: NodeChange | None) -> r.CreateRepl
 def in_multi(operation: r.Operation) -> r.Operation:
     """What an operation of a multi counts as: among creates, the flags alone matter. ZooKeeper stumbles over a time to
     live that is asked for by the flags of another create, and so the whole multi is refused."""
-    if not isinstance(operation, _CREATES):
+    kind = type(operation)
+    if kind not in _CREATES:
         return operation
-    if operation.flags in _TTL_FLAGS:
-        if isinstance(operation, r.CreateTtlRequest):
+    flags = operation[3]  # type: ignore[misc]
+    if flags in _TTL_FLAGS:
+        if kind is r.CreateTtlRequest:
             return operation
         raise Refusal(ErrorCode.MARSHALLING_ERROR)
-    kind = r.CreateContainerRequest if operation.flags == _CONTAINER else r.CreateRequest
-    return operation if type(operation) is kind else kind(*operation[:4])
+    meant = r.CreateContainerRequest if flags == _CONTAINER else r.CreateRequest
+    return operation if kind is meant else meant(*operation[:4])
 
 
 def _owner(link: Link, request: AnyCreate) -> int:

@@ -31,6 +31,7 @@ from distsync.wire.frames import WireError
 Layout = tuple[Field[Any], ...]
 
 _MULTI_HEADER = struct.Struct(">i?i")
+_MULTI_HEADER_BYTES = _MULTI_HEADER.size
 _MULTI_END = _MULTI_HEADER.pack(-1, True, -1)
 
 REQUESTS: dict[int, type[r.Request]] = {
@@ -208,16 +209,19 @@ def _pair_reader(kind: type, read_first: Reader, read_second: Reader) -> Reader:
 def _operations(allowed: frozenset[OpCode]) -> Field[tuple[Any, ...]]:
     """The operations of a multi, each with a header of its own."""
 
+    readers = {int(op): READERS[REQUESTS[op]] for op in allowed}
+
     def read_all(frame: bytes, at: int) -> tuple[tuple[Any, ...], int]:
         operations: list[Any] = []
         while True:
             op, done, _ = _MULTI_HEADER.unpack_from(frame, at)
-            at += _MULTI_HEADER.size
+            at += _MULTI_HEADER_BYTES
             if done:
                 return tuple(operations), at
-            if op not in allowed:
+            reader = readers.get(op)
+            if reader is None:
                 raise WireError(f"operation {op} inside a multi")
-            operation, at = read(REQUESTS[op], frame, at)
+            operation, at = reader(frame, at)
             operations.append(operation)
 
     return Field(_write_operations, read_all)
@@ -252,9 +256,20 @@ def _read_results(frame: bytes, at: int) -> tuple[tuple[r.Result, ...], int]:
         results.append(result)
 
 
-LAYOUTS[r.MultiRequest] = (_operations(IN_MULTI),)
-LAYOUTS[r.MultiReadRequest] = (_operations(IN_MULTI_READ),)
-LAYOUTS[r.MultiReply] = (Field(_write_results, _read_results),)
+WRITERS: dict[type, Writer] = {}
+READERS: dict[type, Reader] = {}
 
-WRITERS: dict[type, Writer] = {kind: _writer(layout) for kind, layout in LAYOUTS.items()}
-READERS: dict[type, Reader] = {kind: _reader(kind, layout) for kind, layout in LAYOUTS.items()}
+
+def _lay_out(layouts: dict[type, Layout]) -> None:
+    WRITERS.update((kind, _writer(layout)) for kind, layout in layouts.items())
+    READERS.update((kind, _reader(kind, layout)) for kind, layout in layouts.items())
+
+
+_lay_out(LAYOUTS)
+_MULTIS: dict[type, Layout] = {
+    r.MultiRequest: (_operations(IN_MULTI),),
+    r.MultiReadRequest: (_operations(IN_MULTI_READ),),
+    r.MultiReply: (Field(_write_results, _read_results),),
+}
+_lay_out(_MULTIS)
+LAYOUTS.update(_MULTIS)

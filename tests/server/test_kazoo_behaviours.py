@@ -142,7 +142,9 @@ def test_tree_cache_follows_a_tree(kazoo: Kazoos, cache: tuple[TreeCache, Told])
     writer = kazoo()
     for path in ("/top/a", "/top/a/b", "/top/c"):
         writer.create(path, path.encode())
-    eventually(lambda: mirror.get_children("/top") == {"a", "c"} and mirror.get_children("/top/a") == {"b"})
+    told.waits_for(lambda call: call[0].event_type == TreeEvent.NODE_ADDED and call[0].event_data.path == "/top/a/b")
+    assert mirror.get_children("/top/a") == {"b"}
+    eventually(lambda: mirror.get_children("/top") == {"a", "c"})
     writer.set("/top/a/b", b"newer")
     told.waits_for(lambda call: call[0].event_type == TreeEvent.NODE_UPDATED and call[0].event_data.data == b"newer")
     assert mirror.get_data("/top/a/b").stat.version == 1
