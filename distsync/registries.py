@@ -98,7 +98,7 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
             ValueError for a name that cannot be used; PayloadPickleError, PayloadTooLargeError; OutcomeUnknownError
             when the session ended in this moment and nobody can know.
         On loss: of the session: it returns with the next one.
-        On cancel: an entry that this process had stands as before.
+        On cancel: it has happened, or not: what stands then is this process's, and comes back as any entry of its own.
         Cost: 2 requests, 1 round trip, and 1 in the background; 2 more if the name is there already.
         """
         part = _part(name)

@@ -9,6 +9,7 @@ its owner. One that somebody deletes while its session lives was taken away on p
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
 from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, remove
@@ -38,10 +39,13 @@ class Presence:
             raise
 
     async def vanish(self) -> bool:
-        """The znode is gone, or will be. False: it was gone before."""
+        """The znode is gone, or, at a deadline, will be. False: it was gone before."""
         self.withdraw()
         try:
-            return await leave(self.path, self.session_id)
+            gone = await leave(self.path, self.session_id)
+            with suppress(DeadlineError):
+                await self.settled()
+            return gone
         except BaseException:
             await Background(remove(self.path, self.session_id))
             raise

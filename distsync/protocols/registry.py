@@ -13,7 +13,7 @@ Picture: ``<path>/<name>``  ephemeral or lasting, data = JSON: address, metadata
 
 from __future__ import annotations
 
-from distsync.errors import BadVersionError, DeadlineError, NodeExistsError, NoNodeError
+from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
 from distsync.protocols.commit import Operation, Outcome, Receipts
 from distsync.protocols.group import names_below
 from distsync.protocols.guard import ensure, read, read_all
@@ -21,6 +21,7 @@ from distsync.protocols.presence import Presence
 from distsync.protocols.watched import Watched
 from distsync.session.steps import (
     Background,
+    Connected,
     Create,
     Delete,
     Exists,
@@ -28,6 +29,7 @@ from distsync.session.steps import (
     Node,
     Signal,
     Stat,
+    Sync,
     Wait,
     Watch,
     Woke,
@@ -47,6 +49,24 @@ class Kept(Presence):
         else:
             self.withdraw()
             self.session_id = 0
+
+    async def keep_what_is(self, was_there: bool) -> None:
+        """As keep, after a change that was interrupted and may have happened."""
+        self._making = making = Signal()
+        try:
+            _, node = await read_all(Sync(self.path), GetData(self.path))
+            session_id = (await Connected()).session_id
+            if isinstance(node, Node) and node.stat.ephemeral_owner == session_id:
+                self.data, self.session_id = node.data, session_id
+            elif not was_there:
+                self.withdraw()
+        except DistsyncError:  # it cannot be read, say
+            if not was_there:
+                self.withdraw()
+        finally:
+            self._making = None
+            making.fire()
+        await self.keep()
 
 
 class RegistryCore:
@@ -100,10 +120,10 @@ class RegistryCore:
         try:
             outcome = await self._write(name, data, lasting, before, replaces)
             if outcome is not None and not lasting:
-                await self._keep(name, data, outcome.session_id)
+                await Background(self._kept(name, data, outcome.session_id).keep())
             return outcome is not None
         except BaseException:
-            await self._put_back(name, before)
+            await self._find_out(name, data, before)
             raise
         finally:
             self._end(name)
@@ -112,7 +132,7 @@ class RegistryCore:
         self, name: str, data: bytes, lasting: bool, before: Kept | None, replaces: bool
     ) -> Outcome | None:
         path = f"{self.path}/{name}"
-        create = Create(path, data, ephemeral=not lasting)
+        create = Create(path, data, ephemeral=not lasting, after=True)
         operations: list[Operation] = [create]
         while True:
             try:
@@ -137,7 +157,8 @@ class RegistryCore:
         except NoNodeError:
             return False
         except BaseException:
-            await self._put_back(name, before)
+            if before is not None:
+                await self._find_out(name, before.data, before)
             raise
         finally:
             self._end(name)
@@ -157,7 +178,7 @@ class RegistryCore:
             await kept.settled()
             return kept
         except BaseException:
-            await self._put_back(name, kept)
+            await self._find_out(name, kept.data, kept)
             self._end(name)
             raise
 
@@ -165,16 +186,19 @@ class RegistryCore:
         self._forget(name)
         self._busy.pop(name).fire()
 
-    async def _put_back(self, name: str, before: Kept | None) -> None:
-        """We were interrupted: our entry is as it was, if it still stands."""
-        if before is not None:
-            await self._keep(name, before.data, before.session_id)
+    async def _find_out(self, name: str, data: bytes, before: Kept | None) -> None:
+        """We were interrupted: our entry is as it was, or as it was to be."""
+        made = self.kept.pop(name, None)
+        if made is not None:
+            made.withdraw()
+        kept = self._kept(name, before.data if before else data, before.session_id if before else 0)
+        await Background(kept.keep_what_is(before is not None))
 
-    async def _keep(self, name: str, data: bytes, session_id: int) -> None:
-        """Our entry comes back with each next session."""
+    def _kept(self, name: str, data: bytes, session_id: int) -> Kept:
+        """Our entry, which is to come back with each next session."""
         kept = self.kept[name] = Kept(f"{self.path}/{name}", data, self.view.forget)
         kept.session_id = session_id
-        await Background(kept.keep())
+        return kept
 
     async def find(self, name: str) -> Node | None:
         """The entry, as soon as there is one; None at the deadline. Watches this name alone."""

@@ -28,9 +28,9 @@ def operations_of(request: Request[Any]) -> tuple[Any, ...]:
 
 
 def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
-    """The creations of ephemerals in ``request``, with their places in it."""
+    """The creations of ephemerals in ``request``, with their places in it, but for those that are looked after."""
     for place, operation in enumerate(operations_of(request)):
-        if isinstance(operation, Create) and operation.ephemeral:
+        if isinstance(operation, Create) and operation.ephemeral and not operation.after:
             yield place, operation
 
 

@@ -135,13 +135,15 @@ class Request(Step[Answer]):
 
 @dataclass(frozen=True)
 class Create(Request[Created]):
-    """Create a znode. A path that ends in a prefix gets a sequence number appended if ``sequence``."""
+    """Create a znode. A path that ends in a prefix gets a sequence number appended if ``sequence``. An ephemeral is
+    taken away when the call ends with an exception, unless the protocol looks ``after`` it then."""
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequence: bool = False
     container: bool = False
+    after: bool = False
 
 
 @dataclass(frozen=True)

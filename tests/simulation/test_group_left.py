@@ -1,0 +1,43 @@
+"""Who has left a group is not there any more, not even if it was coming back from the end of its session."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import Exactly, Faults
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.group import PATH, core_of
+from distsync.testing.simulation.world import World
+
+REQUESTS = 15
+LOOKS = 300
+
+
+async def come_and_go(world: World, process: SimProcess, left: list[bool]) -> None:
+    """Leaves while it comes back, if it does."""
+    core = core_of(process)
+    name = await Run(core.join(b"{}"))
+    for _ in range(LOOKS):
+        if core.joined[name]._making is not None:
+            break
+        await Run(sleep(0.0))
+    await Run(core.leave(name))
+    node = world.server.engine.tree.node(PATH)
+    left.append(node is None or name not in node.children)
+
+
+async def sleep(seconds: float) -> None:
+    await Wait(limit=seconds)
+
+
+@pytest.mark.parametrize("request_number", range(1, REQUESTS))
+def test_member_that_has_left_is_not_there(request_number: int) -> None:
+    for seed in range(30):
+        left: list[bool] = []
+        with World(seed, faults=Faults(exactly=(Exactly("expire_live", "one", request_number),))) as world:
+            one = world.process("one")
+            one.spawn(come_and_go(world, one, left))
+            world.run()
+        assert left == [True], seed

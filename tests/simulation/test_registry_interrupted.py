@@ -1,0 +1,49 @@
+"""Ctrl-C, at each step of a change of what is ours: it stands, old or new, and comes back in the next session."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import Exactly, Faults
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.registry import core_of
+from distsync.testing.simulation.world import World
+
+AWAY = 30.0
+"""Longer than a session lasts."""
+
+STEPS = 40
+
+
+async def register(process: SimProcess, data: bytes, told: list[bytes]) -> None:
+    await Run(core_of(process).put("name", data, False))
+    told.append(data)
+
+
+async def sleep(seconds: float) -> None:
+    await Wait(limit=seconds)
+
+
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_entry_stands_after_an_interrupted_change_of_it(step: int) -> None:
+    for seed in range(5):
+        told: list[bytes] = []
+        with World(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+            one = world.process("one")
+            for data in (b"old", b"new"):
+                one.spawn(register(one, data, told))
+                world.run()
+            if b"old" not in told:
+                continue
+            before = world.server.engine.tree.node("/distsync/registry/r/name")
+            assert before is not None
+            assert before.data in ((b"new",) if b"new" in told else (b"old", b"new"))
+            one.cut(away=AWAY)
+            one.spawn(sleep(2 * AWAY))
+            world.run(lambda: world.tasks_open == 0)
+            after = world.server.engine.tree.node("/distsync/registry/r/name")
+            assert after is not None
+            assert (after.data, after.owner) == (before.data, one.session.session_id)
+            assert core_of(one).mine == ["name"]
