@@ -44,11 +44,15 @@ class Kept(Presence):
 
     async def _meet(self, stat: Stat) -> None:
         """While our session was lost somebody else has registered the name: it is his."""
-        if stat.ephemeral_owner == self.session_id:
+        if self.owns(stat):
             await super()._meet(stat)
         else:
             self.withdraw()
             self.session_id = 0
+
+    def owns(self, stat: Stat) -> bool:
+        """Whether the znode is that of the session in which we made it last; a lasting one is of none."""
+        return stat.ephemeral_owner == self.session_id != 0
 
     async def keep_what_is(self, was_there: bool) -> None:
         """As keep, after a change that was interrupted and may have happened."""
@@ -139,7 +143,7 @@ class RegistryCore:
                 return await self.receipts.commit(*operations, reads=(Exists(path),))
             except NodeExistsError:
                 stat = await read(Exists(path))
-                if stat is not None and not replaces and not (before and before.session_id == stat.ephemeral_owner):
+                if stat is not None and not replaces and not (before and before.owns(stat)):
                     return None
                 operations = [create] if stat is None else [Delete(path, stat.version), create]
             except BadVersionError:

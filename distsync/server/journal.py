@@ -15,11 +15,15 @@ is told, so a journal that ends before its mark has lost something that was ackn
 
 Safe is what the journal was opened for. ``sync_full``: the disk has it; one fsync for all records of an append.
 Otherwise the operating system has it, which no death of this process undoes, but the death of the machine does: then
-the mark names the boot in which it was written, and a later boot may find the journal shorter: see ``Contents.lost``.
+the mark, which is synced when it first names a boot, names another one, and the journal may be shorter than it was, by
+more than the mark tells: see ``Contents.died``. The mark names this boot only once something was appended to say so.
+
+One journal at a time has the folder: its descriptor is locked.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,38 +31,14 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from distsync.errors import WorldError
 from distsync.server.entries import GROUP, PART, SECRET, WHOLE, Entry, join, pack_entry, read_entries, split
+from distsync.server.journal_errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
+from distsync.server.mark import Mark
 
 NAME = "journal.log"
+OLD_NAME = "journal.sqlite"
 HEADER = b"distsync journal, format 3\n"
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 COMPACT_BYTES = 4 << 20  # records smaller than this are not worth a snapshot; ZooKeeper: 100,000 records or 4 GB
-
-
-class JournalError(WorldError):
-    """The journal cannot be used; the server stops. Fields: the file, what is wrong with it."""
-
-
-class JournalUnreadableError(JournalError):
-    """The operating system or another program keeps us from reading it."""
-
-    template = "cannot read the journal {0} ({1}): let this user read and write it, and nobody else use it"
-
-
-class JournalCorruptError(JournalError):
-    """What was written is not what is read."""
-
-    template = (
-        "the journal {0} is corrupt ({1}): restore its folder from a backup, "
-        "or move the folder away to start with nothing"
-    )
-
-
-class JournalWriteError(JournalError):
-    """A record could not be written: none of its transaction was, and none of it may be acknowledged."""
-
-    template = "cannot write to the journal {0} ({1}): make room on the disk and start the server again"
 
 
 class Contents(NamedTuple):
@@ -67,8 +47,10 @@ class Contents(NamedTuple):
     secret: bytes
     snapshot: list[bytes]
     records: list[tuple[int, bytes]]
+    died: bool = False
+    """The machine has died, and the disk had not been waited for: what was written last may be gone."""
     lost: int = 0
-    """At least so many records at the end went with the machine, which had not been asked to keep them."""
+    """At least so many appends are gone with it."""
 
 
 class Journal:
@@ -79,30 +61,48 @@ class Journal:
         self.sync_full = sync_full
         self.snapshot_bytes = 0
         self.record_bytes = 0
+        self._draft = folder / "journal.new"
         self._mark = Mark(folder / "journal.mark")
+        self._marked = False
         self._number = 0
         self._end = 0
         self._secret = b""
         self._whole = False
         self._file = -1
-        self._loaded = False
+        with _writing(self.path):
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._guard = _guard(self.path)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self) -> None:
+        with _writing(self.path):
+            self._draft.unlink(missing_ok=True)
         if not self.path.exists():
             self._begin()
-        with _reading(self.path):
-            self._file = os.open(self.path, os.O_RDWR)
+        if self._file < 0:
+            with _reading(self.path):
+                self._file = os.open(self.path, os.O_RDWR)
 
     def _begin(self) -> None:
         """A new journal, unless there are signs of an old one."""
-        if self._mark.path.exists() and self._mark.read().number > 0:
+        old = self.path.with_name(OLD_NAME)
+        if old.exists():
+            raise JournalCorruptError(self.path, f"it is missing, and {old.name} is of a version that is too old")
+        if not self._mark.is_empty and self._mark.read().number > 0:
             raise JournalCorruptError(self.path, f"it is missing, though {self._mark.path.name} is there")
         with _writing(self.path):
-            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._mark.write(0, synced=True)
             self._mark.sync()
             self._replace(secrets.token_bytes(32), ())
+            _sync_folder(self.path.parent.parent)
 
     def load(self) -> Contents:
-        """All that was written and not yet superseded. What is torn at the end is cut off.
+        """All that was written and not yet superseded. What is torn at the end is cut off. What the machine took along
+        is told of until something is appended.
 
         Raises JournalCorruptError when anything is missing or altered."""
         with _reading(self.path):
@@ -110,13 +110,21 @@ class Journal:
         marked = self._mark.read()
         lost = max(0, marked.number - self._number)
         if lost and not marked.may_be_lost:
-            told = f"it ends with record {self._number}, but {marked.number} were acknowledged"
+            told = f"it ends with append {self._number}, but {marked.number} were acknowledged"
             raise JournalCorruptError(self.path, told)
         with _writing(self.path):
             os.ftruncate(self._file, self._end)
-            self._mark.write(self._number, synced=self.sync_full)
-        self._loaded = True
-        return contents._replace(lost=lost)
+            if self.sync_full:
+                os.fdatasync(self._file)
+            if not marked.may_be_lost:
+                self._begin_mark(self._number)
+        return contents._replace(died=marked.may_be_lost, lost=lost)
+
+    def _begin_mark(self, number: int) -> None:
+        """From now on it says how this journal writes."""
+        self._mark.write(number, synced=self.sync_full)
+        self._mark.sync()
+        self._marked = True
 
     def _read(self) -> Contents:
         contents = Contents(b"", [], [])
@@ -138,7 +146,7 @@ class Journal:
         if kind == SECRET:
             self._secret, self._number = payload, number
         if number != self._number + (kind == GROUP):
-            raise JournalCorruptError(self.path, f"record {self._number + 1} is missing")
+            raise JournalCorruptError(self.path, f"append {self._number + 1} is missing")
         self._number = number
         self._whole = self._whole or kind == WHOLE
         if kind == PART:
@@ -148,8 +156,8 @@ class Journal:
             contents.records.extend(split(payload))
             self.record_bytes += len(payload)
 
-    def append(self, records: Sequence[tuple[int, bytes]]) -> None:
-        """All of ``records`` are safe, or none.
+    def append(self, records: Sequence[tuple[int, bytes]], *, synced: bool = False) -> None:
+        """All of ``records`` are safe, or none. ``synced``: the disk has them in any case.
 
         Raises JournalWriteError: then none of them is."""
         if not records:
@@ -157,9 +165,12 @@ class Journal:
         number, group = self._number + 1, join(records)
         try:
             size = _write_all(self._file, pack_entry(GROUP, number, group), self._end)
-            if self.sync_full:
+            if synced or self.sync_full:
                 os.fdatasync(self._file)
-            self._mark.advance(number)
+            if self._marked:
+                self._mark.advance(number)
+            else:
+                self._begin_mark(number)
         except OSError as error:
             with suppress(OSError):
                 os.ftruncate(self._file, self._end)
@@ -179,85 +190,66 @@ class Journal:
         Raises JournalWriteError: then the old snapshot and its records are still there."""
         with _writing(self.path):
             self._replace(self._secret, snapshot)
-            old, self._file = self._file, os.open(self.path, os.O_RDWR)
-            os.close(old)
+            _sync_folder(self.path.parent)
 
     def _replace(self, secret: bytes, snapshot: Iterable[bytes]) -> None:
         """A new file takes the place of the old one when it is complete, and on the disk."""
-        draft, size = self.path.with_name("journal.new"), 0
-        with open(os.open(draft, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(HEADER + pack_entry(SECRET, self._number, secret))
-            for part in snapshot:
-                file.write(pack_entry(PART, self._number, part))
-                size += len(part)
-            file.write(pack_entry(WHOLE, self._number, b""))
-            file.flush()
-            os.fsync(file.fileno())
-            end = file.tell()
-        os.replace(draft, self.path)
-        _sync_folder(self.path.parent)
+        file = os.open(self._draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
+        try:
+            size, end = self._write_draft(file, secret, snapshot)
+            os.replace(self._draft, self.path)
+        except BaseException:
+            os.close(file)
+            with suppress(OSError):
+                self._draft.unlink(missing_ok=True)
+            raise
+        old, self._file = self._file, file
         self.snapshot_bytes, self.record_bytes, self._end = size, 0, end
+        if old >= 0:
+            os.close(old)
+
+    def _write_draft(self, file: int, secret: bytes, snapshot: Iterable[bytes]) -> tuple[int, int]:
+        """The bytes of the snapshot, and of all."""
+        size = 0
+        with open(file, "wb", closefd=False) as draft:
+            draft.write(HEADER + pack_entry(SECRET, self._number, secret))
+            for part in snapshot:
+                draft.write(pack_entry(PART, self._number, part))
+                size += len(part)
+            draft.write(pack_entry(WHOLE, self._number, b""))
+            draft.flush()
+            os.fsync(file)
+            return size, draft.tell()
 
     def close(self) -> None:
         """All is on the disk; calling again is allowed."""
         with suppress(OSError):
-            if self._loaded:
+            if self._marked:
                 os.fsync(self._file)
                 self._mark.write(self._number, synced=True)
                 self._mark.sync()
-        if self._file >= 0:
-            os.close(self._file)
-        self._file = -1
-        self._loaded = False
+        for descriptor in (self._file, self._guard):
+            if descriptor >= 0:
+                with suppress(OSError):
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child has the descriptor too
+                os.close(descriptor)
+        self._file = self._guard = -1
+        self._marked = False
         self._mark.close()
 
 
-SYNCED = b"synced"  # in the place of a boot: the disk has it
-
-
-class Marked(NamedTuple):
-    """What the mark says. ``may_be_lost``: the machine has died since, and the disk had not been waited for."""
-
-    number: int
-    may_be_lost: bool
-
-
-class Mark:
-    """The number of the last record, in a file of its own: 20 digits and SYNCED or a boot, overwritten in place.
-
-    It is synced at the beginning and the end, so that it never is empty beside a journal that is there. In between it
-    is not: when the machine dies it may be too low, which only makes the check weaker."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: int | None = None
-        self._boot = _boot()
-
-    def read(self) -> Marked:
-        try:
-            number, *where = self.path.read_bytes().split()
-            return Marked(int(number), where not in ([], [SYNCED], [self._boot]))
-        except (OSError, ValueError) as error:
-            raise JournalCorruptError(self.path, error) from error
-
-    def write(self, number: int, *, synced: bool) -> None:
-        if self._file is None:
-            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT, 0o600)
-        os.pwrite(self._file, b"%020d %-36s\n" % (number, SYNCED if synced else self._boot), 0)
-
-    def advance(self, number: int) -> None:
-        """Another number, on the same terms."""
-        assert self._file is not None
-        os.pwrite(self._file, b"%020d" % number, 0)
-
-    def sync(self) -> None:
-        if self._file is not None:
-            os.fsync(self._file)
-
-    def close(self) -> None:
-        if self._file is not None:
-            os.close(self._file)
-        self._file = None
+def _guard(path: Path) -> int:
+    """A descriptor of the folder, locked against other servers; where the file system has no locks, only that."""
+    with _reading(path):
+        folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(folder)
+        raise JournalUnreadableError(path, "another server has its folder") from None
+    except OSError:
+        pass
+    return folder
 
 
 @contextmanager
@@ -289,8 +281,3 @@ def _sync_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
-
-
-def _boot() -> bytes:
-    """Another one after each start of the machine; the same for ever where the system does not tell."""
-    return BOOT.read_bytes().strip()[:36] if BOOT.exists() else b"unknown"

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from distsync.errors import DistsyncError
 from distsync.server.acl import digest_of
@@ -26,12 +27,15 @@ from distsync.server.config import EngineConfig
 from distsync.server.detach import detached
 from distsync.server.engine import Engine
 from distsync.server.folders import make_folder, state_folder
-from distsync.server.journal import Journal, JournalCorruptError
+from distsync.server.journal import Journal
+from distsync.server.journal_errors import JournalCorruptError, JournalError
 from distsync.server.listening import ServeError, listen, tls_context
 from distsync.server.locks import LockedByAnotherError, locked
 from distsync.server.log import log_to_standard_error
 from distsync.server.options import USUAL, Options
 from distsync.server.rim import Rim
+
+Piece = TypeVar("Piece")
 
 LOCK_SECONDS = 3.0
 """A server that is just stopping gives its folder up within that."""
@@ -155,14 +159,16 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
     engine = Engine(config)
     try:
         if contents.snapshot:
-            engine.restore(contents.snapshot)
+            engine.restore(_drained(contents.snapshot))
         else:
             journal.compact(engine.snapshot())
-        for _, payload in contents.records:
+        for _, payload in _drained(contents.records):
             engine.replay(payload)
         engine.tree.count_anew()
-        if contents.lost:
+        if contents.died:
             _begin_epoch(engine, journal, contents.lost)
+    except JournalError:
+        raise
     except DistsyncError as error:
         raise JournalCorruptError(journal.path, error) from error
     return engine
@@ -170,11 +176,19 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
 
 def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
     """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
-    log.error("the machine died: the last %d or more writes are lost; --sync full would have kept them", lost)
+    told = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
+    log.error("the machine died while the server ran: %s lost; --sync full would have kept them", told)
     zxid = ((engine.zxid >> 32) + 1) << 32
     payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
     engine.replay(payload)
-    journal.append([(zxid, payload)])
+    journal.append([(zxid, payload)], synced=True)  # another death must not lead to the same zxids again
+
+
+def _drained(pieces: list[Piece]) -> Iterator[Piece]:
+    """Each is given up as the next one is read: together they are as large as the state."""
+    pieces.reverse()
+    while pieces:
+        yield pieces.pop()
 
 
 def read_secret(path: Path) -> str:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from distsync.errors import ServerStartError, UsageError
+from distsync.server.locks import open_private
 from distsync.server.rim import Rim
 from distsync.server.serve import opened, serve
 from distsync.server.startup import _environment
@@ -98,7 +99,7 @@ class ProcessHost(Host):
     def start(self, port: int | None) -> int:
         log = self.folder / "server.log"
         words = [sys.executable, "-m", __name__, str(port or ""), str(self.folder)]
-        with log.open("ab") as errors:
+        with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as errors:
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
             )
@@ -138,7 +139,9 @@ def _end_with_parent() -> None:
 
 
 def main(port: str, folder: str) -> None:
-    """A server in this process, until SIGTERM."""
+    """A server in this process, until SIGTERM. In a group of its own, for the system ends one whose members stand still
+    when their parent dies."""
+    os.setpgrp()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     serve(LOOPBACK, int(port) if port else None, folder)
 

@@ -27,6 +27,8 @@ import sys, time
 from distsync.testing import EmbeddedServer
 server = EmbeddedServer(sys.argv[1], process=True)
 server.start()
+if sys.argv[2] == "paused":
+    server.pause()
 print(server._host._process.pid, flush=True)
 time.sleep(600)
 """
@@ -195,8 +197,9 @@ def test_healed_server_runs_and_welcomes_connections(embedded: EmbeddedServer, u
         pass
 
 
-def test_process_ends_with_a_test_that_was_killed(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HOLD_ON, str(tmp_path)]
+@pytest.mark.parametrize("state", ["running", "paused"])
+def test_process_ends_with_a_test_that_was_killed(tmp_path: Path, state: str) -> None:
+    command = [sys.executable, "-c", HOLD_ON, str(tmp_path), state]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as test:
         assert test.stdout is not None
         server = int(test.stdout.readline())

@@ -140,8 +140,9 @@ def test_kills_under_load_lose_nothing(tmp_path: Path, kind: type[EmbeddedProces
         server.kill()
 
 
-def test_death_of_the_machine_is_survived_with_zxids_above_all_that_were_seen(tmp_path: Path) -> None:
-    """The mark of another boot, and the end of the log is not on the disk."""
+@pytest.mark.parametrize("behind", [0, 1])
+def test_death_of_the_machine_is_survived_with_zxids_above_all_that_were_seen(tmp_path: Path, behind: int) -> None:
+    """The mark of another boot, and the end of the log is not on the disk; that of the mark neither, if ``behind``."""
     server = EmbeddedProcess(tmp_path)
     server.start()
     journal = tmp_path / "data" / "journal.log"
@@ -153,7 +154,7 @@ def test_death_of_the_machine_is_survived_with_zxids_above_all_that_were_seen(tm
         server.kill()
     os.truncate(journal, length)
     mark = tmp_path / "data" / "journal.mark"
-    mark.write_bytes(b"%020d %-36s\n" % (int(mark.read_bytes().split()[0]), b"another-boot"))
+    mark.write_bytes(b"%020d %-36s\n" % (int(mark.read_bytes().split()[0]) - behind, b"another-boot"))
     server.start()
     try:
         assert "--sync full would have kept them" in server.output()

@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,27 @@ def test_full_disk_stops_it_with_a_clear_error_and_loses_nothing(embedded: Embed
         assert sorted(acknowledged) == sorted(f"/{name}" for name in names if name.startswith("item-"))
         assert "before" in names
         client.create("/after", b"")
+
+
+def test_full_disk_at_the_start_is_not_called_corruption(embedded: EmbeddedProcess) -> None:
+    """After the death of the machine; which is not forgotten, either."""
+    with connected(embedded) as client:
+        client.create("/kept", b"data")
+    embedded.kill()
+    folder = embedded.folder / "data"
+    number, _ = (folder / "journal.mark").read_bytes().split()
+    (folder / "journal.mark").write_bytes(b"%s %-36s\n" % (number, b"another-boot"))
+    command = [sys.executable, "-m", "distsync", "serve", "--port", "0", "--data-dir", str(folder)]
+    limit = (folder / "journal.log").stat().st_size
+    full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=PATIENCE, cwd=ROOT, preexec_fn=full)
+    assert done.returncode == 1
+    assert f"distsync serve: cannot write to the journal {folder}" in done.stderr
+    assert "corrupt" not in done.stderr
+    embedded.start()
+    assert "the machine died" in embedded.output()
+    with connected(embedded) as client:
+        assert client.get("/kept")[0] == b"data"
 
 
 def test_idle_exit_waits_for_the_last_session(tmp_path: Path) -> None:

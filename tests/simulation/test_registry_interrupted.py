@@ -47,3 +47,27 @@ def test_entry_stands_after_an_interrupted_change_of_it(step: int) -> None:
             assert after is not None
             assert (after.data, after.owner) == (before.data, one.session.session_id)
             assert core_of(one).mine == ["name"]
+
+
+async def register_unless_taken(process: SimProcess, told: list[bool]) -> None:
+    told.append(await Run(core_of(process).put("name", b"mine", False, replaces=False)))
+
+
+async def register_for_good(process: SimProcess) -> None:
+    await Run(core_of(process).put("name", b"others", True))
+
+
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_lasting_entry_of_another_is_not_taken_over_after_an_interrupt(step: int) -> None:
+    for seed in range(3):
+        told: list[bool] = []
+        with World(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+            other, one = world.process("other"), world.process("one")
+            other.spawn(register_for_good(other))
+            world.run()
+            for _ in range(2):
+                one.spawn(register_unless_taken(one, told))
+            world.run()
+        node = world.server.engine.tree.node("/distsync/registry/r/name")
+        assert node is not None
+        assert (node.data, any(told)) == (b"others", False)

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import distsync.server.journal as journal_module
 from distsync.server.entries import GROUP, join, pack_entry
-from distsync.server.journal import (
-    NAME,
-    Contents,
-    Journal,
-    JournalCorruptError,
-    JournalUnreadableError,
-    JournalWriteError,
-)
+from distsync.server.journal import NAME, Contents, Journal
+from distsync.server.journal_errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
 
 RECORDS = [(zxid, b"payload %d" % zxid) for zxid in range(10, 40)]
 RECORDS_LAST = len(RECORDS)
@@ -182,6 +180,7 @@ def test_full_disk_refuses_the_snapshot_and_loses_nothing(tmp_path: Path) -> Non
         journal.append(RECORDS)
         with room_for(1 << 16), pytest.raises(JournalWriteError, match=r"journal\.log.*too large"):
             journal.compact([bytes(1 << 20)])
+        assert not (tmp_path / "journal.new").exists()  # it would fill the disk further
         journal.append([(99, b"after")])
     assert read(tmp_path).records == [*RECORDS, (99, b"after")]
 
@@ -264,14 +263,14 @@ def replace_in_log(folder: Path, old: bytes, new: bytes) -> None:
 def test_altered_payload_is_refused(tmp_path: Path, wrong: bytes) -> None:
     write(tmp_path)
     replace_in_log(tmp_path, b"payload 13", wrong)
-    with pytest.raises(JournalCorruptError, match="it ends with record 3, but 30 were acknowledged"):
+    with pytest.raises(JournalCorruptError, match="it ends with append 3, but 30 were acknowledged"):
         read(tmp_path)
 
 
 def test_missing_record_in_the_middle_is_refused(tmp_path: Path) -> None:
     write(tmp_path)
     replace_in_log(tmp_path, pack_entry(GROUP, 4, join([(13, b"payload 13")])), b"")
-    with pytest.raises(JournalCorruptError, match="record 4 is missing"):
+    with pytest.raises(JournalCorruptError, match="append 4 is missing"):
         read(tmp_path)
 
 
@@ -322,8 +321,48 @@ def of_another_boot(folder: Path, number: int) -> None:
 def test_death_of_the_machine_may_cost_the_last_records_that_were_not_synced(killed: Path) -> None:
     of_another_boot(killed, RECORDS_LAST + 5)
     contents = read(killed)
-    assert (contents.records, contents.lost) == (RECORDS, 5)
-    assert read(killed).lost == 0
+    assert (contents.records, contents.died, contents.lost) == (RECORDS, True, 5)
+
+
+def test_death_of_the_machine_shows_also_where_the_mark_is_as_old_as_the_log(killed: Path) -> None:
+    of_another_boot(killed, RECORDS_LAST)
+    contents = read(killed)
+    assert (contents.records, contents.died, contents.lost) == (RECORDS, True, 0)
+
+
+def test_death_of_the_machine_is_told_of_until_something_is_appended(killed: Path) -> None:
+    of_another_boot(killed, RECORDS_LAST + 5)
+    for _ in range(2):
+        journal = Journal(killed)
+        assert journal.load().died
+        os.close(journal._guard)  # killed
+        journal._guard = -1
+    with closing(Journal(killed)) as journal:
+        journal.load()
+        journal.append([(99, b"after")])
+        assert (killed / "journal.mark").read_bytes().split()[0] == b"%020d" % (RECORDS_LAST + 1)
+    contents = read(killed)
+    assert (contents.records, contents.died, contents.lost) == ([*RECORDS, (99, b"after")], False, 0)
+
+
+@pytest.mark.parametrize("sync_full", [False, True])
+def test_mark_that_names_this_boot_is_on_disk_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sync_full: bool
+) -> None:
+    """Else the disk could still have the one of a clean end, when the machine dies."""
+    write(tmp_path)
+    sync, synced = os.fsync, list[bytes]()
+
+    def recorded(file: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{file}").read_bytes().split()[-1])
+        sync(file)
+
+    with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
+        monkeypatch.setattr(os, "fsync", recorded)
+        journal.load()
+        assert synced == [(tmp_path / "journal.mark").read_bytes().split()[1]]
+        monkeypatch.undo()
+    assert (synced == [b"synced"]) == sync_full
 
 
 def test_loss_without_a_death_of_the_machine_is_refused(killed: Path) -> None:
@@ -355,7 +394,9 @@ def test_disk_is_waited_for_only_when_that_was_asked_for(
     with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
         journal.load()
         journal.append(RECORDS)
-    assert len(synced) == sync_full
+        assert len(synced) == 2 * sync_full  # what load found, too
+        journal.append([(99, b"after")], synced=True)
+    assert len(synced) == 2 * sync_full + 1
 
 
 def test_mark_of_an_older_version_is_understood(killed: Path) -> None:
@@ -363,10 +404,47 @@ def test_mark_of_an_older_version_is_understood(killed: Path) -> None:
     assert read(killed).records == RECORDS
 
 
-def test_kill_during_the_very_first_start_is_forgiven(tmp_path: Path) -> None:
-    (tmp_path / "journal.mark").write_bytes(b"%020d\n" % 0)
+@pytest.mark.parametrize("mark", [b"", bytes(60), b"%020d\n" % 0])
+def test_kill_during_the_very_first_start_is_forgiven(tmp_path: Path, mark: bytes) -> None:
+    (tmp_path / "journal.mark").write_bytes(mark)
     (tmp_path / "journal.new").write_bytes(b"half a fi")
     assert read(tmp_path).records == []
+    assert not (tmp_path / "journal.new").exists()
+
+
+def test_folder_of_a_version_that_is_too_old_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "journal.sqlite").write_bytes(b"SQLite format 3\0")
+    with pytest.raises(JournalCorruptError, match=r"journal\.sqlite is of a version that is too old"):
+        read(tmp_path)
+
+
+def test_second_server_does_not_get_the_folder(opened: Journal) -> None:
+    with pytest.raises(JournalUnreadableError, match="another server has its folder"):
+        Journal(opened.path.parent)
+    opened.append(RECORDS)
+    opened.close()
+    assert read(opened.path.parent).records == RECORDS
+
+
+def test_folder_is_given_up_though_a_forked_child_lives(tmp_path: Path) -> None:
+    with closing(Journal(tmp_path)):
+        child = os.fork()
+        if not child:
+            signal.pause()
+    try:
+        assert read(tmp_path).records == []
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("name", ["journal.mark", NAME])
+def test_file_that_cannot_be_read_is_not_called_corrupt(tmp_path: Path, name: str) -> None:
+    write(tmp_path)
+    (tmp_path / name).unlink()
+    (tmp_path / name).mkdir()
+    with pytest.raises(JournalUnreadableError):
+        read(tmp_path)
 
 
 def test_mark_is_on_disk_before_the_journal_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -387,3 +465,84 @@ def test_folder_that_is_a_file_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "data").write_bytes(b"")
     with pytest.raises((JournalWriteError, JournalUnreadableError), match=r"data/journal\.log"):
         read(tmp_path / "data")
+
+
+def test_compaction_goes_on_with_the_file_that_has_the_name(opened: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever fails after the renaming."""
+
+    def fails(path: Path) -> None:
+        raise OSError("no")
+
+    opened.append(RECORDS)
+    with monkeypatch.context() as patched:
+        patched.setattr("distsync.server.journal._sync_folder", fails)
+        with pytest.raises(JournalWriteError):
+            opened.compact([b"state"])
+    opened.append([(99, b"after")])
+    opened.close()
+    contents = read(opened.path.parent)
+    assert (contents.snapshot, contents.records) == ([b"state"], [(99, b"after")])
+
+
+CALLS = ("open", "pwrite", "fsync", "fdatasync", "replace", "ftruncate", "unlink", "close")
+DYING = 137
+
+
+class Deadly:
+    """The module ``os``, whose ``which``-th call of those that change something is the end of the process."""
+
+    def __init__(self, which: int) -> None:
+        self.left = which
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(os, name)
+        return partial(self._call, real) if name in CALLS else real
+
+    def _call(self, real: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        self.left -= 1
+        if not self.left:
+            os._exit(DYING)
+        return real(*arguments, **named)
+
+
+def live(folder: Path, which: int, sync_full: bool, acknowledged: int) -> None:
+    """A journal's life, in a child that dies at this call; what was acknowledged is written down."""
+    journal_module.os = Deadly(which)  # type: ignore[attr-defined]
+    journal = Journal(folder, sync_full=sync_full)
+    state = numbers(journal.load())
+    for turn in range(3):
+        state.append(len(state) + 1)
+        journal.append([(state[-1], b"x")])
+        os.pwrite(acknowledged, b"%08d" % state[-1], 0)
+        if turn == 1:
+            journal.compact([bytes(state)])
+    journal.close()
+
+
+def numbers(contents: Contents) -> list[int]:
+    return [*b"".join(contents.snapshot), *(zxid for zxid, _ in contents.records)]
+
+
+@pytest.mark.parametrize("sync_full", [False, True])
+@pytest.mark.parametrize("used", [False, True])
+def test_death_at_any_call_loses_nothing_acknowledged(tmp_path: Path, sync_full: bool, used: bool) -> None:
+    which, status = 0, DYING
+    while status == DYING:
+        which += 1
+        folder = tmp_path / str(which)
+        if used:
+            write(folder, [(1, b"x"), (2, b"x")])
+        with open(tmp_path / f"{which}.told", "w+b", buffering=0) as told:
+            child = os.fork()
+            if not child:
+                live(folder, which, sync_full, told.fileno())
+                os._exit(0)
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            known = int(told.read() or 0)
+        with closing(Journal(folder, sync_full=sync_full)) as journal:
+            found = numbers(journal.load())
+            assert found == [*range(1, len(found) + 1)], which
+            assert known <= len(found), which
+            journal.append([(len(found) + 1, b"x")])
+        assert numbers(read(folder)) == [*found, len(found) + 1], which
+    assert which > 15
