@@ -6,6 +6,7 @@ says what must hold. It uses protocols as the faces do.
 
 from __future__ import annotations
 
+from distsync.testing.simulation.scenarios.acquire_all import ACQUIRE_ALL
 from distsync.testing.simulation.scenarios.barrier import BARRIER
 from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.scenarios.condition import CONDITION
@@ -32,6 +33,7 @@ ALL = (
     TRANSACTION,
     SHARED,
     REVOCATION,
+    ACQUIRE_ALL,
     KAZOO_SEMAPHORE,
     CURATOR_SEMAPHORE,
     ELECTION,
