@@ -262,11 +262,12 @@ class LockCore:
     def revert(self, owner: object, before: Holding, stranger: object) -> Coroutine[Any, Any, None]:
         """What ``owner`` acquired since ``before`` is not his any more, and what is returned lets go of it. May be done
         twice, with the same ``stranger``: who has it until then, so that ``owner`` does not find himself the owner."""
-        grant, old = self.grant, before.untold
-        self.lost = [each for each in self.lost if each[0] is not owner or each in old or each[1] is before.grant]
+        grant, mine = self.grant, before.grant if before.owner is owner else None
+        old = (*before.untold, (owner, mine))
+        self.lost = [each for each in self.lost if each[0] is not owner or each in old]
         if grant is None or not (self.owner is owner or self.owner is stranger):
             return self.drop(None, owner)
-        if grant is before.grant and before.owner is owner:
+        if grant is mine:
             self.depth = before.depth
             return self.drop(None, owner)
         self.owner = stranger

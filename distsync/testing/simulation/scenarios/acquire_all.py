@@ -65,15 +65,19 @@ class Part:
             return int(self.core.depth(self.owner))
         return int(self.core.depth) if self.grant is not None else 0
 
+    def _is_owned(self) -> bool:
+        """As of an RLock; a reader's depth is the core's own affair."""
+        return self.what != "reader" and self.grant is not None and not self.grant.loss.fired
+
     async def acquire(self, timeout: float | None) -> bool:
         """As an RLock's."""
-        if self.what != "reader" and self.held:
+        if self._is_owned():
             self.core.depth += 1
             return True
         return bool(await Run(self.core.acquire(self.owner, b""), timeout))
 
     async def release(self) -> None:
-        if self.what != "reader" and self.held and self.core.depth > 1:
+        if self._is_owned() and self.core.depth > 1:
             self.core.depth -= 1
         else:
             await Run(self.core.release(self.owner), self.process.session.timeout_ms / 1000)
