@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -99,6 +99,15 @@ class SharedWriter(Side, RLock):
     def _is_meant(self, contender: line.Contender) -> bool:
         return line.shared(contender)
 
+    def revoke(self, grace: float | None = None) -> bool:
+        """Whoever writes is asked to let go of the writer, and after ``grace`` it is taken from him.
+
+        If he reads too, he may read on when he has let go; what he loses he loses on both sides.
+        Units, Returns, Raises, Cost: as Lock.revoke.
+        Source: recipes.txt, Revocable Shared Locks, with the laser beams.
+        """
+        return self._revoke(grace, self._is_meant, word=revoke.WRITER)
+
     def __repr__(self) -> str:
         state, depth = self._shown()
         return f"<{state} distsync.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
@@ -168,6 +177,9 @@ class SharedReader(Side):
 
     def _is_meant(self, contender: line.Contender) -> bool:
         return not line.shared(contender)
+
+    def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
+        return revoke.heed(grant, reads=True)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """This thread reads, once more if it did already.
@@ -333,10 +345,12 @@ class SharedLock:
     def revoke(self, grace: float | None = None) -> bool:
         """Whoever reads or writes is asked to let go, and after ``grace`` it is taken from him.
 
-        Units, Returns, Raises, Cost: as Lock.revoke; ``reader.revoke`` and ``writer.revoke`` ask one side only.
+        Who writes, reads too, and lets go of the writer only, is still asked, and has not let go yet: ``writer.revoke``
+        asks for no more than that, ``reader.revoke`` those who read only.
+        Units, Returns, Raises, Cost: as Lock.revoke, and with ``grace`` 1 more for a writer.
         Source: recipes.txt, Revocable Shared Locks, with the laser beams.
         """
-        return self._writer._revoke(grace, revoke.everybody)
+        return self._writer._revoke(grace, revoke.everybody, follow=True)
 
     def holders(self) -> list[Contender]:
         """Who reads or writes now.

@@ -53,7 +53,7 @@ class Meetings(Check):
         """The last meeting has begun, to which no fault comes."""
 
     def may_stay(self, path: str) -> bool:
-        """``ready`` stays when none of those inside came to the end of its leaving: the next who comes takes it away."""
+        """``ready`` stays when none of those inside came to the end of its leaving: the next who comes removes it."""
         deserted = bool(self.inside) and self.standing.isdisjoint(self.inside)
         return path.endswith("/ready") and deserted and not self.last
 
