@@ -13,6 +13,7 @@ from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
 from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
+from distsync.testing.simulation.scenarios.downgrades import DOWNGRADES
 from distsync.testing.simulation.scenarios.election import ELECTION
 from distsync.testing.simulation.scenarios.event import EVENT
 from distsync.testing.simulation.scenarios.gate import GATE
@@ -33,6 +34,7 @@ ALL = (
     TRANSACTION,
     SHARED,
     REVOCATION,
+    DOWNGRADES,
     ACQUIRE_ALL,
     KAZOO_SEMAPHORE,
     CURATOR_SEMAPHORE,
