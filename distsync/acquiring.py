@@ -1,6 +1,7 @@
 """acquire_all: several locks, all or none.
 
-Rules for this file: no znode, no protocol of its own; it knows locks by their faces.
+Rules for this file: no znode, no protocol of its own; it knows locks by their faces, for each may be another client's,
+which drives its own protocols only. The simulator plays the same loop with their cores (scenario ``acquire-all``).
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any
 
-from distsync.errors import DeadlineError, UsageError
+from distsync.errors import DeadlineError, DistsyncError, UsageError
 from distsync.locks import LockBase
 from distsync.named import checked_timeout, leave_block
 from distsync.session.clock import wait_clock
 from distsync.shared_locks import SharedReader
 
 Acquirable = LockBase | SharedReader
+#: A lock, how this thread held it before, and who owns it while it returns to that.
+Begun = tuple[Acquirable, Any, object]
 
 
 class Acquired:
@@ -44,7 +47,20 @@ class Acquired:
         On cancel: all are released all the same.
         Cost: as release of each.
         """
-        _release(list(self._locks))
+        before: list[Any] = []
+        try:
+            before += [[lock._standing()] for lock in self._locks]
+            _release(self._locks)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
+
+    def _let_go(self, before: list[Any]) -> None:
+        """A release was interrupted: it has happened. What was held is let go at last. May be done twice."""
+        for lock, was in zip(self._locks, before or [[] for _ in self._locks], strict=True):
+            lock._let_go(was)
 
     def __enter__(self) -> Acquired:
         return self
@@ -52,20 +68,30 @@ class Acquired:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        leave_block(self.release, error)
+        before: list[Any] = []
+        try:
+            before += [[lock._standing()] for lock in self._locks]
+            leave_block(self.release, error)
+        except DistsyncError:
+            raise
+        except BaseException:
+            self._let_go(before)
+            raise
 
     def __repr__(self) -> str:
         return f"<distsync.Acquired {', '.join(lock.path for lock in self._locks)}>"
 
 
-def _release(locks: list[Acquirable]) -> None:
-    """The last one first. What is raised on the way, an interrupt too, does not keep the others."""
-    try:
-        if locks:
-            locks[-1].release()
-    finally:
-        if locks:
-            _release(locks[:-1])
+def _release(locks: tuple[Acquirable, ...]) -> None:
+    """The last one first. What one raises does not keep the others."""
+    failed: list[DistsyncError] = []
+    for lock in reversed(locks):
+        try:
+            lock.release()
+        except DistsyncError as error:
+            failed.append(error)
+    if failed:
+        raise failed[0]
 
 
 def acquire_all(*locks: Acquirable, timeout: float | None = None) -> Acquired:
@@ -77,23 +103,27 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> Acquired:
     Raises: DeadlineError (a TimeoutError) if not all were free in time; TypeError for what is no lock, ValueError for
         time-outs that the stdlib refuses, UsageError for a lock that is given twice. None is held then.
     On loss: of the session while waiting: LockLostError if one that was held already was lost.
-    On cancel: none is held.
+    On cancel: none is held; what comes between the call and the ``with`` comes too late for that.
     Cost: as acquire of each, one after the other.
     Source: recipes.txt, Locks.
     """
     seconds = checked_timeout(timeout)
     ordered = _in_order(locks)
     deadline = None if seconds is None else wait_clock() + seconds
-    before: list[Any] = []
+    begun: list[Begun] = []
     try:
         for lock in ordered:
-            before.append(lock._standing())
+            begun.append((lock, lock._standing(), object()))
             if not lock.acquire(timeout=_left(deadline)):
                 raise DeadlineError(f"{lock.path}, one of {len(ordered)} locks")
         _check(ordered)
         return Acquired(ordered)
     except BaseException:
-        _undo(list(zip(ordered, before, strict=False)))
+        try:
+            _undo(begun)
+        except BaseException:  # interrupted
+            _undo(begun)
+            raise
         raise
 
 
@@ -103,15 +133,10 @@ def _check(locks: tuple[Acquirable, ...]) -> None:
         lock._check_held()
 
 
-def _undo(begun: list[tuple[Acquirable, Any]]) -> None:
-    """As they were before, the last one first."""
-    try:
-        if begun:
-            lock, before = begun[-1]
-            lock._return_to(before)
-    finally:
-        if begun:
-            _undo(begun[:-1])
+def _undo(begun: list[Begun]) -> None:
+    """As they were before, the last one first. May be done twice."""
+    for lock, before, stranger in reversed(begun):
+        lock._return_to(before, stranger)
 
 
 def _left(deadline: float | None) -> float:

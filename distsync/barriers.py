@@ -74,7 +74,8 @@ class Barrier(Named):
         On loss: BrokenBarrierError, for all.
         On cancel: the barrier is broken, no znode is left.
         Cost: to stand there 3 requests, 1 round trip, 1 watch; to look again 2 at the end and at half of each
-            session time-out; the last one to arrive sends 1 instead. The first time 1 more.
+            session time-out; the last one to arrive sends 1 instead. The first time of a
+            process 1 more.
         Source: recipes.txt, Double Barriers, Enter.
         """
         seconds = self._timeout if timeout is None else timeout

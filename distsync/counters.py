@@ -122,7 +122,7 @@ class Value(Named, Generic[Item]):
     """Anything that pickles, shared by all: read, written, and changed by who knows what it was.
 
     Units: ``initial``: what the value is if nobody has used the name before. At most 1,000,000 bytes.
-    Cost: get 1 request, set 1, compare_and_set and update 2.
+    Cost: get 1 request, set 1, update 2, compare_and_set 3.
     Fair: not: whoever is first changes it, the others try again.
     Source: ZooKeeper's conditional setData; Java's ``AtomicReference``.
 

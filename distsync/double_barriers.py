@@ -83,7 +83,7 @@ class DoubleBarrier(Named):
         On loss: of the session: it stands there anew.
         On cancel: its znode goes; others who entered with it do not wait for it when they leave.
         Cost: 4 requests, 1 round trip, 1 watch; 2 more when all are there; the last one to arrive sends 1 instead. The
-            first time 1 more.
+            first time of a process 1 more.
         Fair: in the order of arrival, where more come than it takes.
         Source: recipes.txt, Double Barriers, Enter, steps 1 to 5.
         """

@@ -99,35 +99,20 @@ class LockBase(Revocable):
     def _let_go(self, before: list[Holding]) -> None:
         """A release was interrupted: it has happened. May be done twice."""
         core = self._core
-        was = before[0] if before else core.holding
-        owner = was.owner
-        if core.grant is was.grant is not None and core.owner is owner:
-            core.depth = was.depth - 1
-            if was.depth <= 1:
-                core.owner = owner = object()  # nobody's, so that this thread does not find itself the owner
-        self.client.background(core.drop(was.grant if was.depth <= 1 else None, owner))
+        self.client.background(core.give_up(before[0] if before else core.holding))
 
     def _undo(self, before: list[Holding]) -> None:
         """An acquire was interrupted: it has not happened. May be done twice."""
-        if not before:
-            return
-        core, owner, was, grant = self._core, me(), before[0], None
-        if core.owner is owner and core.grant is not None:
-            if core.grant is was.grant and was.owner is owner:
-                core.depth = was.depth
-            else:
-                grant, core.owner = core.grant, (owner := object())
-        self.client.background(core.drop(grant, owner))
+        if before:
+            self.client.background(self._core.revert(me(), before[0], object()))
 
     def _standing(self) -> Holding:
         """For who may have to undo an acquire that has succeeded."""
         return self._core.holding
 
-    def _return_to(self, before: Holding) -> None:
-        """What was acquired since is let go, and a loss of it needs no telling."""
-        core = self._core
-        if core.grant is not before.grant or core.depth != before.depth:
-            self._undo([before])
+    def _return_to(self, before: Holding, stranger: object) -> None:
+        """What was acquired since is let go, and a loss of it needs no telling. May be done twice."""
+        self.client.background(self._core.revert(me(), before, stranger))
 
     def _shown(self) -> tuple[str, int]:
         """What a repr says of this process. No request; a client that was not used yet stays so."""

@@ -39,8 +39,9 @@ class Partitioner(Named):
     when that has returned somebody else may get it; one after the other in a thread of distsync's own. Who has no
     ``on_release`` gives up at once. When members come or go, only those shares move that must.
     On loss: of the session: all shares are lost at once, ``on_release`` is called for each, and the member joins again.
-    Cost: to join 2 requests, 1 for each share that it gets, and 3 beside them; holding and looking at what is held cost
-        nothing. A member that comes or goes costs each other one 1 request, and 1 for each new member.
+    Cost: to join 2 requests, 1 for each member that is there then, and 1 in the background; to take shares 4, and 1 for
+        each; to give one up 1; holding and looking at what is held cost nothing. Beside the shares that move a member
+        that comes or goes costs each other one 1 request, and 1 for each new member.
     Fair: all have as many; where they do not come out even, chance gives some one more.
     Source: recipes.txt, Group Membership and Locks; kazoo's SetPartitioner, without its pause for all.
 
@@ -88,7 +89,7 @@ class Partitioner(Named):
 
         Raises: MismatchError if those who take part have other shares; RuntimeError if this process takes part already.
         On cancel: it does not take part.
-        Cost: 2 requests, and those for its shares in the background.
+        Cost: 2 requests, and 1 for each member; in the background 1, and 4 and 1 for each share.
         """
         core = self._core
         if core.member is not None:
@@ -107,7 +108,7 @@ class Partitioner(Named):
 
         Raises: NotHeldError (a RuntimeError) if it took none; DeadlineError when ``on_release`` has not returned, or
             the connection not come back, within a session's time-out: the rest is given up in the background.
-        Cost: 1 request for each share, and 2.
+        Cost: 1 request for each share, and 3.
         """
         if not self._run(self._core.leave(), self.client.settings.session_timeout):
             raise NotHeldError(f"{self.path}: this process takes no part")

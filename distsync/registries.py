@@ -54,7 +54,7 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
     also be an ``Entry``, with metadata, and lasting. Addresses and metadata are JSON. A pickle is a name.
     On loss: of the session: the names of this process go, and return with its next session, but for those that
         somebody has taken meanwhile.
-    Cost: to register 2 requests, 1 round trip, and 1 in the background, 2 more if the name is there; to delete 1.
+    Cost: to register 2 requests, 1 round trip, and 1 in the background, 3 more if the name is there; to delete 1.
         Looking: none while watched; after a change 1, and 1 for each entry that is new or changed.
     Source: recipes.txt, Name Service; ``collections.abc.MutableMapping``.
 
@@ -99,7 +99,7 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
             when the session ended in this moment and nobody can know.
         On loss: of the session: it returns with the next one.
         On cancel: it has happened, or not: what stands then is this process's, and comes back as any entry of its own.
-        Cost: 2 requests, 1 round trip, and 1 in the background; 2 more if the name is there already.
+        Cost: 2 requests, 1 round trip, and 1 in the background; 3 more if the name is there already.
         """
         part = _part(name)
         metadata = {} if metadata is None else dict(metadata)

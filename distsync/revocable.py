@@ -6,7 +6,7 @@ nor looks at ``revoked`` pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +105,12 @@ class Revocable(Held):
         grant = self._grant() if self._is_used else None
         if grant is not None and grant is not self._heeding:
             self._heeding = grant
-            self.client.background(revoke.heed(grant))
+            self.client.background(self._heed(grant))
             self.client.on_loss(grant.plea, partial(self._asked_for, grant))
         return grant
+
+    def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
+        return revoke.heed(grant)
 
     def _asked_for(self, grant: Grant) -> None:
         if self._on_revoke is not None and self._stands(grant):
@@ -135,10 +138,10 @@ class Revocable(Held):
         """
         return self._revoke(grace, self._is_meant)
 
-    def _revoke(self, grace: float | None, is_meant: line.Rule) -> bool:
+    def _revoke(self, grace: float | None, is_meant: line.Rule, follow: bool = False, word: object = True) -> bool:
         seconds = checked_seconds(grace)
-        asked = self._run(revoke.ask(self.path, is_meant))
+        asked = self._run(revoke.ask(self.path, is_meant, word))
         if seconds is None:
             return False
-        left = self._run(revoke.left_of(asked), seconds)
-        return not (left and self._run(revoke.delete(left)))
+        left = self._run(revoke.left_of(asked, follow), seconds)
+        return not (left and self._run(revoke.delete(left, follow)))

@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from distsync.locks import RLock
 from distsync.named import leave_block, me
 from distsync.protocols import line, revoke
 from distsync.protocols.lock import Grant
-from distsync.protocols.shared import Marks, SharedCore, WriterCore
+from distsync.protocols.shared import Marks, Reading, SharedCore, WriterCore
 from distsync.revocable import Revocable
 from distsync.session import names
 from distsync.session.whoami import Contender, describe
@@ -99,6 +99,15 @@ class SharedWriter(Side, RLock):
     def _is_meant(self, contender: line.Contender) -> bool:
         return line.shared(contender)
 
+    def revoke(self, grace: float | None = None) -> bool:
+        """Whoever writes is asked to let go of the writer, and after ``grace`` it is taken from him.
+
+        If he reads too, he may read on when he has let go; what he loses he loses on both sides.
+        Units, Returns, Raises, Cost: as Lock.revoke.
+        Source: recipes.txt, Revocable Shared Locks, with the laser beams.
+        """
+        return self._revoke(grace, self._is_meant, word=revoke.WRITER)
+
     def __repr__(self) -> str:
         state, depth = self._shown()
         return f"<{state} distsync.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
@@ -169,6 +178,9 @@ class SharedReader(Side):
     def _is_meant(self, contender: line.Contender) -> bool:
         return not line.shared(contender)
 
+    def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
+        return revoke.heed(grant, reads=True)
+
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """This thread reads, once more if it did already.
 
@@ -183,10 +195,10 @@ class SharedReader(Side):
         Source: recipes.txt, Shared Locks, obtaining a read lock, steps 1 to 6.
         """
         seconds = checked_acquire(blocking, timeout)
-        before: list[int] = []
+        before: list[Reading] = []
         try:
             core, owner = self._core, me()
-            before.append(core.depth(owner))
+            before.append(core.reading(owner))
             if core.deepen(owner):
                 return True
             acquired: bool = self._run(core.acquire(owner, describe(), blocking), seconds)
@@ -197,7 +209,7 @@ class SharedReader(Side):
             raise
         except BaseException:
             if before:
-                self._restore(before[0])
+                self._return_to(before[0], object())
             raise
 
     __enter__ = acquire
@@ -211,10 +223,10 @@ class SharedReader(Side):
         Cost: none, but for the last of this process: 1 request.
         Source: recipes.txt, Locks, the unlock protocol.
         """
-        before: list[int] = []
+        before: list[Reading] = []
         try:
             core, owner = self._core, me()
-            before.append(core.depth(owner))
+            before.append(core.reading(owner))
             self._run(core.release(owner), self.client.settings.session_timeout)
         except DistsyncError:
             raise
@@ -225,9 +237,9 @@ class SharedReader(Side):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[int] = []
+        before: list[Reading] = []
         try:
-            before.append(self._core.depth(me()))
+            before.append(self._core.reading(me()))
             leave_block(self.release, error)
         except DistsyncError:
             raise
@@ -237,31 +249,20 @@ class SharedReader(Side):
 
     # As in locks.py: whatever line was interrupted, then the thread reads as deep as the call should have left it.
 
-    def _let_go(self, before: list[int]) -> None:
-        """A release was interrupted: it has happened."""
-        self._restore((before[0] if before else self._core.depth(me())) - 1)
+    def _let_go(self, before: list[Reading]) -> None:
+        """A release was interrupted: it has happened. May be done twice."""
+        was = before[0] if before else self._core.reading(me())
+        self._return_to(Reading(max(0, was.depth - 1)), object())
 
-    def _restore(self, depth: int) -> None:
-        """This thread reads so deep, at most. May be done twice."""
-        core, owner = self._core, me()
-        share = core.share_of(owner)
-        if share is None:
-            return
-        if depth > 0:
-            share.owners[owner] = min(depth, share.owners[owner])
-        else:
-            stranger = object()  # so that this thread does not find itself among the readers
-            share.owners[stranger] = 1
-            share.owners.pop(owner, None)
-            self.client.background(core.drop(share, stranger))
-
-    def _standing(self) -> int:
+    def _standing(self) -> Reading:
         """For who may have to undo an acquire that has succeeded."""
-        return self._core.depth(me())
+        return self._core.reading(me())
 
-    def _return_to(self, before: int) -> None:
-        """What was acquired since is let go."""
-        self._restore(before)
+    def _return_to(self, before: Reading, stranger: object) -> None:
+        """What was acquired since is let go. May be done twice."""
+        ending = self._core.revert(me(), before, stranger)
+        if ending is not None:
+            self.client.background(ending)
 
     def _is_owned(self) -> bool:
         return self._core.reads(me())
@@ -344,10 +345,12 @@ class SharedLock:
     def revoke(self, grace: float | None = None) -> bool:
         """Whoever reads or writes is asked to let go, and after ``grace`` it is taken from him.
 
-        Units, Returns, Raises, Cost: as Lock.revoke; ``reader.revoke`` and ``writer.revoke`` ask one side only.
+        Who writes, reads too, and lets go of the writer only, is still asked, and has not let go yet: ``writer.revoke``
+        asks for no more than that, ``reader.revoke`` those who read only.
+        Units, Returns, Raises, Cost: as Lock.revoke, and with ``grace`` 1 more for a writer.
         Source: recipes.txt, Revocable Shared Locks, with the laser beams.
         """
-        return self._writer._revoke(grace, revoke.everybody)
+        return self._writer._revoke(grace, revoke.everybody, follow=True)
 
     def holders(self) -> list[Contender]:
         """Who reads or writes now.

@@ -269,8 +269,8 @@ class Participant:
             OutcomeUnknownError for one that was decided so long ago that it is forgotten.
         On loss: of the session: it goes on; but before the vote it may be taken for dead, and all is aborted.
         On cancel: what was prepared stays prepared, a vote stands: call it again.
-        Cost: 18 requests (20 with peers as decider, and 4 more for each vote that comes), 3 watches; 3 or 4 more each
-            time that another one clears up, or steps down, in the same moment.
+        Cost: 18 requests, 3 watches; with peers as decider 5 more for who decides, 4 more for each vote after its own;
+            3 or 4 more each time that another one clears up, or steps down, in the same moment.
         Source: recipes.txt, Two-phased Commit ("each site then processes the query and votes").
         """
         work = Work(self._vote, partial(self._do, self._commit), partial(self._do, self._abort))

@@ -164,6 +164,8 @@ class ConditionCore:
             except (BadVersionError, NoNodeError):
                 continue
             notified += len(chosen) - len(state.orphans)
+            if count is None and len(chosen) == len(state.waiting):
+                break  # who waits since then does it without the lock
         return notified
 
     def _marks(self, state: State, chosen: list[str]) -> list[SetData]:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from distsync.errors import (
+    BadVersionError,
     DisconnectedError,
     DistsyncError,
     NodeExistsError,
@@ -21,10 +22,10 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols import line
-from distsync.protocols.guard import remove
+from distsync.protocols.guard import read, remove
 from distsync.protocols.lock import Grant
-from distsync.protocols.revoke import heed
-from distsync.session.steps import Background, Connected, Create, Delete, Guid, Hold, Multi, Unhold
+from distsync.protocols.revoke import heed, inherited
+from distsync.session.steps import Background, Connected, Create, Delete, GetData, Guid, Hold, Multi, Unhold
 
 
 @dataclass(eq=False)
@@ -67,13 +68,16 @@ async def _heir(place: line.Place, mark: str) -> line.Place:
 
 async def _exchange(share: Share, new: line.Place) -> bool:
     """One transaction, so that it fails where somebody has deleted the writer's znode, and another may write."""
-    old = share.grant.place
+    old, data, version = share.grant.place, share.data, 0
     while not (share.over or share.grant.loss.fired):  # nothing fires it between Unhold and Hold
         if (await Connected()).session_id != old.session_id:
             raise SessionLostError(f"the downgrade in {old.directory}")
         try:
-            await Multi((Create(new.path, share.data, ephemeral=True), Delete(old.path)))
+            await Multi((Create(new.path, data, ephemeral=True), Delete(old.path, version)))
         except DisconnectedError:
+            continue
+        except BadVersionError:  # somebody has asked for it
+            data, version = await _asked(share, new)
             continue
         except NodeExistsError:
             pass  # it was done, and the answer was lost
@@ -83,6 +87,15 @@ async def _exchange(share: Share, new: line.Place) -> bool:
         return True
     await remove(old.path, old.session_id)
     return True
+
+
+async def _asked(share: Share, new: line.Place) -> tuple[bytes, int]:
+    """What the new znode says, which inherits the word that is in the old one; and the version of that."""
+    try:
+        node = await read(GetData(share.grant.place.path))
+    except NoNodeError:
+        return share.data, 0
+    return inherited(new.path, share.data, node.data), node.stat.version
 
 
 async def _hold_on(share: Share, place: line.Place) -> None:

@@ -11,8 +11,9 @@ Picture: ``<path>/_c_<guid>-lock-<sequence>``, ephemeral, one for each process t
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Coroutine
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError
 from distsync.protocols import line
@@ -41,11 +42,12 @@ class Grant:
 
 
 class Holding(NamedTuple):
-    """The state of a lock between two lines of its owner."""
+    """The state of a lock between two lines of its owner; ``untold``: who has to be told of which loss."""
 
     grant: Grant | None
     owner: object
     depth: int
+    untold: tuple[tuple[object, Grant], ...] = ()
 
 
 @dataclass(eq=False)
@@ -257,10 +259,33 @@ class LockCore:
             self._pass_turn()
         self._hint()  # who was served, and was not told
 
+    def revert(self, owner: object, before: Holding, stranger: object) -> Coroutine[Any, Any, None]:
+        """What ``owner`` acquired since ``before`` is not his any more, and what is returned lets go of it. May be done
+        twice, with the same ``stranger``: who has it until then, so that ``owner`` does not find himself the owner."""
+        grant, mine = self.grant, before.grant if before.owner is owner else None
+        old = (*before.untold, (owner, mine))
+        self.lost = [each for each in self.lost if each[0] is not owner or each in old]
+        if grant is None or not (self.owner is owner or self.owner is stranger):
+            return self.drop(None, owner)
+        if grant is mine:
+            self.depth = before.depth
+            return self.drop(None, owner)
+        self.owner = stranger
+        return self.drop(grant, stranger)
+
+    def give_up(self, was: Holding) -> Coroutine[Any, Any, None]:
+        """A release by who held so is over, however far it came; what is returned ends it. May be done twice."""
+        owner = was.owner
+        if self.grant is was.grant is not None and self.owner is owner:
+            self.depth = was.depth - 1
+            if was.depth <= 1:
+                self.owner = owner = object()  # nobody's, so that who held does not find himself the owner
+        return self.drop(was.grant if was.depth <= 1 else None, owner)
+
     @property
     def holding(self) -> Holding:
         """What is held now, by whom, how deep."""
-        return Holding(self.grant, self.owner, self.depth)
+        return Holding(self.grant, self.owner, self.depth, tuple(self.lost))
 
     async def _let_go(self, grant: Grant) -> bool:
         """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""

@@ -4,7 +4,11 @@ Source: recipes.txt, "Revocable Shared Locks". The words of other clients are ou
 
 Rules for this file: pure; it knows lines, and not whose line it is. What the holder does about it is his own affair.
 
-Picture: ``<path>/_c_<guid>-lock-<sequence>``  the holder's znode, data = its own JSON and ``"unlock": true``
+A writer who reads too and lets go of the writer only (downgrade.py) gets another znode, of the same number. It inherits
+the word, unless that was for the writer alone, and whoever takes the lock from him follows him there.
+
+Picture: ``<path>/_c_<guid>-lock-<sequence>``  the holder's znode, data = its own JSON and ``"unlock": true``;
+                                               ``"unlock": "writer"`` where it is enough that nobody writes
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ from distsync.session.steps import (
 UNLOCK = b"unlock"
 CURATOR = b"__REVOKE__"
 
+#: The word where only the writer is meant.
+WRITER = "writer"
+
 
 def _fields(data: bytes) -> dict[str, Any]:
     try:
@@ -50,19 +57,31 @@ def is_plea(data: bytes) -> bool:
     return data.strip() in (UNLOCK, CURATOR) or bool(_fields(data).get("unlock"))
 
 
-def plea(path: str, data: bytes) -> bytes:
+def is_for_writer(data: bytes) -> bool:
+    """Whether who reads by it too may read on."""
+    return _fields(data).get("unlock") == WRITER
+
+
+def plea(path: str, data: bytes, word: object = True) -> bytes:
     """What asks the holder whose znode has this data: the word of his own client, and who he is stays there."""
     fields = _fields(data)
     if fields:
-        return json.dumps({**fields, "unlock": True}, separators=(",", ":")).encode()
+        more = {"unlock": True if is_plea(data) and not is_for_writer(data) else word}
+        return json.dumps({**fields, **more}, separators=(",", ":")).encode()
     return CURATOR if path.rpartition("/")[2].startswith("_c_") else UNLOCK
 
 
-async def heed(grant: Grant) -> None:
-    """From now on ``grant.plea`` fires when somebody asks for what is held."""
+def inherited(path: str, mine: bytes, writers: bytes) -> bytes:
+    """What the reader's znode at ``path`` says when it follows the writer's, which says ``writers``."""
+    return plea(path, mine) if is_plea(writers) and not is_for_writer(writers) else mine
+
+
+async def heed(grant: Grant, reads: bool = False) -> None:
+    """From now on ``grant.plea`` fires when somebody asks for what is held; who ``reads`` under a writer's znode is not
+    meant where the writer is."""
 
     def hear(data: bytes) -> None:
-        if is_plea(data):
+        if is_plea(data) and not (reads and is_for_writer(data)):
             grant.plea.fire()
 
     grant.heeded = True
@@ -78,7 +97,7 @@ def everybody(contender: line.Contender) -> bool:
     return True
 
 
-async def ask(directory: str, is_meant: line.Rule = everybody) -> list[str]:
+async def ask(directory: str, is_meant: line.Rule = everybody, word: object = True) -> list[str]:
     """The znodes of those who hold and are meant, each of which now says "unlock".
 
     Raises NotHeldError if nobody holds.
@@ -93,19 +112,39 @@ async def ask(directory: str, is_meant: line.Rule = everybody) -> list[str]:
     asked = {path: node.data for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
     if not asked:
         raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
-    await _each_of([SetData(path, plea(path, data)) for path, data in asked.items()])
+    await _each_of([SetData(path, plea(path, data, word)) for path, data in asked.items()])
     return list(asked)
 
 
-async def left_of(paths: Sequence[str]) -> Sequence[str]:
-    """None, once all have gone; at the deadline those that have perhaps not."""
+async def left_of(paths: Sequence[str], follow: bool = False) -> Sequence[str]:
+    """None, once all have gone; at the deadline those that have perhaps not. ``follow``: a writer who has become a
+    reader has not gone."""
     for place, path in enumerate(paths):
         try:
             while await _is_there(path):
                 pass
         except DeadlineError:
             return paths[place:]
-    return ()
+    try:
+        heirs = await _heirs(paths) if follow else ()
+    except DeadlineError:
+        return paths
+    return await left_of(heirs) if heirs else ()
+
+
+async def _heirs(paths: Sequence[str]) -> Sequence[str]:
+    """The znodes of readers who were writers by ``paths``, which have gone: they have the same numbers."""
+    parsed = [line.parse(path.rpartition("/")[2]) for path in paths]
+    numbers = {each.number for each in parsed if each and line.shared(each)}
+    if not numbers:
+        return ()
+    directory = paths[0].rpartition("/")[0]
+    try:
+        listing = await read(Children(directory))
+    except NoNodeError:
+        return ()
+    readers = [each for each in line.in_order(listing.names) if not line.shared(each)]
+    return [f"{directory}/{each.name}" for each in readers if each.number in numbers]
 
 
 async def _is_there(path: str) -> bool:
@@ -120,9 +159,11 @@ async def _is_there(path: str) -> bool:
     return True
 
 
-async def delete(paths: Sequence[str]) -> bool:
+async def delete(paths: Sequence[str], follow: bool = False) -> bool:
     """With freaking laser beams: these znodes are gone. Whether any was there still. Their names never come again."""
-    return await _each_of([Delete(path) for path in paths])
+    there = await _each_of([Delete(path) for path in paths])
+    heirs = await _heirs(paths) if follow else ()
+    return await _each_of([Delete(path) for path in heirs]) or there
 
 
 async def _each_of(requests: Sequence[Request[Any]]) -> bool:

@@ -12,7 +12,8 @@ Picture: ``<path>/_c_<guid>-__READ__<sequence>``  ephemeral, the readers of a pr
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Coroutine
+from typing import Any, NamedTuple
 
 from distsync.errors import (
     DeadlineError,
@@ -41,6 +42,13 @@ class Marks(NamedTuple):
 
     read: str = line.READ
     write: str = line.WRITE
+
+
+class Reading(NamedTuple):
+    """How deep a thread reads between two of its lines; ``untold``: a loss that it has to be told of."""
+
+    depth: int
+    untold: Grant | None = None
 
 
 class SharedCore:
@@ -74,6 +82,10 @@ class SharedCore:
     def depth(self, owner: object) -> int:
         share = self.share_of(owner)
         return 0 if share is None else share.owners.get(owner, 0)
+
+    def reading(self, owner: object) -> Reading:
+        """How ``owner`` does."""
+        return Reading(self.depth(owner), self.lost.get(owner))
 
     def deepen(self, owner: object) -> bool:
         """He reads once more, if he does already; no request."""
@@ -232,6 +244,21 @@ class SharedCore:
             share.over = True
             self.shares = [each for each in self.shares if each is not share]
             await self._erase(share)
+
+    def revert(self, owner: object, before: Reading, stranger: object) -> Coroutine[Any, Any, None] | None:
+        """``owner`` reads as ``before``, at most. What is returned, if anything, ends it. May be done twice, with the
+        same ``stranger``: who reads until then, so that ``owner`` does not find himself among the readers."""
+        share = self.share_of(owner) or self.share_of(stranger)
+        if not before.depth and self.lost.get(owner) is not before.untold:
+            self.lost.pop(owner, None)
+        if share is None:
+            return None
+        if before.depth > 0:
+            share.owners[owner] = min(before.depth, share.owners[owner])
+            return None
+        share.owners[stranger] = 1
+        share.owners.pop(owner, None)
+        return self.drop(share, stranger)
 
     def _depart(self, share: Share, owner: object) -> bool:
         """Whether he was the last one."""

@@ -12,7 +12,7 @@ from peers import Peer, Running, expire
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import Lock, LockLostError, NotHeldError, RLock, SharedLock
-from distsync.protocols.revoke import is_plea, plea
+from distsync.protocols.revoke import inherited, is_for_writer, is_plea, plea
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
@@ -223,6 +223,68 @@ def test_revoked_across_a_downgrade(client: Client, other: Client) -> None:
     theirs.revoke()
     eventually(lambda: asked)
     ours.reader.release()
+
+
+def writing_and_reading(client: Client) -> SharedLock:
+    shared = SharedLock(name="a", client=client)
+    shared.writer.acquire()
+    shared.reader.acquire()
+    return shared
+
+
+def test_writer_that_reads_on_is_still_asked_and_loses_it_to_the_beams(client: Client, other: Client) -> None:
+    """He was asked for the whole lock, and has become a reader."""
+    ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
+    revoking = Running(theirs.revoke, 20 * UNIT)
+    eventually(lambda: ours.writer.revoked.is_set())
+    ours.writer.release()
+    assert revoking.is_alive()
+    eventually(lambda: ours.reader.revoked.is_set())
+    assert ours.reader.held
+    assert revoking.result() is False
+    eventually(lambda: not ours.reader.held)
+    with pytest.raises(LockLostError):
+        ours.reader.release()
+
+
+def test_writer_that_reads_on_and_consents_then_has_let_go(client: Client, other: Client) -> None:
+    ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
+    revoking = Running(theirs.revoke, PATIENCE)
+    assert ours.writer.revoked.wait(PATIENCE)
+    ours.writer.release()
+    assert ours.reader.revoked.wait(PATIENCE)
+    ours.reader.release()
+    assert revoking.result() is True
+
+
+def test_word_that_nobody_has_heard_is_inherited(client: Client, other: Client) -> None:
+    ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
+    theirs.revoke()
+    ours.writer.release()
+    assert theirs.reader.holders()
+    assert ours.reader.revoked.wait(PATIENCE)
+    ours.reader.release()
+
+
+def test_writer_that_was_asked_for_no_more_may_read_on(client: Client, other: Client) -> None:
+    ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)
+    ours.reader.on_revoke = pytest.fail
+    revoking = Running(theirs.writer.revoke, PATIENCE)
+    assert ours.writer.revoked.wait(PATIENCE)
+    ours.writer.release()
+    assert revoking.result() is True
+    with theirs.reader:
+        assert (ours.reader.held, ours.reader.revoked.is_set()) == (True, False)
+    ours.reader.release()
+
+
+def test_writer_that_is_asked_for_all_after_the_writer_alone_is_asked_for_all() -> None:
+    mine, asked = b'{"pid":1}', plea("/a", b'{"pid":1}', "writer")
+    assert (is_plea(asked), is_for_writer(asked)) == (True, True)
+    assert inherited("/b", mine, asked) == mine
+    for all_of_it in (plea("/a", asked), plea("/a", plea("/a", mine), "writer"), b"unlock", b"__REVOKE__"):
+        assert (is_plea(all_of_it), is_for_writer(all_of_it)) == (True, False)
+        assert is_plea(inherited("/b", mine, all_of_it))
 
 
 def test_holder_heeds_it_through_a_new_connection(client: Client, make_client: MakeClient, peer: Peer) -> None:

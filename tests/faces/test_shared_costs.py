@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import pytest
 from faces.test_costs import Cost, counted, sent, settle
+from faces.test_recipe_costs import is_at_rest
 from peers import Running, results
 from timing import eventually
 
-from distsync import Lock, Semaphore, SharedLock, acquire_all
+from distsync import Election, JoinableQueue, Lock, Semaphore, SharedLock, acquire_all
 from distsync.protocols import line
+from distsync.protocols.semaphore import SemaphoreCore
+from distsync.queue import Queue
 from distsync.session.client import Client
 from distsync.session.steps import Delete
 
@@ -105,7 +109,11 @@ def crowd_of(client: Client, path: str, mark: str, rule: line.Rule) -> list[line
     return held
 
 
-@pytest.mark.parametrize(("kind", "mark"), [(SharedLock, line.WRITE), (Lock, line.LOCK)], ids=["writers", "locks"])
+@pytest.mark.parametrize(
+    ("kind", "mark"),
+    [(SharedLock, line.WRITE), (Lock, line.LOCK), (Election, line.LOCK)],
+    ids=["writers", "locks", "candidates"],
+)
 def test_with_100_waiters_one_release_sends_one_event(
     kind: Callable[..., Any], mark: str, client: Client, other: Client
 ) -> None:
@@ -122,6 +130,51 @@ def test_with_100_waiters_one_release_sends_one_event(
             eventually(lambda: len(held) == turn)  # noqa: B023
             settle([other])
         assert (cost.events, cost.requests) == (1, 2)  # it looks once, and settle does
+    other.close()
+
+
+def asleep(other: Client, calls: list[Coroutine[Any, Any, Any]]) -> list[Any]:
+    """These calls, each as if of a process of its own, wait in one line; what they return is appended to the list."""
+    returned: list[Any] = []
+
+    async def keep(call: Coroutine[Any, Any, Any]) -> None:
+        returned.append(await call)
+
+    settle([other])
+    for call in calls:
+        other.background(keep(call))
+    eventually(lambda: len(other._core.keeper._tasks) >= len(calls))  # type: ignore[union-attr]
+    eventually(lambda: is_at_rest(other))
+    settle([other])
+    return returned
+
+
+@pytest.mark.parametrize(("kind", "most"), [(Semaphore, 2), (Queue, 3), (JoinableQueue, 6)])
+def test_with_100_waiters_what_comes_free_wakes_one_and_the_next_moves_up(
+    kind: Callable[..., Any], most: int, client: Client, other: Client
+) -> None:
+    """Some events for the one who gets it (a queue's first one watches all that may bring an item), and one for the
+    next one, who is the first now; none to all the others."""
+    ours = kind(name="t")
+    receipts = kind(name="t", client=other)._receipts
+    if kind is Semaphore:
+        ours.acquire()
+        calls = [SemaphoreCore(ours.path, 1, receipts).acquire(b"{}") for _ in range(WAITERS)]
+        give = ours.release
+    else:
+        ours.put(0)
+        ours.get()
+        ours.task_done()
+        cores = [type(ours._core)(ours.path, receipts) for _ in range(WAITERS)]
+        calls = [core.claim(b"{}") if kind is JoinableQueue else core.get(b"{}") for core in cores]
+        give = partial(ours.put, 1)
+    returned = asleep(other, calls)
+    with counted(other) as cost:
+        give()
+        eventually(lambda: len(returned) == 1)
+        eventually(lambda: is_at_rest(other))
+        settle([other])
+    assert 1 <= cost.events <= most
     other.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -82,3 +83,53 @@ def test_site_that_takes_part_costs_18_requests(
         assert one_transaction(trip, far) == 18
     other.close()
     client.close()
+
+
+def test_peer_that_decides_costs_5_requests_more_and_4_for_each_vote_after_its_own(
+    client: Client, make_client: Callable[..., Client]
+) -> None:
+    other, third = make_client(), make_client()
+    alone, trip = (
+        Transaction(["one"], "peers", name="alone"),
+        Transaction(["one", "two", "three"], "peers", name="trip"),
+    )
+    asked, over = threading.Event(), threading.Event()
+
+    def prepare(_: object) -> bool:
+        """The coordinator waits for the decision."""
+        return asked.wait(PATIENCE)
+
+    def commit(_: object) -> None:
+        """The coordinator has heard of it, and does not clear up at the same time as the site."""
+        assert over.wait(PATIENCE)
+
+    far = Transaction(["one"], "peers", name="alone", client=other).participant("one", prepare, commit)
+    for number in range(3):
+        asked.clear()
+        over.clear()
+        eventually(lambda: is_quiet(client) and is_quiet(other))
+        before = requests(other)
+        taking = Running(far.take_part)
+        eventually(lambda: waiting_calls(other) == 1)
+        alone.begin(timeout=PATIENCE)
+        deciding = Running(alone.decide)
+        eventually(lambda: waiting_calls(client) == 1)
+        asked.set()
+        assert deciding.result()
+        eventually(lambda: is_quiet(client))
+        over.set()
+        assert taking.result() == "commit"
+        assert number == 0 or requests(other) - before == 18 + 5
+    far.leave()
+    sites = [Transaction(trip.sites, "peers", name="trip", client=c).participant for c in (other, third)]
+    taking = Running(sites[0]("one").take_part)
+    eventually(lambda: waiting_calls(other) == 1)
+    trip.begin(timeout=PATIENCE)
+    eventually(lambda: trip.votes()["one"] == "commit" and waiting_calls(other) == 1)
+    before = requests(other)
+    assert sites[1]("two").vote(True) is None
+    eventually(lambda: requests(other) == before + 4)
+    trip.abort()
+    assert taking.result() == "abort"
+    for each in (other, third, client):
+        each.close()

@@ -6,12 +6,14 @@ says what must hold. It uses protocols as the faces do.
 
 from __future__ import annotations
 
+from distsync.testing.simulation.scenarios.acquire_all import ACQUIRE_ALL
 from distsync.testing.simulation.scenarios.barrier import BARRIER
 from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
 from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
+from distsync.testing.simulation.scenarios.downgrades import DOWNGRADES
 from distsync.testing.simulation.scenarios.election import ELECTION
 from distsync.testing.simulation.scenarios.event import EVENT
 from distsync.testing.simulation.scenarios.gate import GATE
@@ -32,6 +34,8 @@ ALL = (
     TRANSACTION,
     SHARED,
     REVOCATION,
+    DOWNGRADES,
+    ACQUIRE_ALL,
     KAZOO_SEMAPHORE,
     CURATOR_SEMAPHORE,
     ELECTION,

@@ -12,6 +12,7 @@ from typing import Any
 from distsync.errors import UnreachableError
 from distsync.protocols.commit import Receipts
 from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import KINDS
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.task import Task
@@ -81,6 +82,26 @@ def finish(world: World, at_end: Callable[[], object] = lambda: None) -> None:
         world.fail(f"it took {world.done_ms / 1000:.1f} s although nothing went wrong: somebody was not woken")
     at_end()
     world.close()
+
+
+def everybody_sees(
+    world: World, what: str, look: Callable[[SimProcess], Coroutine[Any, Any, Any]], truth: Callable[[], Any]
+) -> None:
+    """Once all is quiet each process that lives looks again, by its copy if that claims to be current: it sees the
+    truth. What a fault strikes meanwhile does not count."""
+    seen: dict[str, Any] = {}
+
+    async def see(process: SimProcess) -> None:
+        seen[process.name] = await Run(look(process))
+
+    before = len(world.faults.struck)
+    for process in world.processes.values():
+        if process.alive:
+            spawn(process, see(process), name="last")
+    world.run()
+    wrong = {name: value for name, value in seen.items() if value != truth()}
+    if wrong and len(world.faults.struck) == before:
+        world.fail(f"{what}: {wrong} was seen at the end, and the truth is {truth()}")
 
 
 def sleepers(world: World) -> list[str]:

@@ -17,6 +17,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    everybody_sees,
     finish,
     maybe_timeout,
     processes,
@@ -60,10 +61,11 @@ async def changer(world: World, process: SimProcess) -> None:
 
 
 class Told:
-    """What the observer was told of: each change begins where the one before has ended."""
+    """What a process was told of: each change begins where the one before has ended."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, process: SimProcess) -> None:
         self.world = world
+        self.process = process
         self.last: Settings | None = None
 
     def __call__(self, before: Settings, now: Settings) -> None:
@@ -76,8 +78,9 @@ class Told:
         self.last = now
 
 
-async def listen(process: SimProcess, told: Told) -> None:
-    await Run(core_of(process).view.tell(told, None))
+async def listen(told: Told, tolds: list[Told]) -> None:
+    await Run(core_of(told.process).view.tell(told, None))
+    tolds.append(told)
     await Run(_a_while())
 
 
@@ -85,23 +88,37 @@ async def _a_while() -> None:
     await Wait(limit=0.1)
 
 
-def look_at_the_end(world: World, told: Told) -> None:
+def settings(world: World) -> dict[str, Any]:
     node = world.server.engine.tree.node(PATH)
-    truth = json.loads(node.data or b"{}") if node else {}
-    if told.last is None or told.last.values != truth:
-        world.fail(f"the observer was told of {told.last}, and there is {truth}")
+    values: dict[str, Any] = json.loads(node.data or b"{}") if node else {}
+    return values
+
+
+async def seen_by(process: SimProcess) -> dict[str, Any]:
+    return (await core_of(process).view.get()).values
+
+
+def look_at_the_end(world: World, tolds: list[Told]) -> None:
+    everybody_sees(world, "settings", seen_by, lambda: settings(world))
+    truth = settings(world)
+    for told in tolds:
+        if told.process.alive and (told.last is None or told.last.values != truth):
+            world.fail(f"{told.process.name} was told of {told.last}, and there is {truth}")
     done, begun = len(world.history.events("changed")), len(world.history.events("changing"))
     if not done <= truth.get("a", 0) <= begun:
         world.fail(f"{done} of {begun} changes were done, and {truth} is there")
 
 
 def play(world: World) -> None:
+    tolds: list[Told] = []
+    eyes = world.process(OBSERVER)
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, changer(world, process))
-    eyes, told = world.process(OBSERVER), Told(world)
-    spawn(eyes, listen(eyes, told))
-    finish(world, lambda: look_at_the_end(world, told))
+        if world.rng.random() < 0.5:
+            spawn(process, listen(Told(world, process), tolds))
+    spawn(eyes, listen(Told(world, eyes), tolds))
+    finish(world, lambda: look_at_the_end(world, tolds))
 
 
 CONFIG = Scenario("config", play)

@@ -16,7 +16,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Check, NothingLeft
 from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import PROMPT_SECONDS, ROOT, Scenario, spawn, work
+from distsync.testing.simulation.scenarios.base import OBSERVER, PROMPT_SECONDS, ROOT, Scenario, spawn, work
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/double_barrier/d"
@@ -49,6 +49,13 @@ class Meetings(Check):
         """When each call began."""
         self.deserted_ms: int | None = None
         """Since when all who are inside are dead."""
+        self.last = False
+        """The last meeting has begun, to which no fault comes."""
+
+    def may_stay(self, path: str) -> bool:
+        """``ready`` stays when none of those inside came to the end of its leaving: the next who comes removes it."""
+        deserted = bool(self.inside) and self.standing.isdisjoint(self.inside)
+        return path.endswith("/ready") and deserted and not self.last
 
     # --- what the server says
 
@@ -113,6 +120,8 @@ class Meetings(Check):
         self.leaving.add(record.call)
 
     def _left(self, world: World, record: Record) -> None:
+        if record.call in [self.calls[name] for name in self.inside]:
+            world.fail(f"{record.call} has left, and its meeting is not over")
         for name in self.groups[record.call]:
             call = self.calls[name]
             if call not in self.leaving and (name in self.standing or not world.faults.struck):
@@ -169,7 +178,8 @@ def play(world: World) -> None:
     rng = world.rng
     parties, turns = rng.randint(1, 4), rng.randint(1, 3)
     surplus = rng.choice((0, 0, 0, 1, 2, 3))
-    world.checks += [Meetings(parties), NothingLeft(f"{PATH}/", lambda path: died_inside(world, path))]
+    meetings = Meetings(parties)
+    world.checks += [meetings, NothingLeft(f"{PATH}/", meetings.may_stay)]
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     all_patient = not surplus
     for number in range(parties + surplus):
@@ -180,12 +190,20 @@ def play(world: World) -> None:
     world.run()
     if all_patient and not world.faults.struck and world.done_ms > PROMPT_SECONDS * 1000:
         world.fail(f"it took {world.done_ms} ms although nothing went wrong: somebody was not woken")
+    meet_once_more(world, meetings)
     world.close()
 
 
-def died_inside(world: World, path: str) -> bool:
-    """``ready`` stays when all die, or end in the same moment as the last one: the next who comes takes it away."""
-    return path.endswith("/ready") and bool(world.faults.struck)
+def meet_once_more(world: World, meetings: Meetings) -> None:
+    """Whoever comes afterwards meets, at once, and then nothing is left, whatever has happened before."""
+    meetings.last = True
+    late, begun_ms = world.process(OBSERVER), world.now_ms
+    for number in range(meetings.parties):
+        spawn(late, Member(world, late, meetings.parties, f"last{number}", True).meet(1))
+    world.run()
+    met = [record.call for record in world.history.events("left") if record.process == OBSERVER]
+    if len(met) != meetings.parties or world.done_ms - begun_ms > PROMPT_SECONDS * 1000:
+        world.fail(f"{met} met at the end, in {world.done_ms - begun_ms} ms, and it takes {meetings.parties}")
 
 
 DOUBLE_BARRIER = Scenario("double_barrier", play)

@@ -19,6 +19,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    everybody_sees,
     finish,
     maybe_timeout,
     processes,
@@ -108,12 +109,18 @@ async def onlooker(world: World, process: SimProcess, seen: dict[str, Any]) -> N
         await Run(core.leader.changed(leading))
 
 
-def look_at_the_end(world: World, seen: dict[str, Any]) -> None:
-    """Whoever could look has seen the last state."""
+async def seen_by(process: SimProcess) -> Any:
+    leading = await core_of(process).leader.get()
+    return leading and leading.token
+
+
+def look_at_the_end(world: World, seen: dict[str, Any], eyes: set[str]) -> None:
+    """Whoever looks all the time has seen the last state, and so does whoever looks again."""
     last = named(world)
     for name, token in seen.items():
-        if name == OBSERVER and token != last:
+        if name in eyes and world.processes[name].alive and token != last:
             world.fail(f"{name} believes that {token} leads, and it is {last}")
+    everybody_sees(world, "the leader", seen_by, lambda: named(world))
 
 
 def play(world: World) -> None:
@@ -122,9 +129,13 @@ def play(world: World) -> None:
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, candidate(world, process))
-    eyes = world.process(OBSERVER)
-    spawn(eyes, onlooker(world, eyes, seen), daemon=True)
-    finish(world, lambda: look_at_the_end(world, seen))
+    world.process(OBSERVER)
+    lookers = [
+        spawn(process, onlooker(world, process, seen), daemon=True)
+        for process in world.processes.values()
+        if process.name == OBSERVER or world.rng.random() < 0.5
+    ]
+    finish(world, lambda: look_at_the_end(world, seen, {task.process.name for task in lookers if not task.done}))
 
 
 ELECTION = Scenario("election", play)

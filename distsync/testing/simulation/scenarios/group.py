@@ -10,7 +10,16 @@ from typing import Any
 from distsync.protocols.group import GroupCore, Members
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import OBSERVER, ROOT, Scenario, finish, processes, spawn, work
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    everybody_sees,
+    finish,
+    processes,
+    spawn,
+    work,
+)
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/group/g"
@@ -51,9 +60,18 @@ class Told:
         self.members = set(now)
 
 
-def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[str, SimProcess]) -> None:
+def members(world: World) -> set[str]:
     node = world.server.engine.tree.node(PATH)
-    truth = set(node.children) if node else set()
+    return set(node.children) if node else set()
+
+
+async def seen_by(process: SimProcess) -> set[str]:
+    return set(await core_of(process).view.get())
+
+
+def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[str, SimProcess]) -> None:
+    everybody_sees(world, "members", seen_by, lambda: members(world))
+    truth = members(world)
     for told in tolds:
         if told.process.alive and told.members != truth:
             world.fail(f"{told.process.name} was told of {told.members}, and there are {truth}")
@@ -71,20 +89,18 @@ def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[
         world.fail(f"{truth - everybody} are there, and nobody is them")
 
 
-async def listen(world: World, process: SimProcess, told: Told) -> None:
+async def listen(process: SimProcess, told: Told, tolds: list[Told]) -> None:
     await Run(core_of(process).view.tell(told, {}))
+    tolds.append(told)
 
 
 def play(world: World) -> None:
     left: set[str] = set()
     stay: dict[str, SimProcess] = {}
-    tolds = []
+    tolds: list[Told] = []
     for process in (*processes(world, 2, 3), world.process(OBSERVER)):
-        told = Told(world, process)
         if process.name == OBSERVER or world.rng.random() < 0.5:
-            spawn(process, listen(world, process, told))
-            if process.name == OBSERVER:
-                tolds.append(told)
+            spawn(process, listen(process, Told(world, process), tolds))
         if process.name != OBSERVER:
             for _ in range(world.rng.randint(1, 2)):
                 spawn(process, member(world, process, left, stay))

@@ -12,7 +12,7 @@ from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Exclusion
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import ROOT, Scenario, finish, processes, spawn
+from distsync.testing.simulation.scenarios.base import ROOT, Scenario, everybody_sees, finish, processes, spawn
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/partition/p"
@@ -46,7 +46,22 @@ async def pause(world: World) -> None:
     await Wait(limit=world.rng.randint(0, 300) / 1000)
 
 
+def children(world: World, folder: str) -> set[str]:
+    node = world.server.engine.tree.node(f"{PATH}/{folder}")
+    return set(node.children) if node else set()
+
+
+async def members_seen_by(process: SimProcess) -> set[str]:
+    return set(await core_of(process).group.view.get())
+
+
+async def claims_seen_by(process: SimProcess) -> set[str]:
+    return set(await core_of(process).claims.get())
+
+
 def look_at_the_end(world: World) -> None:
+    everybody_sees(world, "members", members_seen_by, lambda: children(world, "members"))
+    everybody_sees(world, "claims", claims_seen_by, lambda: children(world, "claims"))
     cores = [core_of(process) for process in world.processes.values() if process.alive]
     there = [core for core in cores if core.member is not None]
     node = world.server.engine.tree.node(f"{PATH}/claims")

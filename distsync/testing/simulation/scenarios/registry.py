@@ -14,6 +14,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    everybody_sees,
     finish,
     processes,
     receipts,
@@ -78,13 +79,24 @@ async def looker(process: SimProcess, seen: dict[str, bytes]) -> None:
         await Run(core.view.changed(entries))
 
 
-def look_at_the_end(world: World, seen: dict[str, bytes], due: Due) -> None:
+def entries(world: World) -> dict[str, bytes]:
     tree = world.server.engine.tree
     folder = tree.node(PATH)
     nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
-    truth = {name: node.data or b"" for name, node in nodes.items() if node}
-    if seen != truth:
-        world.fail(f"{OBSERVER} has seen {seen}, and there is {truth}")
+    return {name: node.data or b"" for name, node in nodes.items() if node}
+
+
+async def seen_by(process: SimProcess) -> dict[str, bytes]:
+    return {name: node.data for name, node in (await core_of(process).view.get()).items()}
+
+
+def look_at_the_end(world: World, seen: dict[str, bytes], due: Due) -> None:
+    everybody_sees(world, "entries", seen_by, lambda: entries(world))
+    tree = world.server.engine.tree
+    folder = tree.node(PATH)
+    nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
+    if seen != entries(world):
+        world.fail(f"{OBSERVER} has seen {seen}, and there is {entries(world)}")
     for process in world.processes.values():
         owned = {name for name, node in nodes.items() if node and node.owner == process.session.session_id}
         mine = set(core_of(process).mine)
