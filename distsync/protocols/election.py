@@ -182,7 +182,7 @@ class ElectionCore(LockCore):
                 return True
             except NoNodeError as error:
                 if getattr(error, "index", 0) == 0:
-                    if not in_doubt:
+                    if not in_doubt or await self._is_named(place):
                         await Background(self._tidy())
                     return in_doubt
                 named = False
@@ -192,6 +192,13 @@ class ElectionCore(LockCore):
                 return False
         return False
 
+    async def _is_named(self, place: line.Place) -> bool:
+        """LEADER still names this candidate of ours."""
+        try:
+            return leading((await read(GetData(self.leader_path))).data).candidate == place.name
+        except NoNodeError:
+            return False
+
     async def _tidy(self) -> None:
         """Somebody has deleted our candidate, and LEADER may still name us. We stand in the line again: whoever leads
         before us replaces it; if nobody has by our turn, nobody leads, and it goes."""
@@ -199,8 +206,13 @@ class ElectionCore(LockCore):
         if place is None:
             return
         try:
-            await Multi((Check(place.path), Delete(self.leader_path)))
-        except (NoNodeError, DisconnectedError, SessionLostError):
+            while (await Connected()).session_id == place.session_id:
+                try:
+                    await Multi((Check(place.path), Delete(self.leader_path)))
+                    break
+                except DisconnectedError:
+                    continue
+        except (NoNodeError, SessionLostError):
             pass
         finally:
             await remove(place.path, place.session_id)

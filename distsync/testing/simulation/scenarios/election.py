@@ -73,7 +73,8 @@ async def lead(world: World, core: ElectionCore, owner: object) -> None:
     if grant is not None:
         place = grant.place
         world.record("granted", what="lead", session_id=place.session_id, token=place.token, loss=grant.loss)
-        if not (grant.loss.fired or place.session_id in world.tampered) and named(world) not in (None, place.token):
+        lives = place.session_id in world.server.engine.sessions and place.session_id not in world.tampered
+        if lives and not grant.loss.fired and named(world) not in (None, place.token):
             world.fail(f"{place.token} leads, and LEADER names {named(world)}")
     try:
         await Run(work(world))
