@@ -85,7 +85,7 @@ if TYPE_CHECKING:
 
 __version__ = _VERSION
 
-_FACES = ("threading", "queue", "recipes")
+_FACES = ("threading", "queue", "recipes", "multiprocessing")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
