@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cpython import problems_of
+from cpython import changed, problems_of
 from test import _test_multiprocessing as cpythons
 from test import support
 
@@ -36,12 +36,15 @@ ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
 """Each start method on each server. Else fork on both, spawn on the embedded one, forkserver on ZooKeeper."""
 
 USUAL = {("fork", "embedded"), ("fork", "zookeeper"), ("spawn", "embedded"), ("forkserver", "zookeeper")}
-LONG = {"test_thousand": ("fork",)}
-"""What takes long whatever the start method is, and with which it runs."""
 
 
-def is_chosen(start_method: str, server: str, method: str) -> bool:
-    return ALL or ((start_method, server) in USUAL and start_method in LONG.get(method, METHODS))
+def is_chosen(start_method: str, server: str) -> bool:
+    return ALL or (start_method, server) in USUAL
+
+
+FEWER = {"test_thousand": (1000, 100)}
+"""Methods that do something so often that over a network it takes minutes. On distsync they do it the second number of
+times. DISTSYNC_TEST_MANY=1 leaves them the first."""
 
 
 class Idle:
@@ -69,8 +72,11 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     """CPython's class with the functions of one face, found by spawned children under its name."""
     face = FACES[name]
     own = () if face is multiprocessing else (Idle,)
-    bases = (*own, getattr(cpythons, family), mixin(face), unittest.TestCase)
-    made = type(f"{name}{family}", bases, {"__module__": __name__, "__test__": False})
+    fewer = {} if face is multiprocessing or os.environ.get("DISTSYNC_TEST_MANY") else FEWER
+    base = getattr(cpythons, family)
+    repeated = {name: changed(getattr(base, name), *fewer[name]) for name in fewer if hasattr(base, name)}
+    bases = (*own, base, mixin(face), unittest.TestCase)
+    made = type(f"{name}{family}", bases, {**repeated, "__module__": __name__, "__test__": False})
     globals()[made.__name__] = made
     return made
 
