@@ -34,8 +34,9 @@ class Child:
 
     def watched(self) -> list[int]:
         """The files that are ready when there is something to do."""
-        receiver = [] if self._receiver.closed else [self._receiver.fileno()]
-        return receiver if self.pidfd is None else [self.pidfd, *receiver]
+        with self._lock:
+            receiver = [] if self._receiver.closed else [self._receiver.fileno()]
+            return receiver if self.pidfd is None else [self.pidfd, *receiver]
 
     def listen(self) -> None:
         """What it has told is known."""
