@@ -339,3 +339,31 @@ def test_contexts_make_objects_that_travel_anywhere(method: str, client: Client)
         again = pickle.loads(pickle.dumps(one))
         assert (type(again), again.path) == (type(one), one.path)
     assert pickle.loads(pickle.dumps(context)) is context
+
+
+# ---- costs
+
+
+def cost(client: Client, call: Callable[[], Any]) -> int:
+    """How many requests it takes."""
+    before = sum(client.statistics().requests.values())
+    call()
+    return sum(client.statistics().requests.values()) - before
+
+
+def test_release_from_outside_costs_three_requests(lock: Any, client: Client, peer: Peer, no_guards: None) -> None:
+    assert cost(client, lock.acquire) >= 2
+    assert cost(client, lock.release) == 1
+    assert (cost(client, lock.acquire), cost(client, lock.release)) == (2, 1)
+    peer.do(lock.acquire)
+    assert cost(client, lock.release) == 3
+
+
+def test_permits_of_others_and_new_ones_cost_more(client: Client, peer: Peer, no_guards: None) -> None:
+    slots = Semaphore(2, name="slots")
+    slots.release()
+    slots.acquire()
+    assert cost(client, slots.release) == 1
+    peer.do(slots.acquire)
+    assert cost(client, slots.release) == 4
+    assert cost(client, slots.release) == 6

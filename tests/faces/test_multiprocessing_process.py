@@ -7,6 +7,7 @@ child of the standard library holds, which nobody looks after and which died bef
 
 from __future__ import annotations
 
+import gc
 import json
 import multiprocessing
 import os
@@ -57,7 +58,9 @@ def client(make_client: Callable[..., Client]) -> Iterator[Client]:
 
 @pytest.fixture(autouse=True)
 def nobody_is_watched() -> Iterator[None]:
+    """At the end. A process has its pipes open until its object is collected, and an error's frames may keep that."""
     yield
+    gc.collect()
     eventually(lambda: not watcher._children)
 
 
