@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[2] / "distsync"
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 FACE = "face"
-"""Every file at the top, but errors.py and __main__.py."""
+"""Every file at the top, but errors.py and __main__.py, and those of multiprocessing/."""
 
 TOOLS = ("cli", "testing", "patch", "__main__")
 
@@ -148,6 +148,8 @@ def test_package_imports_nothing_so_that_its_pure_parts_come_without_kazoo(packa
         ("server/engine.py", "session.steps", False),
         ("queue.py", "threading", True),
         ("queue.py", "server.startup", False),
+        ("multiprocessing/locks.py", "protocols.lock", True),
+        ("multiprocessing/locks.py", "server.startup", False),
         ("cli/main.py", "server.serve", True),
         ("testing/simulation/driver.py", "server.engine", True),
     ],

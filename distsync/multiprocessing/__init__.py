@@ -1,0 +1,67 @@
+"""The face of ``multiprocessing``: the same names, signatures, results and exceptions, across processes and hosts.
+
+Rules for this file: names only. As in the standard library, the functions here are the methods of the default context;
+what is not replaced (Pipe, current_process, cpu_count, ...) is the stdlib's own.
+"""
+
+from __future__ import annotations
+
+import multiprocessing as _stdlib
+from typing import TYPE_CHECKING, Any
+
+from distsync.multiprocessing import context as _context
+
+_default = _context.default_context
+
+Array = _default.Array
+Barrier = _default.Barrier
+BoundedSemaphore = _default.BoundedSemaphore
+Condition = _default.Condition
+Event = _default.Event
+JoinableQueue = _default.JoinableQueue
+Lock = _default.Lock
+Manager = _default.Manager
+Pool = _default.Pool
+Process = _default.Process
+Queue = _default.Queue
+RawArray = _default.RawArray
+RawValue = _default.RawValue
+RLock = _default.RLock
+Semaphore = _default.Semaphore
+SimpleQueue = _default.SimpleQueue
+Value = _default.Value
+get_context = _default.get_context
+
+if TYPE_CHECKING:  # for type checkers; see __getattr__
+    from multiprocessing import AuthenticationError as AuthenticationError
+    from multiprocessing import BufferTooShort as BufferTooShort
+    from multiprocessing import Pipe as Pipe
+    from multiprocessing import ProcessError as ProcessError
+    from multiprocessing import TimeoutError as TimeoutError
+    from multiprocessing import active_children as active_children
+    from multiprocessing import allow_connection_pickling as allow_connection_pickling
+    from multiprocessing import cpu_count as cpu_count
+    from multiprocessing import current_process as current_process
+    from multiprocessing import freeze_support as freeze_support
+    from multiprocessing import get_all_start_methods as get_all_start_methods
+    from multiprocessing import get_logger as get_logger
+    from multiprocessing import get_start_method as get_start_method
+    from multiprocessing import log_to_stderr as log_to_stderr
+    from multiprocessing import parent_process as parent_process
+    from multiprocessing import set_executable as set_executable
+    from multiprocessing import set_forkserver_preload as set_forkserver_preload
+    from multiprocessing import set_start_method as set_start_method
+
+__all__ = [*_stdlib.__all__]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    """Whatever else ``multiprocessing`` has."""
+    try:
+        return getattr(_stdlib, name)
+    except AttributeError:
+        raise AttributeError(f"module 'distsync.multiprocessing' has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *dir(_stdlib)})
