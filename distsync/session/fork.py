@@ -26,6 +26,7 @@ class Living(Protocol):
 
 _living: weakref.WeakSet[Living] = weakref.WeakSet()
 _forks: list[None] = []
+_generations: list[None] = []
 
 
 def forks() -> int:
@@ -34,12 +35,18 @@ def forks() -> int:
     return len(_forks)
 
 
+def generation() -> int:
+    """How many forks there are between this process and the first one: the same as long as it lives."""
+    return len(_generations)
+
+
 def watch_over(one: Living) -> None:
     """``one`` is told of forks, and closed at exit."""
     _living.add(one)
 
 
 def _after_fork_in_child() -> None:
+    _generations.append(None)
     for one in list(_living):
         one.forget()
 
