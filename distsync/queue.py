@@ -162,7 +162,8 @@ class Queue(_QueueBase[Item]):
             any of them does not pickle or is too large: then nothing was put.
         On loss: of the session: it goes on.
         On cancel: the first batches are in the queue, the others not.
-        Cost: 1 request for each 100 items or 900 kB (3 more where a segment is full); with a bound as `put`, each.
+        Cost: 1 request for each 100 items or 900 kB (3 more where a segment is full, and once in the
+            life of a queue); with a bound as `put`, each.
         Source: recipes.txt, Queues.
         """
         core = self._core
