@@ -38,10 +38,12 @@ ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
 """Each start method on each server. Else fork on both, spawn on the embedded one, forkserver on ZooKeeper."""
 
 USUAL = {("fork", "embedded"), ("fork", "zookeeper"), ("spawn", "embedded"), ("forkserver", "zookeeper")}
+LONG = {"test_thousand": ("fork",)}
+"""What takes long whatever the start method is, and with which it runs."""
 
 
-def is_chosen(start_method: str, server: str) -> bool:
-    return ALL or (start_method, server) in USUAL
+def is_chosen(start_method: str, server: str, method: str) -> bool:
+    return ALL or ((start_method, server) in USUAL and start_method in LONG.get(method, METHODS))
 
 
 class Idle:
