@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -413,3 +414,15 @@ def get_attribute(obj: Any, name: str) -> Any:
 def manage(manager: str, name: str, key: str, value: Any) -> None:
     """Into a dict of a manager, of which nothing is known but the names."""
     distsync.multiprocessing.Manager(name=manager).dict(name=name)[key] = value
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+class Point(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_int), ("name", ctypes.c_double), ("path", ctypes.c_short * 3)]
+
+
+class Line(ctypes.Structure):
+    _fields_ = [("ends", Point * 2), ("label", ctypes.c_char * 8)]
