@@ -71,7 +71,7 @@ def measure(hosts: str, items: int, rounds: int) -> None:
             f"round {number + 1}: {ratios[-1]:.1f} times kazoo's puts a second ({calls[-1]:.0f} for the caller alone)"
         )
     print(f"median: {statistics.median(ratios):.1f} times ({statistics.median(calls):.0f} for the caller alone)")
-    client.run(remove_tree(top), timeout=60)
+    client.run(remove_tree(top))
     client.close()
     kazoo.stop()
     kazoo.close()
