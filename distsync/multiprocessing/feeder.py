@@ -35,6 +35,8 @@ class Feeder:
 
     def __init__(self) -> None:
         self.closed = False
+        #: Whether this process has put anything, through the thread or not.
+        self.used = False
         self.cancelled = False
         self._buffer: SimpleQueue[Any] = SimpleQueue()  # a finalizer may put the end into it in any line
         self._changed = threading.Condition(threading.Lock())

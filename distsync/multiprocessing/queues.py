@@ -101,9 +101,11 @@ class Queue(_Base[Item]):
                 weakref.finalize(self, made.close).atexit = False
         return found
 
-    def _check_open(self) -> None:
-        if self._feeder.closed:
+    def _check_open(self) -> Feeder:
+        feeder = self._feeder
+        if feeder.closed:
             raise ValueError(f"Queue {self!r} is closed")
+        return feeder
 
     def put(self, obj: Item, block: bool = True, timeout: float | None = None) -> None:
         """``obj`` will be in the queue; with a bound it is.
@@ -117,11 +119,12 @@ class Queue(_Base[Item]):
         Cost: none for the caller; with a bound 3 requests, 1 round trip.
         Source: ``multiprocessing.Queue.put``.
         """
-        self._check_open()
+        feeder = self._check_open()
+        feeder.used = True
         if self._maxsize > 0:
             self._put_at_once(obj, block, timeout)
         else:
-            self._feeder.put(obj, self, self._sender)
+            feeder.put(obj, self, self._sender)
 
     def _put_at_once(self, obj: Item, block: bool, timeout: float | None) -> None:
         client, path = self.client, self.path
@@ -148,9 +151,9 @@ class Queue(_Base[Item]):
         Fair: who waits longest gets first, after those who come anew in that moment.
         Source: recipes.txt, Queues.
         """
-        self._check_open()
+        feeder = self._check_open()
         if not block:
-            self._feeder.flush(OWN_PUTS_S)
+            feeder.flush(OWN_PUTS_S)
         return self._get_now(bool(block), _seconds(block, timeout), self._maxsize)
 
     def put_nowait(self, obj: Item) -> None:
@@ -172,7 +175,13 @@ class Queue(_Base[Item]):
         return min(size, self._maxsize) if self._maxsize > 0 else size
 
     def empty(self) -> bool:
-        """Whether there is no item about now. Cost: as qsize."""
+        """Whether there is no item about now.
+
+        Raises: OSError if this process has put something and then closed the queue, as multiprocessing's does.
+        Cost: as qsize.
+        """
+        if self._feeder.used and self._feeder.closed:
+            raise OSError(f"Queue {self!r} is closed")
         return self.qsize() == 0
 
     def full(self) -> bool:
@@ -265,7 +274,7 @@ class JoinableQueue(Queue[Item]):
         Raises: as Queue.put with a bound.
         Cost: 1 request; with a bound 3, in 1 round trip.
         """
-        self._check_open()
+        self._check_open().used = True
         self._put_at_once(obj, block, timeout)
 
     def task_done(self) -> None:

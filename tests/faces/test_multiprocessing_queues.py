@@ -249,6 +249,8 @@ def test_a_closed_queue_is_closed_for_this_process_alone(client: Client, peer: P
     for call in (lambda: queue.put(2), queue.get, queue.get_nowait):
         with pytest.raises(ValueError, match=r"^Queue <.*Queue object at .*> is closed$"):
             call()
+    with pytest.raises(OSError, match="is closed"):
+        queue.empty()
     assert peer.do(queue.get) == 1
     peer.do(queue.put, 2)
     eventually(lambda: queue.qsize() == 1)
