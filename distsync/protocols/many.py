@@ -20,6 +20,8 @@ from distsync.session.steps import Delete, GetData, Guid, Node, SetData, Watch
 BATCH = 100
 #: What they may be together (bytes): a request that is longer than 1 MiB with its paths is refused (jute.maxbuffer).
 BATCH_BYTES = 900_000
+#: Transactions of a feeder that are on their way at once: enough for the server to have the next one when it is done.
+AHEAD = 8
 #: What an item takes beside its data: path, GUID, counter.
 ITEM_BYTES = 400
 
@@ -31,13 +33,15 @@ class Progress:
         self.put = 0
 
 
-def batches(items: Sequence[tuple[str, bytes]], path_bytes: int) -> Iterator[Sequence[tuple[str, bytes]]]:
+def batches(
+    items: Sequence[tuple[str, bytes]], path_bytes: int, most: int = BATCH
+) -> Iterator[Sequence[tuple[str, bytes]]]:
     """The items, which are key and data, in their order."""
     batch: list[tuple[str, bytes]] = []
     size = 0
     for item in items:
         more = len(item[1]) + ITEM_BYTES + 2 * path_bytes
-        if batch and (len(batch) >= BATCH or size + more > BATCH_BYTES):
+        if batch and (len(batch) >= most or size + more > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(item)
@@ -55,12 +59,40 @@ async def put_many(core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bo
             progress.put += 1
         return
     for batch in batches(items, len(core.znodes.path.encode())):
-        named = [(f"i_{key}{await Guid()}-", data) for key, data in batch]
+        guid = await Guid()  # the numbers tell them apart
+        named = [(f"i_{key}{guid}-", data) for key, data in batch]
         try:
             await core.insert(named)
         except DeadlineError:
             raise Full from None
         progress.put += len(batch)
+
+
+async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, most: int = BATCH) -> None:
+    """As put_many, for a queue without a bound and a caller that is never interrupted: several transactions are on
+    their way at once, none of which is done unless all before it are."""
+    named: list[list[tuple[str, bytes]]] = []
+    for batch in batches([("", data) for data in items], len(core.znodes.path.encode()), most):
+        guid = await Guid()
+        named.append([(f"i_{guid}-", data) for _, data in batch])
+    while named:
+        done = await _put_ahead(core, named[:AHEAD]) if len(named) > 1 else 0
+        if not done:
+            await core.insert(named[0])
+            done = 1
+        progress.put += sum(map(len, named[:done]))
+        del named[:done]
+
+
+async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]]]) -> int:
+    """So many of these batches were put, the first ones; the next one is to be inserted, as it can be."""
+    segment = await core.znodes.find_tail()
+    outcomes = await core.receipts.commit_ahead([core.putting(segment, batch) for batch in group])
+    for outcome, batch in zip(outcomes, group, strict=False):
+        await core.seal_if_full(segment, outcome, len(batch))
+    if len(outcomes) < len(group):
+        core.znodes.tail = None
+    return len(outcomes)
 
 
 class Several:

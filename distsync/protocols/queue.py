@@ -106,26 +106,32 @@ class QueueCore:
     ) -> tuple[str, Outcome]:
         """These are put, all or none, and ``also`` is done with it: the segment, and what came of it."""
         znodes = self.znodes
-        count = (SetData(znodes.puts),) * len(items)
         while True:
             segment = await znodes.find_tail()
-            creates = tuple(Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
             listings = self.listings(segment) if bounded else ()
-            checks = (Check(znodes.state, 0), Check(segment, 0))
             try:
-                outcome = await self.receipts.commit(*checks, *creates, *count, *also, reads=listings)
+                outcome = await self.receipts.commit(*self.putting(segment, items), *also, reads=listings)
                 break
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
                     raise ShutDown from None
             except NoNodeError:
-                if await read(Exists(znodes.state)) is None:
-                    await znodes.make()
+                await znodes.mend(len(items) >= znodes.bulk)
             znodes.tail = None
-        last = self._path_in(outcome, len(items))
-        if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
-            await Background(znodes.seal(segment))
+        await self.seal_if_full(segment, outcome, len(items))
         return segment, outcome
+
+    def putting(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:
+        """What puts these into ``segment``, unless it is sealed or the queue shut down."""
+        checks = (Check(self.znodes.state, 0), Check(segment, 0))
+        creates = (Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
+        return (*checks, *creates, *self.znodes.counting(len(items)))
+
+    async def seal_if_full(self, segment: str, outcome: Outcome, items: int) -> None:
+        """So many were put into ``segment``."""
+        last = self._path_in(outcome, items)
+        if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
+            await Background(self.znodes.seal(segment))
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
         """What tells whether an item that is put is inside the bound."""
@@ -251,8 +257,8 @@ class QueueCore:
                 self.outstanding -= 1
                 outcome = await self.receipts.commit(SetData(znodes.dones))
                 return await self._was_due(outcome)
-            puts, dones = await read_all(Exists(znodes.puts), Exists(znodes.dones))
-            if puts is None or dones is None or puts.version == dones.version:
+            *puts, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
+            if dones is None or znodes.ahead(*puts, dones) == 0:
                 return False
             try:
                 await self.receipts.commit(SetData(znodes.dones, b"", dones.version))
@@ -267,9 +273,8 @@ class QueueCore:
         dones: Stat | None = outcome.results[0] if outcome.results else None
         if dones is not None and offset(dones.version, self.got) <= 0:
             return True
-        puts, now = await read_all(Exists(znodes.puts), Exists(znodes.dones))
-        dones = dones or now
-        if puts is None or dones is None or offset(dones.version, puts.version) <= 0:
+        *puts, now = await read_all(*znodes.put_counters, Exists(znodes.dones))
+        if znodes.ahead(*puts, dones or now) >= 0:
             return True
         await self.receipts.commit(SetData(znodes.puts), SetData(znodes.gets))
         return False
@@ -278,8 +283,8 @@ class QueueCore:
         """True once every item that was put is done; False at the deadline."""
         while True:
             watch = Watch()
-            puts, dones = await read_all(Exists(self.znodes.puts), Exists(self.znodes.dones, watch))
-            if puts is None or dones is None or offset(puts.version, dones.version) <= 0:
+            dones, *puts = await read_all(Exists(self.znodes.dones, watch), *self.znodes.put_counters)
+            if self.znodes.ahead(*puts, dones) <= 0:
                 return True
             if await Wait(watch) is Woke.DEADLINE:
                 return False
@@ -312,8 +317,8 @@ class QueueCore:
         patience = (await Connected()).timeout_ms / 2000
         while True:
             watch = Watch()
-            puts, gets = await read_all(Exists(self.znodes.puts), Exists(self.znodes.gets, watch))
-            if puts is None or gets is None or offset(puts.version, gets.version) <= 0:
+            *puts, gets = await read_all(*self.znodes.put_counters, Exists(self.znodes.gets, watch))
+            if self.znodes.ahead(*puts, gets) <= 0:
                 return
             if await Wait(watch, limit=patience) is not Woke.SIGNAL:
                 return
