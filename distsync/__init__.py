@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from distsync.errors import NotHeldError as NotHeldError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
+    from distsync.errors import PatchError as PatchError
     from distsync.errors import PayloadError as PayloadError
     from distsync.errors import PayloadPickleError as PayloadPickleError
     from distsync.errors import PayloadRefusedError as PayloadRefusedError
@@ -85,7 +86,7 @@ if TYPE_CHECKING:
 
 __version__ = _VERSION
 
-_FACES = ("threading", "queue", "recipes", "multiprocessing")
+_FACES = ("threading", "queue", "recipes", "multiprocessing", "patch")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
@@ -102,7 +103,7 @@ _HOMES = {
     "session.whoami": "Contender",
     "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
-    " ConfigurationError WorldError LockLostError UnreachableError"
+    " ConfigurationError PatchError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

@@ -15,6 +15,7 @@
         MismatchError     (ValueError)        members disagree about a parameter
         VoteRefusedError  (RuntimeError)      a vote after the decision
         ConfigurationError (ValueError)       a setting that cannot be used
+        PatchError        (ValueError)        a module that cannot be patched
       WorldError                    the world: stop the protected work, or try again
         LockLostError     (RuntimeError)      what was held is held no longer
         UnreachableError  (ConnectionError)   no server answers
@@ -125,6 +126,12 @@ class ConfigurationError(UsageError, ValueError):
     """Fields: setting, value, what is allowed."""
 
     template = "{0}={1!r} cannot be used: {2}"
+
+
+class PatchError(UsageError, ValueError):
+    """Nothing was patched. Fields: the module or ``file:line``, what is the matter, what to do."""
+
+    template = "{0}: {1}: {2}"
 
 
 class WorldError(DistsyncError):
