@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
     from distsync.session.whoami import Contender as Contender
     from distsync.shared_locks import SharedLock as SharedLock
+    from distsync.synchronizing import synchronized as synchronized
     from distsync.threading import Barrier as Barrier
     from distsync.threading import BoundedSemaphore as BoundedSemaphore
     from distsync.threading import BrokenBarrierError as BrokenBarrierError
@@ -94,6 +95,7 @@ _HOMES = {
     " Member Partitioner RateLimiter Registry Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
+    "synchronizing": "synchronized",
     "transactions": "Transaction Participant",
     "joinable": "JoinableQueue Delivery",
     "session.default": "connect default_client set_default close_default",

@@ -13,6 +13,8 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from importlib import import_module
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import wrapt
@@ -23,14 +25,22 @@ AGAIN_S = 0.05
 """Until a call that is to end is told so again: it may not have begun yet."""
 
 
-class _Bound(wrapt.BoundFunctionWrapper):
+class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
     """A method of an object, or of a class. It pickles as any method does."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return getattr, (self._self_instance, self.__wrapped__.__name__)
+        wrapped = self.__wrapped__
+        owner = getattr(wrapped, "__self__", None)
+        if owner is None:  # a staticmethod
+            return _named, (wrapped.__module__, wrapped.__qualname__)
+        return getattr, (owner, wrapped.__name__)
 
 
-class _Synchronized(wrapt.FunctionWrapper):
+def _named(module: str, name: str) -> Any:
+    return attrgetter(name)(import_module(module))
+
+
+class _Synchronized(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     """A function under a lock, which looks like the function. It pickles as any function does, by its name."""
 
     __bound_function_wrapper__ = _Bound
@@ -39,7 +49,7 @@ class _Synchronized(wrapt.FunctionWrapper):
         return self.__wrapped__.__qualname__
 
 
-class synchronized:  # noqa: N801
+class synchronized:
     """Whatever is decorated runs while the lock is held; ``with`` holds it for a block.
 
     A function, a method, a classmethod, a staticmethod or a coroutine function; signature and docstring stay. ``lock``
@@ -166,7 +176,7 @@ def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
     """A call that waits in ``thread`` ends soon, if the lock is one of distsync's; others cannot be interrupted."""
     interrupt = getattr(getattr(lock, "client", None), "interrupt", None)
     if interrupt is not None and not taken.done():
-        interrupt(thread)
+        interrupt(thread, asyncio.CancelledError())
         loop = asyncio.get_running_loop()
         loop.call_later(AGAIN_S, lambda: _call_off(taken, lock, thread))
 
