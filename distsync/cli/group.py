@@ -10,6 +10,7 @@ import logging
 import click
 
 from distsync.cli.demo_command import demo_command
+from distsync.cli.run_command import run_command
 from distsync.cli.serve_command import serve_command
 
 
@@ -24,4 +25,5 @@ def group() -> None:
 
 
 group.add_command(demo_command)
+group.add_command(run_command)
 group.add_command(serve_command)

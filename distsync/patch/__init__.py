@@ -131,7 +131,7 @@ def check(*modules: str | ModuleType) -> list[Finding]:
 
 def report(*modules: str | ModuleType) -> Report:
     """What is patched now, in ``modules`` or in all. Cost: no request."""
-    names = [locating.checked(module) for module in modules] or sorted(patched.names)
+    names = list(dict.fromkeys(map(locating.checked, modules))) or sorted(patched.names)
     with _known.lock:
         each = dict.fromkeys(one for name in names if name in patched.names for one in locating.expanded(name))
         imported = {name: module for name, module in _imported() if name in each}
