@@ -16,7 +16,7 @@ def main() -> int:
         print("the distsync command needs click: pip install distsync[cli]", file=sys.stderr)
         return 1
     from distsync.cli.group import group
-    from distsync.cli.run_command import Chosen
+    from distsync.cli.running import Chosen
 
     try:
         group(prog_name="distsync")

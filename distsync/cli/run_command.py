@@ -7,27 +7,37 @@ program runs when click has let go of the process: its exceptions and its end ar
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 
 import click
 
-from distsync.cli.running import NotRunnable, Program
+from distsync.cli.running import Chosen, NotRunnable, Program
 from distsync.errors import PatchError
 from distsync.patch import patch
 
 
-class Chosen(BaseException):
-    """What the process is to do from now on, in the place of the command."""
+class RunCommand(click.Command):
+    """As with Python, the options end at the module of ``-m``."""
 
-    def __init__(self, run: Callable[[], None]) -> None:
-        super().__init__(run)
-        self.run = run
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = _end_of_options(args)
+        return super().parse_args(ctx, [*args[:end], "--", *args[end:]] if end is not None else args)
+
+
+def _end_of_options(args: list[str]) -> int | None:
+    """Where the arguments of the module begin, if there is one."""
+    place = 0
+    while place < len(args) and args[place].startswith("--"):
+        place += 2 if args[place] == "--swap" else 1
+    if place < len(args) and args[place].startswith("-m"):
+        return place + (2 if args[place] == "-m" else 1)
+    return None
 
 
 @click.command(
     "run",
+    cls=RunCommand,
     short_help="Run an unmodified program with distsync's objects.",
-    context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False},
+    context_settings={"allow_interspersed_args": False},
 )
 @click.option(
     "--swap",

@@ -21,6 +21,14 @@ class NotRunnable(Exception):
     """There is no such program."""
 
 
+class Chosen(BaseException):
+    """What the process is to do from now on, in the place of a command."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        super().__init__(run)
+        self.run = run
+
+
 class Program:
     """A script, a folder or archive with ``__main__.py``, or a module."""
 
@@ -29,6 +37,7 @@ class Program:
         self.arguments = list(arguments)
         self.is_module = is_module
         self.main = ModuleType("__main__")
+        self.main.__annotations__ = {}
         self._load: Callable[[], CodeType] = lambda: compile("", what, "exec")
 
     def prepare(self) -> None:
@@ -38,14 +47,14 @@ class Program:
         """
         if not self.is_module and not os.path.exists(self.what):
             raise NotRunnable(f"there is no file {self.what}")
-        importer = None if self.is_module else pkgutil.get_importer(self.what)
+        importer = None if self.is_module else pkgutil.get_importer(os.path.abspath(self.what))
         sys.argv[:] = [self.what, *self.arguments]
         if self.is_module:
             self._first_on_path(os.getcwd())
             self._as_module(self._spec_of_module(self.what))
             sys.argv[0] = self.main.__file__ or self.what
         elif os.path.isdir(self.what) or importer is not None:
-            self._first_on_path(self.what)
+            self._first_on_path(os.path.abspath(self.what))
             self._as_module(self._spec_in(importer))
         else:
             self._first_on_path(os.path.dirname(os.path.realpath(self.what)))

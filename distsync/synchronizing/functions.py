@@ -1,25 +1,22 @@
-"""``synchronized``: a function, method or coroutine that runs under a lock.
+"""What is decorated: functions that look like themselves, and pickle; and threads that hold locks for tasks.
 
-Rules for this file: any lock with ``with`` will do, distsync's or the standard library's; an event loop is never
-blocked: what waits for a coroutine is a thread of its own.
+Rules for this file: it is loaded with the first decorated function, since wrapt and asyncio come with it. An event loop
+is never blocked: what waits for a coroutine is a thread of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from concurrent.futures import Future
 from importlib import import_module
 from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any
 
 import wrapt
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 AGAIN_S = 0.05
 """Until a call that is to end is told so again: it may not have begun yet."""
@@ -40,81 +37,13 @@ def _named(module: str, name: str) -> Any:
     return attrgetter(name)(import_module(module))
 
 
-class _Synchronized(wrapt.FunctionWrapper):  # type: ignore[type-arg]
+class Synchronized(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     """A function under a lock, which looks like the function. It pickles as any function does, by its name."""
 
     __bound_function_wrapper__ = _Bound
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.__wrapped__.__qualname__
-
-
-class synchronized:
-    """Whatever is decorated runs while the lock is held; ``with`` holds it for a block.
-
-    A function, a method, a classmethod, a staticmethod or a coroutine function; signature and docstring stay. ``lock``
-    is anything that ``with`` takes. A generator is refused: it runs when its call has returned.
-    Raises: what ``with lock`` raises: LockLostError at the end, if it was lost while held and the function has not
-        raised anything itself.
-    On loss: as the lock. What was called runs to its end; ``lock.held`` tells it.
-    On cancel: of a coroutine that waits: no znode is left.
-    Cost: as ``with lock``. A coroutine takes one thread for each call, while the lock is waited for and held.
-    Fair: as the lock.
-    Source: ``wrapt.synchronized``.
-
-    A coroutine waits in a thread, so that its event loop does not. Its task is the owner of an RLock: a call inside
-    of the call, in the same task, may take it again; another task waits.
-
-    >>> from distsync import Lock, synchronized
-    >>> @synchronized(Lock(name="report"))
-    ... def report():
-    ...     return "written by one at a time"
-    >>> report()
-    'written by one at a time'
-    """
-
-    __module__ = "distsync"
-
-    def __init__(self, lock: Any) -> None:
-        if not hasattr(type(lock), "__enter__") or not hasattr(type(lock), "__exit__"):
-            raise TypeError(f"synchronized(lock) needs a lock, not {type(lock).__name__}")
-        self._lock = lock
-
-    def __call__(self, function: Function) -> Function:
-        """``function`` under the lock. Raises: TypeError for a generator function, and for what is no function."""
-        inside = function.__func__ if isinstance(function, staticmethod | classmethod) else function
-        if not callable(inside) or isinstance(inside, type):
-            raise TypeError(f"a function can be synchronized, not {inside!r}")
-        if inspect.isgeneratorfunction(inside) or inspect.isasyncgenfunction(inside):
-            raise TypeError(f"{inside.__qualname__} is a generator: take the lock inside of it")
-        wrapper = self._wait if inspect.iscoroutinefunction(inside) else self._call
-        return _Synchronized(function, wrapper)  # type: ignore[return-value]
-
-    def _call(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
-        with self._lock:
-            return wrapped(*args, **kwargs)
-
-    async def _wait(
-        self, wrapped: Callable[..., Coroutine[Any, Any, Any]], instance: Any, args: Any, kwargs: Any
-    ) -> Any:
-        async with self:
-            return await wrapped(*args, **kwargs)
-
-    def __enter__(self) -> Any:
-        """The lock is held."""
-        return self._lock.__enter__()
-
-    def __exit__(self, *error: Any) -> Any:
-        """The lock is let go."""
-        return self._lock.__exit__(*error)
-
-    async def __aenter__(self) -> Any:
-        """The lock is held by this task; the loop was never blocked."""
-        return await _hand_of(self._lock).take()
-
-    async def __aexit__(self, *error: Any) -> Any:
-        """The lock is let go."""
-        return await _hand_of(self._lock).give(error)
 
 
 class _Hand(threading.Thread):
@@ -184,7 +113,7 @@ def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
 _hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int, _Hand]] = weakref.WeakKeyDictionary()
 
 
-def _hand_of(lock: Any) -> _Hand:
+def hand_of(lock: Any) -> _Hand:
     """The thread that holds ``lock`` for the running task, or a new one."""
     task = asyncio.current_task()
     assert task is not None
