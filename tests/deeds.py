@@ -12,10 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from peers import Running, waiting_calls
+from peers import Credentials, Running, credentials, waiting_calls
 from timing import eventually
 
 import distsync
+from distsync.multiprocessing import process
 from distsync.session import default
 from distsync.session.client import Client
 
@@ -289,3 +290,80 @@ def work_off(queue: Any) -> list[Any]:
 def put_keyed(queue: Any, item: Any, key: str) -> bool:
     put: bool = queue.put(item, key=key)
     return put
+
+
+# ---- children of our own Process
+
+
+def hold(holds: Any, goes_on: Any, *held: Any, then: Any = None, last: Any = None, **details: Any) -> None:
+    """Holds these until it may go on, does what is wanted meanwhile, and ends without a release."""
+    for one in held:
+        one.acquire()
+    if then is not None:
+        then(**details)
+    holds.set()
+    goes_on.wait()
+    if then is write_credentials:
+        held[0].acquire()
+        signal.pause()
+    if last is not None:
+        last(3)
+
+
+def write_credentials(file: Path) -> None:
+    hosts, (session, password) = credentials()
+    file.write_text(f"{hosts} {session} {password.hex()}")
+
+
+def credentials_in(file: Path) -> Credentials:
+    hosts, session, password = file.read_text().split()
+    return hosts, (int(session), bytes.fromhex(password))
+
+
+def hold_and_die(lock: Any, file: Path | None = None) -> None:
+    lock.acquire()
+    if file is not None:
+        write_credentials(file)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fork_and_hold(lock: Any, end: Any) -> None:
+    """A child that is nobody's business but ours holds the lock until the end."""
+    if os.fork() == 0:
+        lock.acquire()
+        end.wait()
+        default.close_default()
+        os._exit(0)
+
+
+def write_settings(file: Path) -> None:
+    client = default.default_client()
+    client.sync()
+    file.write_text(f"{client.hosts} {client.namespace} {client.settings.session_timeout}")
+
+
+class Counted:
+    """What the processes of each start method do alike."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.counter_name = name
+
+    def run(self) -> None:
+        distsync.Counter(name=self.counter_name).add(1)
+
+
+class ForkCounted(Counted, process.ForkProcess):
+    pass
+
+
+class SpawnCounted(Counted, process.SpawnProcess):
+    pass
+
+
+class ForkServerCounted(Counted, process.ForkServerProcess):
+    pass
+
+
+def counted_process(method: str) -> Any:
+    return {"fork": ForkCounted, "spawn": SpawnCounted, "forkserver": ForkServerCounted}[method]
