@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distsync.errors import CorruptNodeError as CorruptNodeError
     from distsync.errors import DeadlineError as DeadlineError
     from distsync.errors import DistsyncError as DistsyncError
+    from distsync.errors import GoneError as GoneError
     from distsync.errors import LockLostError as LockLostError
     from distsync.errors import MismatchError as MismatchError
     from distsync.errors import NameInUseError as NameInUseError
@@ -106,7 +107,7 @@ _HOMES = {
     "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
     " ConfigurationError PatchError WorldError LockLostError UnreachableError"
-    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
+    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError GoneError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

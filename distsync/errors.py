@@ -27,6 +27,7 @@
         ClientClosedError (RuntimeError)      the client was closed
         AccessDeniedError (PermissionError)   an ACL forbids
         DeadlineError     (TimeoutError)      the deadline of the call has passed
+        GoneError         (ReferenceError)    a shared object that somebody has removed
       PeerError                     the peer: somebody wrote what he should not
         PayloadRefusedError                   unsigned, altered or unreadable item
         CorruptNodeError                      a znode that holds no sense
@@ -201,6 +202,12 @@ class DeadlineError(WorldError, TimeoutError):
     sent = True
 
     template = "timed out: {0}"
+
+
+class GoneError(WorldError, ReferenceError):
+    """A shared object is not there any more. Fields: path."""
+
+    template = "{0} is gone: the manager that it was made by has shut down, or somebody has deleted it"
 
 
 class PeerError(DistsyncError):

@@ -30,6 +30,8 @@ FUNCTIONS = (
     " RawArray current_process parent_process active_children set_executable"
 ).split()
 FAMILIES = ("_TestLock", "_TestSemaphore", "_TestCondition", "_TestEvent", "_TestBarrier")
+DATA = ("_TestQueue", "_TestValue", "_TestArray")
+MANAGED = ("_TestContainers",)
 PRELOADED = ["kazoo.client", "distsync.multiprocessing.locks", "test._test_multiprocessing"]
 
 ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
@@ -58,6 +60,26 @@ def mixin(face: ModuleType) -> type:
     return type("Functions", (cpythons.BaseMixin,), {**functions, **of_others})
 
 
+def managers(face: ModuleType) -> type:
+    """The functions under test as methods of a manager, as CPython's own ManagerMixin has them."""
+
+    def begin(cls: Any) -> None:
+        super(made, cls).setUpClass()
+        cls.manager = face.Manager()
+
+    def end(cls: Any) -> None:
+        cls.manager.shutdown()
+        cls.manager.join()
+        cls.manager = None
+        super(made, cls).tearDownClass()
+
+    names = [name for name, value in vars(cpythons.ManagerMixin).items() if isinstance(value, property)]
+    functions = {name: vars(cpythons.ManagerMixin)[name] for name in names}
+    own = {"setUpClass": classmethod(begin), "tearDownClass": classmethod(end), "TYPE": "manager"}
+    made = type("Managed", (cpythons.BaseMixin,), {**functions, **own, "Process": face.Process})
+    return made
+
+
 def _source(face: ModuleType, name: str) -> ModuleType:
     """What a face has not yet is the standard library's."""
     home = {"Pool": "pool", "Value": "shared", "Array": "shared", "RawValue": "shared", "RawArray": "shared"}.get(name)
@@ -69,13 +91,14 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     """CPython's class with the functions of one face, found by spawned children under its name."""
     face = FACES[name]
     own = () if face is multiprocessing else (Idle,)
-    bases = (*own, getattr(cpythons, family), mixin(face), unittest.TestCase)
+    given = managers(face) if family in MANAGED else mixin(face)
+    bases = (*own, getattr(cpythons, family), given, unittest.TestCase)
     made = type(f"{name}{family}", bases, {"__module__": __name__, "__test__": False})
     globals()[made.__name__] = made
     return made
 
 
-CLASSES = {(name, family): make(name, family) for name in FACES for family in FAMILIES}
+CLASSES = {(name, family): make(name, family) for name in FACES for family in (*FAMILIES, *DATA, *MANAGED)}
 
 
 def cases(families: Iterable[str] = FAMILIES) -> Iterator[Any]:
@@ -102,7 +125,9 @@ def started_by(method: str) -> Iterator[None]:
 def run(name: str, family: str, method: str, expected_failures: Mapping[str, str] | None = None) -> None:
     """The case passed, or failed where that is expected. An unexpected pass is a failure."""
     reason = (expected_failures or {}).get(f"{family}.{method}")
-    problems = problems_of(unittest.TestSuite([CLASSES[name, family](method)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpythons, "multiprocessing", FACES[name])  # which some of its methods use by that name
+        problems = problems_of(unittest.TestSuite([CLASSES[name, family](method)]))
     if problems and reason is not None:
         pytest.xfail(reason)
     assert not problems, "\n".join(problems)
