@@ -11,6 +11,7 @@ import click
 
 from distsync.cli.demo_command import demo_command
 from distsync.cli.serve_command import serve_command
+from distsync.cli.worker_command import worker_command
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -25,3 +26,4 @@ def group() -> None:
 
 group.add_command(demo_command)
 group.add_command(serve_command)
+group.add_command(worker_command)

@@ -133,6 +133,8 @@ class Worker:
     def run(self) -> None:
         """Tasks are worked on until it is time to go; all that were begun are answered."""
         signal.signal(signal.SIGTERM, lambda *_: self.drain())
+        if self._spec.caller is None:  # Ctrl-C is for the command that started it to obey
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._prepare()
         except BaseException as error:
