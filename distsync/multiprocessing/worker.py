@@ -22,6 +22,7 @@ from multiprocessing import pool as _stdlib
 from typing import Any, NamedTuple
 
 from distsync.errors import (
+    ClientClosedError,
     CorruptNodeError,
     NoNodeError,
     OutcomeUnknownError,
@@ -127,7 +128,7 @@ class Worker:
         self._wake = Signal()
         self._all_sent = threading.Event()
         self._failure: BaseException | None = None
-        self._is_orphan = False
+        self._is_orphan = self._is_going = False
         self._parent = os.getppid()
 
     def run(self) -> None:
@@ -138,6 +139,8 @@ class Worker:
         try:
             self._prepare()
         except BaseException as error:
+            if self._is_going:
+                self._wait_for_end()
             self._control.send((FAILED, f"{type(error).__name__}: {error}"))
             raise
         self._control.send((READY, None))
@@ -147,6 +150,8 @@ class Worker:
             while (work := self._next()) is not None:
                 self._perform(work)
         finally:
+            if self._is_going:
+                self._wait_for_end()
             self._leave()
 
     def _prepare(self) -> None:
@@ -231,6 +236,8 @@ class Worker:
         """Runs ``protocol``; if it fails, so does the worker."""
         try:
             await protocol
+        except ClientClosedError:  # we are going
+            pass
         except (ShutDown, NoNodeError):  # there is no pool any more
             self.drain()
         except Exception as error:
@@ -348,8 +355,13 @@ class Worker:
         if message == DRAIN:
             self.drain()
         else:
+            self._is_going = True
             self._client.close()
             os._exit(1)
+
+    def _wait_for_end(self) -> None:
+        """The thread that listens ends this process."""
+        threading.Event().wait()
 
     def _has_parent(self) -> bool:
         """Whether the process that started this one lives."""
