@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from distsync.errors import NotHeldError
 from distsync.locks import Lock, RLock
@@ -41,6 +41,9 @@ class Condition(Named):
 
     __module__ = "distsync"
     _kind = "condition"
+    #: The lock of a condition that is given none, and what is raised where it is not held.
+    _lock_type: ClassVar[Callable[..., Any]] = RLock
+    _not_held: ClassVar[type[NotHeldError]] = NotHeldError
 
     def __init__(
         self, lock: Any = None, *, name: str | None = None, client: Client | None = None, path: str | None = None
@@ -55,7 +58,7 @@ class Condition(Named):
     def _lock(self) -> Any:
         if self._given_lock is None:
             self._core  # noqa: B018  what is below our znode goes with it
-            self._given_lock = RLock(client=self._given_client, path=f"{self.path}/lock")
+            self._given_lock = self._lock_type(client=self._given_client, path=f"{self.path}/lock")
         return self._given_lock
 
     @property
@@ -112,7 +115,7 @@ class Condition(Named):
         """
         seconds = checked_seconds(timeout)
         if not self._is_owned():
-            raise NotHeldError("cannot wait on un-acquired lock")
+            raise self._not_held("cannot wait on un-acquired lock")
         core = self._core
         places: list[Place] = []
         try:
@@ -157,7 +160,7 @@ class Condition(Named):
         Fair: the one that waits longest is notified first.
         """
         if not self._is_owned():
-            raise NotHeldError("cannot notify on un-acquired lock")
+            raise self._not_held("cannot notify on un-acquired lock")
         self._run(self._core.notify(n))
 
     def notify_all(self) -> None:
@@ -167,7 +170,7 @@ class Condition(Named):
         Cost: 3 requests for each 1,000 waiters.
         """
         if not self._is_owned():
-            raise NotHeldError("cannot notify on un-acquired lock")
+            raise self._not_held("cannot notify on un-acquired lock")
         self._run(self._core.notify(None))
 
     notifyAll = notify_all

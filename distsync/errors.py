@@ -5,8 +5,10 @@
     DistsyncError
       UsageError                    you: fix the call
         NotHeldError      (RuntimeError)      release of what is not held
+          NotOwnerError   (AssertionError)      ... of multiprocessing's RLock or Condition
         UpgradeError      (RuntimeError)      a reader of a SharedLock that wants to write
         OverReleaseError  (ValueError)        a BoundedSemaphore released too often
+          ReleasedTooOftenError                 ... or a Lock, of multiprocessing; it is a NotHeldError too
         PayloadError      (ValueError)        an item that cannot be sent
           PayloadTooLargeError                  ... it is over the size limit
           PayloadPickleError                    ... it does not pickle, or not to JSON
@@ -81,6 +83,16 @@ class UpgradeError(UsageError, RuntimeError):
 
 class OverReleaseError(UsageError, ValueError):
     """A BoundedSemaphore was released more often than it was acquired."""
+
+
+class NotOwnerError(NotHeldError, AssertionError):
+    """As NotHeldError, for the objects of multiprocessing that belong to a thread."""
+
+
+class ReleasedTooOftenError(NotHeldError, OverReleaseError):
+    """A Lock or BoundedSemaphore of multiprocessing that nobody holds was released. Fields: path."""
+
+    template = "semaphore or lock released too many times: {0}"
 
 
 class PayloadError(UsageError, ValueError):

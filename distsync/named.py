@@ -13,10 +13,11 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from distsync.errors import LockLostError, NotHeldError
+from distsync.errors import DistsyncError, LockLostError, NotHeldError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.tree import remove_tree
 from distsync.session import default, fork, names, whoami
@@ -71,6 +72,8 @@ class Named:
         self._maker, self._forks, self._travelled = os.getpid(), fork.forks(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._entry: Any = None
+        if self._fresh:
+            fork.made_here(self)
 
     @property
     def name(self) -> str:
@@ -100,6 +103,12 @@ class Named:
                 self._finalizer.atexit = False
         return make(path)
 
+    def others_may_know(self) -> None:
+        """Before a fork, and where it is pickled: what others make of it goes when the client that made it closes."""
+        if self._fresh and self._maker == os.getpid() and self._entry is None:
+            with suppress(DistsyncError):
+                self.client.at_close(self.path, partial(remove_tree, self.path))
+
     @property
     def _receipts(self) -> Receipts:
         client = self.client
@@ -121,6 +130,7 @@ class Named:
         self._travelled = True
         if self._finalizer is not None:
             self._finalizer.detach()  # others know it now: it goes when the client that made it closes
+        self.others_may_know()
         path = self._given_path
         origin = None if self._given_client is None else self._given_client.origin
         return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin, self._options())

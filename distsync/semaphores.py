@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -188,7 +188,7 @@ class Semaphore(Held):
         try:
             core = self._core
             mine = isinstance(core, LEASES) and len(core.grants) >= n
-            self._run(core.release(n, self._bound, begun, me()), self.client.settings.session_timeout if mine else None)
+            self._run(self._releasing(core, n, begun), self.client.settings.session_timeout if mine else None)
         except DistsyncError:
             raise
         except BaseException:
@@ -199,7 +199,11 @@ class Semaphore(Held):
         """A release was interrupted: if its protocol did not begin, it does so now."""
         if not begun[0]:
             begun[0] = True
-            self.client.background(self._core.release(n, self._bound, owner=me()))
+            self.client.background(self._releasing(self._core, n, begun))
+
+    def _releasing(self, core: AnyCore, n: int, begun: list[bool]) -> Coroutine[Any, Any, None]:
+        """The protocol of a release."""
+        return core.release(n, self._bound, begun, me())
 
     def get_value(self) -> int:
         """How many permits are free now.

@@ -47,7 +47,7 @@ def run(case: Case, module: ModuleType, expected_failures: Mapping[str, str] | N
     assert reason is None, f"{case} passes, but is expected to fail: {reason}"
 
 
-def problems_of(test: unittest.TestCase) -> list[str]:
+def problems_of(test: unittest.TestCase | unittest.TestSuite) -> list[str]:
     """A text for each failure and error; skips the pytest case if the test skips itself."""
     support.environment_altered = False
     result = unittest.TestResult()

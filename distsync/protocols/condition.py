@@ -26,7 +26,7 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, raise_first, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, ensure, leave, raise_first, read, read_all, remove
 from distsync.protocols.line import LOCK, Place, in_order, stand
 from distsync.session.steps import (
     Background,
@@ -134,6 +134,13 @@ class ConditionCore:
             except INTERRUPTED:
                 continue
         return True
+
+    async def waiting(self) -> int:
+        """How many stand in the line of waiters."""
+        try:
+            return len(in_order((await read(Children(self.waiters))).names))
+        except NoNodeError:
+            return 0
 
     async def _state(self) -> State:
         while True:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from distsync.errors import ClientClosedError, DisconnectedError, SessionLostError
+from distsync.errors import ClientClosedError, DisconnectedError, DistsyncError, SessionLostError
 from distsync.session import fork, paths
 from distsync.session.core import Core
 from distsync.session.ensemble import Server, ask_all
@@ -48,6 +49,7 @@ class Client:
         self._starting = threading.RLock()
         self._listeners: list[Callable[[str], object]] = []
         self._before: Statistics | None = None
+        self._farewells: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
         fork.watch_over(self)
 
     def __repr__(self) -> str:
@@ -82,8 +84,11 @@ class Client:
 
     def at_close(self, path: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
         """``work()`` is done, for a bounded time, when the client closes in good order, unless ``path`` is discarded
-        before. No request now."""
-        self._opened("something to do at its end").at_close(work, path)
+        before. No request now; a client that nothing uses is connected for it at its close."""
+        if self._core is None and not self.closed:
+            self._farewells[path] = work
+        else:
+            self._opened("something to do at its end").at_close(work, path)
 
     def may_wait(self) -> bool:
         """Whether `run` is possible here: not in distsync's own threads (but for that of the callbacks), and not in
@@ -182,6 +187,7 @@ class Client:
         """What the threads share about ``path`` is dropped, since nobody uses its object any more, and ``work()`` is
         done in the background. Never waits; safe in finalizers."""
         core = self._core
+        self._farewells.pop(path, None)
         if core is not None and core.locals.drop(path):
             core.drop_farewell(path)
             core.background(work())
@@ -211,9 +217,18 @@ class Client:
         if self._core is None:
             self._core = core
             core.start()
+            for path, work in self._farewells.items():
+                core.at_close(work, path)
             if self._listeners:
                 core.dispatcher.prepare()
         return self._core
+
+    def _started_to_part(self) -> Core:
+        """Only other processes have used what was made here."""
+        core = self._started()
+        with suppress(DistsyncError):
+            core.run(_connected(), 0.0)
+        return core
 
     def _changed(self, state: State) -> None:
         core = self._core
@@ -228,8 +243,9 @@ class Client:
         On loss: calls that wait raise ClientClosedError; what was held is lost ("client closed").
         """
         with self._starting:
-            first, self.closed = not self.closed, True
-            core = self._core
+            first = not self.closed
+            core = self._core or (self._started_to_part() if first and self._farewells else None)
+            self.closed = True
         if core is not None and first:
             core.close()
             self._before, self._core = core.link.statistics(), None
@@ -245,6 +261,7 @@ class Client:
     def forget(self) -> None:
         """In a forked child: nothing of the parent's session is ours."""
         core, self._core = self._core, None
+        self._farewells = {}
         self._starting = threading.RLock()
         if core is not None:
             core.forget()

@@ -17,6 +17,7 @@ from typing import Any
 
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, UnreachableError, UsageError
 from distsync.session import deadline as deadlines
+from distsync.session import wills
 from distsync.session.clock import lease_clock, wait_clock
 from distsync.session.connection import kazoo_options
 from distsync.session.dispatch import Dispatcher
@@ -70,7 +71,8 @@ class Core:
         self.dispatcher = Dispatcher("distsync-callbacks")
         self.locals = Locals()
         translator = Translator(settings.acl, settings.auth)
-        self.link = Link(kazoo_options(settings), translator, self.lease, self.holds, self._changed)
+        self._options = kazoo_options(settings)
+        self.link = Link(self._options, translator, self.lease, self.holds, self._changed)
         self.keeper = Keeper(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
@@ -96,6 +98,8 @@ class Core:
             self._starting = None
 
     def _changed(self, state: State) -> None:
+        if state is State.CONNECTED:
+            wills.write(id(self), self.hosts, self.link.client_id, self._options)
         self.keeper.poke()
         self._on_state(state)
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
     from distsync.session.codec import ItemCodec
+    from distsync.session.settings import Settings
 
 
 class _Default:
@@ -24,6 +26,7 @@ class _Default:
 
     def __init__(self) -> None:
         self.client: Client | None = None
+        self.inherited: Settings | None = None
         self.others: dict[tuple[str | None, str], Client] = {}
         self.lock = threading.RLock()  # a signal handler may come in between, in the same thread
 
@@ -79,11 +82,27 @@ def default_client() -> Client:
     Cost: no request.
     """
     if _default.client is None:
-        made = _make()
+        made = _make(**_inherited())
         with _default.lock:
             if _default.client is None:
                 _default.client = made
     return _default.client
+
+
+def bequest() -> Settings | None:
+    """What a child process that begins anew needs to have the same default client. With the secrets."""
+    client = _default.client
+    return _default.inherited if client is None else client.settings
+
+
+def inherit(settings: Settings | None) -> None:
+    """A default client that nobody makes otherwise has these settings, those of the parent process."""
+    _default.inherited = settings
+
+
+def _inherited() -> dict[str, Any]:
+    settings = _default.inherited
+    return {} if settings is None else {each.name: getattr(settings, each.name) for each in fields(settings)}
 
 
 def client_of(origin: tuple[str | None, str]) -> Client:

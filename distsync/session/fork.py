@@ -24,7 +24,15 @@ class Living(Protocol):
         """At exit."""
 
 
+class Ours(Protocol):
+    """Something that was made here, and that nobody else knows yet."""
+
+    def others_may_know(self) -> None:
+        """Another process will know it too."""
+
+
 _living: weakref.WeakSet[Living] = weakref.WeakSet()
+_ours: weakref.WeakSet[Ours] = weakref.WeakSet()
 _forks: list[None] = []
 
 
@@ -39,15 +47,28 @@ def watch_over(one: Living) -> None:
     _living.add(one)
 
 
+def made_here(one: Ours) -> None:
+    """``one`` is told before the next fork."""
+    _ours.add(one)
+
+
+def _before_fork() -> None:
+    _forks.append(None)
+    for one in list(_ours):
+        one.others_may_know()
+    _ours.clear()
+
+
 def _after_fork_in_child() -> None:
     for one in list(_living):
         one.forget()
 
 
-def _at_exit() -> None:
+def close_all() -> None:
+    """At the end of the process: every client is closed."""
     for one in list(_living):
         one.close()
 
 
-os.register_at_fork(before=lambda: _forks.append(None), after_in_child=_after_fork_in_child)
-atexit.register(_at_exit)
+os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)
+atexit.register(close_all)

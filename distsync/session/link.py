@@ -92,6 +92,11 @@ class Link:
         """Where the servers are looked for; empty while the embedded one is not found yet."""
         return self._address[0]
 
+    @property
+    def client_id(self) -> tuple[int, bytes] | None:
+        """Id and password of the session."""
+        return self._kazoo.client_id if self._kazoo is not None else None
+
     def move(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The server may be found elsewhere now."""
         kazoo = self._kazoo

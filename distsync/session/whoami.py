@@ -80,10 +80,10 @@ def _thread_or_task() -> str:
         task = asyncio.current_task() if asyncio is not None else None
     except RuntimeError:  # no loop runs here
         task = None
-    return task.get_name() if task is not None else _thread_name()
+    return task.get_name() if task is not None else thread_name()
 
 
-def _thread_name() -> str:
+def thread_name() -> str:
     """Like ``threading.current_thread().name``, which however makes an entry for a thread that others started."""
     ident = threading.get_ident()
     return next((thread.name for thread in threading.enumerate() if thread.ident == ident), f"thread {ident}")

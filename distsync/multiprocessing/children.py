@@ -1,0 +1,155 @@
+"""Children: the sessions of a process that this one started end with it, so that what it held is free at once.
+
+Rules for this file: it sees deaths, and knows no lock. A session is ended only once its process is seen to be dead.
+
+One thread waits for the death of all children, as long as there are any. Without ``pidfd_open`` (outside Linux) there
+is none, and only ``join`` sees a death.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from multiprocessing import connection
+from typing import Any
+
+from distsync.session import wills
+from distsync.session.wills import Will
+
+logger = logging.getLogger("distsync.multiprocessing")
+
+
+class Child:
+    """A process that was started here, and what it has told of its sessions."""
+
+    def __init__(self, pid: int, receiver: Any) -> None:
+        os.set_blocking(receiver.fileno(), False)
+        self.pid = pid
+        self.pidfd = _pidfd(pid)
+        self._receiver = receiver
+        self._rest = b""
+        self._wills: dict[int, Will] = {}
+        self._lock = threading.Lock()
+
+    def watched(self) -> list[int]:
+        """The files that are ready when there is something to do."""
+        receiver = [] if self._receiver.closed else [self._receiver.fileno()]
+        return receiver if self.pidfd is None else [self.pidfd, *receiver]
+
+    def listen(self) -> None:
+        """What it has told is known."""
+        with self._lock:
+            self._read()
+
+    def _read(self) -> None:
+        while not self._receiver.closed:
+            try:
+                text = os.read(self._receiver.fileno(), 65536)
+            except BlockingIOError:
+                return
+            if not text:
+                self._receiver.close()
+            lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
+            for will in wills.read(lines + newline):
+                self._note(will)
+
+    def _note(self, will: Will | None) -> None:
+        """A client has one session; what others say by the same pipe does not count."""
+        if will is None:
+            self._wills.clear()
+        elif will.pid == self.pid:
+            self._wills[will.client] = will
+
+    def mourn(self) -> None:
+        """It is dead: its sessions are over. May be called by several threads, and again."""
+        with self._lock:
+            self._read()
+            while self._wills:
+                _execute(self._wills.popitem()[1])
+
+    def close(self) -> None:
+        """Its files are closed."""
+        with self._lock:
+            self._receiver.close()
+            pidfd, self.pidfd = self.pidfd, None
+            if pidfd is not None:
+                os.close(pidfd)
+
+
+def _execute(will: Will) -> None:
+    try:
+        wills.execute(will)
+    except Exception as error:
+        logger.warning("the session of process %d, which died, ends by itself only: %s", will.pid, error)
+
+
+def _pidfd(pid: int) -> int | None:
+    """A file that is ready when the process has ended; None if that cannot be had, or it has ended already."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+class Watcher:
+    """The thread that waits for deaths."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._children: list[Child] = []
+        self._wake: tuple[int, int] | None = None
+
+    def add(self, child: Child) -> None:
+        """It is watched from now on, if that is possible."""
+        if child.pidfd is None:
+            return
+        with self._lock:
+            self._children.append(child)
+            if self._wake is None:
+                self._wake = os.pipe()
+                threading.Thread(target=self._work, args=self._wake, name="distsync-children", daemon=True).start()
+            else:
+                os.write(self._wake[1], b"\0")
+
+    def _work(self, woken: int, wake: int) -> None:
+        while self._has_children(woken, wake):
+            children = {file: child for child in tuple(self._children) for file in child.watched()}
+            for file in connection.wait([woken, *children]):
+                if file == woken:
+                    os.read(woken, 4096)
+                else:
+                    self._see(children[file], file)  # type: ignore[index]
+
+    def _has_children(self, woken: int, wake: int) -> bool:
+        with self._lock:
+            if not self._children:
+                self._wake = None
+                os.close(woken)
+                os.close(wake)
+            return self._wake is not None
+
+    def _see(self, child: Child, file: object) -> None:
+        if file != child.pidfd:
+            child.listen()
+            return
+        try:
+            child.mourn()
+        finally:
+            with self._lock:
+                self._children.remove(child)
+            child.close()
+
+    def forget(self) -> None:
+        """In a forked child: these are its siblings."""
+        children, wake = self._children, self._wake
+        self.__init__()  # type: ignore[misc]
+        for child in children:
+            child._lock = threading.Lock()
+            child.close()
+        for file in wake or ():
+            os.close(file)
+
+
+watcher = Watcher()
+os.register_at_fork(after_in_child=watcher.forget)

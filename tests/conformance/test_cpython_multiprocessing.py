@@ -1,0 +1,39 @@
+"""CPython's ``test._test_multiprocessing`` for locks and their like: fork, spawn, forkserver, on both servers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
+
+from cpython_processes import METHODS, cases, run, started_by
+
+import distsync.multiprocessing
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+EXPECTED_FAILURES: dict[str, str] = {}
+
+CASES = list(cases())
+
+
+@pytest.mark.parametrize(("family", "method"), CASES)
+def test_harness_passes_on_the_standard_library(family: str, method: str) -> None:
+    with started_by("fork"):
+        run("Stdlib", family, method)
+
+
+@pytest.fixture(params=METHODS)
+def start_method(request: pytest.FixtureRequest, client: Any) -> Iterator[str]:
+    """The default start method, with the client's session and threads there before CPython counts threads."""
+    with distsync.multiprocessing.Lock():
+        with started_by(request.param):
+            yield request.param
+
+
+@pytest.mark.parametrize(("family", "method"), CASES)
+def test_distsync_passes_what_the_standard_library_passes(family: str, method: str, start_method: str) -> None:
+    run("Distsync", family, method, EXPECTED_FAILURES)

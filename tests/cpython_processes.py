@@ -1,0 +1,107 @@
+"""CPython's ``test._test_multiprocessing``, against ``multiprocessing`` and against ``distsync.multiprocessing``.
+
+CPython makes the classes that run from a family (``_TestLock``) and a mixin with the functions under test. So does this
+file, at its import, since spawned children find the classes here by their names. One test method is one case.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import unittest
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from multiprocessing import forkserver
+from types import ModuleType
+from typing import Any
+
+import pytest
+from cpython import problems_of
+from test import _test_multiprocessing as cpythons
+from test import support
+
+import distsync.multiprocessing
+
+METHODS = ("fork", "spawn", "forkserver")
+FACES = {"Stdlib": multiprocessing, "Distsync": distsync.multiprocessing}
+FUNCTIONS = (
+    "Pool Pipe Queue JoinableQueue Lock RLock Semaphore BoundedSemaphore Condition Event Barrier Value Array RawValue"
+    " RawArray current_process parent_process active_children set_executable"
+).split()
+FAMILIES = ("_TestLock", "_TestSemaphore", "_TestCondition", "_TestEvent", "_TestBarrier")
+PRELOADED = ["kazoo.client", "distsync.multiprocessing.locks", "test._test_multiprocessing"]
+
+ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
+"""Each start method on each server. Else fork on both, spawn on the embedded one, forkserver on ZooKeeper."""
+
+USUAL = {("fork", "embedded"), ("fork", "zookeeper"), ("spawn", "embedded"), ("forkserver", "zookeeper")}
+
+
+def is_chosen(start_method: str, server: str) -> bool:
+    return ALL or (start_method, server) in USUAL
+
+
+class Idle:
+    """What CPython's test looks up in private semaphores of its Condition, asked of ours."""
+
+    def check_invariant(self, cond: Any) -> None:
+        assert repr(cond).endswith(", 0)>"), f"somebody waits: {cond!r}"
+
+
+def mixin(face: ModuleType) -> type:
+    """The functions under test, as CPython's own ProcessesMixin has them."""
+    functions = {name: staticmethod(getattr(_source(face, name), name)) for name in FUNCTIONS}
+    of_others = {"connection": multiprocessing.connection, "Process": face.Process, "TYPE": "processes"}
+    return type("Functions", (cpythons.BaseMixin,), {**functions, **of_others})
+
+
+def _source(face: ModuleType, name: str) -> ModuleType:
+    """What a face has not yet is the standard library's."""
+    home = {"Pool": "pool", "Value": "shared", "Array": "shared", "RawValue": "shared", "RawArray": "shared"}.get(name)
+    home = "queues" if "Queue" in name else home
+    return multiprocessing if home and find_spec(f"distsync.multiprocessing.{home}") is None else face
+
+
+def make(name: str, family: str) -> type[unittest.TestCase]:
+    """CPython's class with the functions of one face, found by spawned children under its name."""
+    face = FACES[name]
+    own = () if face is multiprocessing else (Idle,)
+    bases = (*own, getattr(cpythons, family), mixin(face), unittest.TestCase)
+    made = type(f"{name}{family}", bases, {"__module__": __name__, "__test__": False})
+    globals()[made.__name__] = made
+    return made
+
+
+CLASSES = {(name, family): make(name, family) for name in FACES for family in FAMILIES}
+
+
+def cases(families: Iterable[str] = FAMILIES) -> Iterator[Any]:
+    """A pytest parameter (family, method) for each test method that this Python ships."""
+    for family in families:
+        for method in unittest.defaultTestLoader.getTestCaseNames(CLASSES["Stdlib", family]):
+            yield pytest.param(family, method, id=f"{family}.{method}")
+
+
+@contextmanager
+def started_by(method: str) -> Iterator[None]:
+    """``method`` is the start method of the default context, and nothing of it remains."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(method, force=True)
+    try:
+        yield
+    finally:
+        multiprocessing.set_start_method(before, force=True)
+        multiprocessing.util._cleanup_tests() if method == "forkserver" else None
+        forkserver._forkserver._stop()
+        support.reap_children()
+
+
+def run(name: str, family: str, method: str, expected_failures: Mapping[str, str] | None = None) -> None:
+    """The case passed, or failed where that is expected. An unexpected pass is a failure."""
+    reason = (expected_failures or {}).get(f"{family}.{method}")
+    problems = problems_of(unittest.TestSuite([CLASSES[name, family](method)]))
+    if problems and reason is not None:
+        pytest.xfail(reason)
+    assert not problems, "\n".join(problems)
+    assert reason is None, f"{family}.{method} passes, but is expected to fail: {reason}"
