@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -102,6 +103,7 @@ _kept: list[Any] = []
 
 def begin(name: str | None, processes: int, function: Any, *args: Any) -> list[int]:
     """A pool of this process is at work. Its local workers."""
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
     pool = Pool(processes, name=name)
     _kept.append((pool, pool.apply_async(function, args)))
     _kept.append(pool.map_async(slow_square, range(50), chunksize=1))

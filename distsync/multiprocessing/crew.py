@@ -100,8 +100,7 @@ class Crew:
         if member.said is not None or not member.is_ready:
             self.failures += 1
             self.story = member.said or f"its process ended with exit code {member.process.exitcode}"
-        member.process.join()
-        member.control.close()
+        self._close(member)
 
     def drain(self) -> None:
         """Each goes when its task at hand is done."""
@@ -118,11 +117,17 @@ class Crew:
         self.join()
 
     def join(self) -> None:
-        """All have ended, and nothing of them is left but what the pool shows."""
+        """All have ended, and nothing of them is left."""
         for member in self._members:
-            member.process.join()
-            member.control.close()
+            self._close(member)
         self._members.clear()
+        self.processes.clear()
+
+    def _close(self, member: Member) -> None:
+        """The process has ended, and its files are closed, whoever still knows it."""
+        member.process.join()
+        member.process.close()
+        member.control.close()
 
     def _tell(self, what: str) -> None:
         for member in self._members:

@@ -141,9 +141,9 @@ class Worker:
         except BaseException as error:
             if self._is_going:
                 self._wait_for_end()
-            self._control.send((FAILED, f"{type(error).__name__}: {error}"))
+            self._tell(FAILED, f"{type(error).__name__}: {error}")
             raise
-        self._control.send((READY, None))
+        self._tell(READY)
         self._client.background(self._kept(self._fetch()))
         self._client.background(self._kept(self._send()))
         try:
@@ -156,12 +156,12 @@ class Worker:
 
     def _prepare(self) -> None:
         """The first task may come."""
-        self._core = core_of(self._client, self._spec.path)
-        self._core.max_deliveries = self._spec.max_deliveries
-        self._core.znodes.may_make = not self._spec.alone
         threading.Thread(target=self._listen, name="distsync-worker", daemon=True).start()
         if self._spec.initializer is not None:
             self._spec.initializer(*self._spec.initargs)
+        self._core = core_of(self._client, self._spec.path)
+        self._core.max_deliveries = self._spec.max_deliveries
+        self._core.znodes.may_make = not self._spec.alone
         self._client.run(self._core.look())
 
     def drain(self) -> None:
@@ -171,6 +171,12 @@ class Worker:
             self._changed.notify_all()
         self._poke()
 
+    def _tell(self, what: str, more: str | None = None) -> None:
+        try:
+            self._control.send((what, more))
+        except OSError:  # the parent is dead, as whoever listens learns too
+            pass
+
     # ---- in the main thread
 
     def _next(self) -> Work | None:
@@ -179,7 +185,7 @@ class Worker:
             while not (self._waiting or self._draining or self._failure):
                 self._changed.wait()
             if self._failure is not None:
-                self._control.send((FAILED, f"{type(self._failure).__name__}: {self._failure}"))
+                self._tell(FAILED, f"{type(self._failure).__name__}: {self._failure}")
                 raise self._failure
             if self._draining or self._left == 0:
                 return None
@@ -348,7 +354,7 @@ class Worker:
                 self.drain()
                 return
             looks += 1
-            if looks % 5 == 0 and not self._spec.alone:
+            if looks % 5 == 0 and not self._spec.alone and hasattr(self, "_core"):
                 self._client.background(sweep(self._core))
 
     def _obey(self, message: str) -> None:

@@ -45,7 +45,7 @@ def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Sh
     environment = {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace}
     made = Shells(tmp_path, {**environment, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "DISTSYNC_SESSION_TIMEOUT": "2"})
     yield made
-    made.end()
+    made.close()
 
 
 def left(pool: Any, observer: Observer) -> list[str]:
@@ -205,8 +205,12 @@ def test_caller_that_is_killed_leaves_nothing(
     caller.kill()
     eventually(lambda: not any(map(is_alive, workers)), "workers remain", LONG)
     pools = f"{mortal.namespace}/pool"
-    names = ("/callers/", "/claims/", "/i_") if name else (f"{pools}/",)
-    eventually(lambda: not [one for one in observer.tree(mortal.namespace) if pools in one and any(part in one for part in names)], "remains", LONG)  # noqa: E501  # fmt: skip
+    names = ("/callers/", "/claims/", "/i_")
+
+    def remains() -> list[str]:
+        return [path for path in observer.tree(pools) if name is None or any(part in path for part in names)]
+
+    eventually(lambda: not remains(), f"remains: {remains()}", LONG)
 
 
 def is_alive(pid: int) -> bool:
