@@ -34,10 +34,12 @@ if TYPE_CHECKING:
     from distsync.errors import PeerError as PeerError
     from distsync.errors import ServerStartError as ServerStartError
     from distsync.errors import SessionLostError as SessionLostError
+    from distsync.errors import TaskLostError as TaskLostError
     from distsync.errors import UnreachableError as UnreachableError
     from distsync.errors import UpgradeError as UpgradeError
     from distsync.errors import UsageError as UsageError
     from distsync.errors import VoteRefusedError as VoteRefusedError
+    from distsync.errors import WorkerStartError as WorkerStartError
     from distsync.errors import WorldError as WorldError
     from distsync.joinable import Delivery as Delivery
     from distsync.joinable import JoinableQueue as JoinableQueue
@@ -108,6 +110,7 @@ _HOMES = {
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
     " ConfigurationError PatchError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError GoneError"
+    " TaskLostError WorkerStartError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

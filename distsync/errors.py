@@ -28,6 +28,8 @@
         AccessDeniedError (PermissionError)   an ACL forbids
         DeadlineError     (TimeoutError)      the deadline of the call has passed
         GoneError         (ReferenceError)    a shared object that somebody has removed
+        TaskLostError     (RuntimeError)      a pool's task whose workers die, or that has gone
+        WorkerStartError  (RuntimeError)      a pool's workers end before they begin
       PeerError                     the peer: somebody wrote what he should not
         PayloadRefusedError                   unsigned, altered or unreadable item
         CorruptNodeError                      a znode that holds no sense
@@ -208,6 +210,18 @@ class GoneError(WorldError, ReferenceError):
     """A shared object is not there any more. Fields: path."""
 
     template = "{0} is gone: the manager that it was made by has shut down, or somebody has deleted it"
+
+
+class TaskLostError(WorldError, RuntimeError):
+    """A task of a pool has no result. Fields: the task, the pool, what became of it."""
+
+    template = "{0} in pool {1} has no result: {2}"
+
+
+class WorkerStartError(WorldError, RuntimeError):
+    """The worker processes of a pool end before they begin. Fields: the pool, how many in a row, how the last ended."""
+
+    template = "{1} workers of pool {0} have ended before they began, the last one so: {2}"
 
 
 class PeerError(DistsyncError):
