@@ -32,18 +32,29 @@ FUNCTIONS = (
 FAMILIES = ("_TestLock", "_TestSemaphore", "_TestCondition", "_TestEvent", "_TestBarrier")
 DATA = ("_TestQueue", "_TestValue", "_TestArray")
 MANAGED = ("_TestContainers",)
-PRELOADED = ["kazoo.client", "distsync.multiprocessing.locks", "test._test_multiprocessing"]
+PRELOADED = [
+    "kazoo.client",
+    "distsync.multiprocessing.locks",
+    "distsync.multiprocessing.queues",
+    "test._test_multiprocessing",
+]
 
 ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
 """Each start method on each server. Else fork on both, spawn on the embedded one, forkserver on ZooKeeper."""
 
 USUAL = {("fork", "embedded"), ("fork", "zookeeper"), ("spawn", "embedded"), ("forkserver", "zookeeper")}
-LONG = {"test_thousand": ("fork",)}
-"""What takes long whatever the start method is, and with which it runs."""
+FORK_ONLY = {"test_thousand"}
+"""What takes long whatever the start method is."""
+CHILDLESS = set(
+    "test_qsize test_timeout test_no_import_lock_contention test_queue_feeder_donot_stop_onexc"
+    " test_queue_feeder_on_queue_feeder_error test_closed_queue_put_get_exceptions test_getobj_getlock"
+    " test_getobj_getlock_obj test_array_from_size".split()
+)
+"""What starts no process, as does nothing in the families MANAGED."""
 
 
 def is_chosen(start_method: str, server: str, method: str) -> bool:
-    return ALL or ((start_method, server) in USUAL and start_method in LONG.get(method, METHODS))
+    return ALL or ((start_method, server) in USUAL and (start_method == "fork" or method not in FORK_ONLY | CHILDLESS))
 
 
 class Idle:

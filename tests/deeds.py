@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -16,6 +17,7 @@ from peers import Credentials, Running, credentials, waiting_calls
 from timing import eventually
 
 import distsync
+import distsync.multiprocessing
 from distsync.multiprocessing import process
 from distsync.session import default
 from distsync.session.client import Client
@@ -367,3 +369,60 @@ class ForkServerCounted(Counted, process.ForkServerProcess):
 
 def counted_process(method: str) -> Any:
     return {"fork": ForkCounted, "spawn": SpawnCounted, "forkserver": ForkServerCounted}[method]
+
+
+def put_by_name(name: str, *items: Any) -> None:
+    """Into a queue of multiprocessing's face, of which nothing is known but the name."""
+    queue = distsync.multiprocessing.Queue(name=name)
+    for item in items:
+        queue.put(item)
+    queue.close()
+    queue.join_thread()
+
+
+def add_to(value: Any, times: int) -> None:
+    """Adds to a Value in the way that its lock makes right."""
+    for _ in range(times):
+        with value.get_lock():
+            value.value += 1
+
+
+def add_to_place(array: Any, place: int, times: int) -> None:
+    """Adds to one element, with no lock."""
+    for _ in range(times):
+        array[place] += 1
+
+
+def set_keys(shared: Any, who: str, times: int) -> None:
+    for number in range(times):
+        shared[who, number] = number
+
+
+def append_all(shared: Any, who: str, times: int) -> None:
+    for number in range(times):
+        shared.append((who, number))
+
+
+def set_attribute(obj: Any, name: str, value: Any) -> None:
+    setattr(obj, name, value)
+
+
+def get_attribute(obj: Any, name: str) -> Any:
+    return getattr(obj, name)
+
+
+def manage(manager: str, name: str, key: str, value: Any) -> None:
+    """Into a dict of a manager, of which nothing is known but the names."""
+    distsync.multiprocessing.Manager(name=manager).dict(name=name)[key] = value
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+class Point(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_int), ("name", ctypes.c_double), ("path", ctypes.c_short * 3)]
+
+
+class Line(ctypes.Structure):
+    _fields_ = [("ends", Point * 2), ("label", ctypes.c_char * 8)]

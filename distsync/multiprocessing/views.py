@@ -59,7 +59,7 @@ class SharedObject(Cell):
 
     def put(self, data: bytes) -> None:
         """The object is this one. Cost: 1 request; 2 more the first time, to see that the name is of such an object."""
-        if not self.core.seen:
+        if self.core.size != len(data):
             self.copied()
         self.set(data)
 

@@ -31,8 +31,8 @@ class CellCore:
         self.initial = initial
         self.value = ValueCore(path, initial or b"", receipts)
         self.known: Node | None = None
-        #: Whether this process has ever read it.
-        self.seen = False
+        #: How many bytes it had when this process read it last.
+        self.size: int | None = None
         #: How often this process has begun or ended a write: a copy from before may be old, whatever its watch says.
         self.writes = 0
 
@@ -45,7 +45,7 @@ class CellCore:
         while True:
             _, node = await read_all(Sync(self.path), GetData(self.path, watch))
             if isinstance(node, Node):
-                self.known, self.seen = node, True
+                self.known, self.size = node, len(node.data)
                 return node
             await self._make_or_raise(node)
 

@@ -15,25 +15,33 @@ import distsync.multiprocessing.queues
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
-EXPECTED_FAILURES: dict[str, str] = {}
-
-CASES = list(cases((*DATA, *MANAGED)))
+CASES, MANAGERS = list(cases(DATA)), list(cases(MANAGED))
 
 
-@pytest.mark.parametrize(("family", "method"), CASES)
+@pytest.mark.parametrize(("family", "method"), [*CASES, *MANAGERS])
 def test_harness_passes_on_the_standard_library(family: str, method: str) -> None:
     with started_by("fork"):
         run("Stdlib", family, method)
 
 
-@pytest.fixture(params=METHODS)
-def start_method(request: pytest.FixtureRequest, client: Any) -> Iterator[str]:
-    """The default start method, with the client's session and threads there before CPython counts threads."""
+@pytest.fixture
+def connected(client: Any) -> Iterator[None]:
+    """The client's session and threads are there before CPython counts threads."""
     with distsync.multiprocessing.Lock():
-        with started_by(request.param):
-            yield request.param
+        yield
+
+
+@pytest.fixture(params=METHODS)
+def start_method(request: pytest.FixtureRequest, connected: None) -> Iterator[str]:
+    with started_by(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize(("family", "method"), CASES)
 def test_distsync_passes_what_the_standard_library_passes(family: str, method: str, start_method: str) -> None:
-    run("Distsync", family, method, EXPECTED_FAILURES)
+    run("Distsync", family, method)
+
+
+@pytest.mark.parametrize(("family", "method"), MANAGERS)
+def test_a_manager_passes_what_the_standard_library_passes(family: str, method: str, connected: None) -> None:
+    run("Distsync", family, method)
