@@ -196,10 +196,24 @@ class Source:
             yield self._refused(node, f"{node.name} {why}", UNPATCHED)
 
     def _call(self, node: ast.Call) -> Iterator[Finding]:
+        means = self.means(node.func) or ""
+        if means.endswith(".ProcessPoolExecutor") and self._is_given(node, "mp_context", 1):
+            what = "ProcessPoolExecutor makes the standard library's queues of mp_context, which is distsync's here"
+            yield self._refused(node, what, "leave mp_context out, or use distsync.futures.Executor")
+        if means.endswith(".QueueHandler"):
+            what = "a QueueHandler puts log records into a queue, which logs itself if it is distsync's"
+            yield self._kept(node, what, "keep the loggers distsync and kazoo away from it")
         name = node.args[0].value if node.args and isinstance(node.args[0], ast.Constant) else None
         called = self.means(node.func) or (node.func.id if isinstance(node.func, ast.Name) else "")
         if called in ("importlib.import_module", "__import__") and self._is_swapped(name):
             yield self._kept(node, f"{called}({name!r}) gives the standard library's module", f"write import {name!s}")
+
+    def _is_given(self, node: ast.Call, name: str, place: int) -> bool:
+        """Whether the call passes a swapped thing as this argument."""
+        given = [each.value for each in node.keywords if each.arg == name] or node.args[place : place + 1]
+        inner = [each.func if isinstance(each, ast.Call) else each for each in given]
+        known = [self.means(each) for each in inner]
+        return any(each is None or self._is_swapped(each) for each in known)
 
     def _subscript(self, node: ast.Subscript) -> Iterator[Finding]:
         key = node.slice.value if isinstance(node.slice, ast.Constant) else None

@@ -91,7 +91,6 @@ CHILDREN = """
 def test_children_of_each_start_method_are_swapped_too(shells: Shells, tmp_path: Path) -> None:
     written(tmp_path, "helper.py", "import threading\nguard = threading.RLock()")
     script = written(tmp_path, "parent.py", CHILDREN)
-    shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
     assert shells.run(*RUN, "--swap", "helper", script).splitlines() == [
         "fork __main__ parent.lock distsync",
         "spawn __mp_main__ parent.lock distsync",

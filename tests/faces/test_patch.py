@@ -6,6 +6,7 @@ import builtins
 import importlib
 import multiprocessing
 import queue
+import subprocess
 import sys
 import textwrap
 import threading
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from peers import Peer
@@ -27,7 +29,7 @@ from distsync import PatchError, UsageError
 from distsync.patch import check, patch, report, unpatch
 from distsync.session.client import Client
 
-STDLIB = {module: dict(vars(module)) for module in (threading, queue, multiprocessing)}
+STDLIB = {module: {**vars(module), "excepthook": None} for module in (threading, queue, multiprocessing)}
 
 
 @pytest.fixture
@@ -54,7 +56,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         del sys.modules[name]
     assert builtins.__import__.__class__ is types.BuiltinFunctionType
     for module, names in STDLIB.items():
-        assert {name: value for name, value in names.items() if getattr(module, name, None) is not value} == {}
+        assert {
+            name: value for name, value in names.items() if value and getattr(module, name, None) is not value
+        } == {}
 
 
 def load(name: str) -> Any:
@@ -237,6 +241,51 @@ def test_name_that_is_not_there_is_the_error_that_it_was(write: Callable[..., No
     patch("jobs")
     with pytest.raises(ImportError, match="cannot import name 'Lok'"):
         load("jobs")
+
+
+def test_what_is_set_in_a_module_is_set_in_the_librarys(
+    write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(jobs="import threading\ndef hook(args):\n    pass\nthreading.excepthook = hook")
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    patch("jobs")
+    jobs = load("jobs")
+    assert threading.excepthook is jobs.threading.excepthook is jobs.hook
+    before = threading.Thread
+    with mock.patch("jobs.threading.Thread") as thread, mock.patch("jobs.threading.Lock") as lock:
+        assert threading.Thread is jobs.threading.Thread is thread
+        assert jobs.threading.Lock is lock
+        assert threading.Lock is not lock
+    assert threading.Thread is jobs.threading.Thread is before
+    assert jobs.threading.Lock is distsync.Lock
+
+
+IN_PYTEST = {
+    "conftest": "from distsync.patch import patch\npatch('jobs', 'test_patched')",
+    "jobs": "from threading import Lock as L\nlock = L()",
+    "test_patched": """
+        import queue, threading
+        import distsync, jobs, helper
+
+        def test_swapped_here_and_there():
+            import queue as again
+            assert again.Queue is queue.Queue is distsync.Queue
+            assert jobs.L is threading.Lock is distsync.Lock
+            assert helper.threading.Lock is not distsync.Lock
+            assert jobs.lock.name == "jobs.lock"
+    """,
+    "helper": "import threading",
+}
+
+
+def test_tests_and_what_they_test_can_be_patched(tmp_path: Path) -> None:
+    for name, text in IN_PYTEST.items():
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--import-mode"]
+    for mode in ("prepend", "importlib"):
+        done = subprocess.run([*command, mode], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert "1 passed" in done.stdout, done.stdout + done.stderr
 
 
 # ---- what cannot be swapped

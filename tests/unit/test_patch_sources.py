@@ -49,6 +49,10 @@ class Handler(logging.Handler):
     def createLock(self):
         self.lock = None
 
+def executors():
+    from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+    return ProcessPoolExecutor(2), ThreadPoolExecutor(2), ProcessPoolExecutor(initializer=ident)
+
 def ident():
     return _thread.get_ident(), t.Condition(t.RLock())
 
@@ -71,6 +75,16 @@ def test_what_works_is_not_mentioned() -> None:
         ("import _thread\nx = _thread.allocate_lock()", 2, "_thread.allocate_lock is a lock of the interpreter itself"),
         ("\nfrom _thread import RLock as R", 2, "_thread.RLock is a lock of the interpreter itself"),
         ("import _thread as t\nclass L(t.RLock):\n  pass", 2, "_thread.RLock is a lock of the interpreter itself"),
+        (
+            "import concurrent.futures as f, multiprocessing as m\nf.ProcessPoolExecutor(2, m.get_context('spawn'))",
+            2,
+            "makes the standard library's queues of mp_context",
+        ),
+        (
+            "from concurrent.futures import ProcessPoolExecutor as P\nP(mp_context=context)",
+            2,
+            "makes the standard library's queues of mp_context",
+        ),
         ("from _queue import SimpleQueue", 1, "_queue.SimpleQueue is a queue in C"),
         ("import threading\nclass L(threading._RLock):\n  pass", 2, "threading._RLock is a private lock"),
         ("import _multiprocessing as m\nm.SemLock", 2, "_multiprocessing.SemLock is a semaphore in C"),
@@ -111,6 +125,7 @@ def test_what_cannot_work_is_refused_with_its_line(text: str, line: int, what: s
         ("import multiprocessing.connection", 1, "multiprocessing.connection stays on this machine"),
         ("from multiprocessing.connection import Client", 1, "multiprocessing.connection.Client stays on this machine"),
         ("from multiprocessing.dummy import Pool", 1, "multiprocessing.dummy.Pool stays in this process"),
+        ("from logging.handlers import *\nimport logging.handlers as h\nh.QueueHandler(q)", 3, "puts log records"),
         ("from _thread import LockType", 1, "_thread.LockType is the type of the interpreter's own locks"),
         ("import importlib\nimportlib.import_module('queue')", 2, "gives the standard library's module"),
         ("t = __import__('threading')", 1, "__import__('threading') gives the standard library's module"),
