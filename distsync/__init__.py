@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from distsync.errors import CorruptNodeError as CorruptNodeError
     from distsync.errors import DeadlineError as DeadlineError
     from distsync.errors import DistsyncError as DistsyncError
+    from distsync.errors import GoneError as GoneError
     from distsync.errors import LockLostError as LockLostError
     from distsync.errors import MismatchError as MismatchError
     from distsync.errors import NameInUseError as NameInUseError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from distsync.errors import NotHeldError as NotHeldError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
+    from distsync.errors import PatchError as PatchError
     from distsync.errors import PayloadError as PayloadError
     from distsync.errors import PayloadPickleError as PayloadPickleError
     from distsync.errors import PayloadRefusedError as PayloadRefusedError
@@ -74,6 +76,7 @@ if TYPE_CHECKING:
     from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
     from distsync.session.whoami import Contender as Contender
     from distsync.shared_locks import SharedLock as SharedLock
+    from distsync.synchronizing import synchronized as synchronized
     from distsync.threading import Barrier as Barrier
     from distsync.threading import BoundedSemaphore as BoundedSemaphore
     from distsync.threading import BrokenBarrierError as BrokenBarrierError
@@ -87,7 +90,7 @@ if TYPE_CHECKING:
 
 __version__ = _VERSION
 
-_FACES = ("threading", "queue", "recipes", "multiprocessing")
+_FACES = ("threading", "queue", "recipes", "multiprocessing", "patch")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
@@ -95,6 +98,7 @@ _HOMES = {
     " Member Partitioner RateLimiter Registry Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
+    "synchronizing": "synchronized",
     "transactions": "Transaction Participant",
     "joinable": "JoinableQueue Delivery",
     "session.default": "connect default_client set_default close_default",
@@ -104,8 +108,8 @@ _HOMES = {
     "session.whoami": "Contender",
     "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
-    " ConfigurationError WorldError LockLostError UnreachableError"
-    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
+    " ConfigurationError PatchError WorldError LockLostError UnreachableError"
+    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError GoneError"
     " TaskLostError WorkerStartError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }

@@ -162,7 +162,8 @@ class Queue(_QueueBase[Item]):
             any of them does not pickle or is too large: then nothing was put.
         On loss: of the session: it goes on.
         On cancel: the first batches are in the queue, the others not.
-        Cost: 1 request for each 100 items or 900 kB (3 more where a segment is full); with a bound as `put`, each.
+        Cost: 1 request for each 100 items or 900 kB (3 more where a segment is full, and once in the
+            life of a queue); with a bound as `put`, each.
         Source: recipes.txt, Queues.
         """
         core = self._core
@@ -203,23 +204,23 @@ class Queue(_QueueBase[Item]):
         return [codec.decode(data, context) for data in found]
 
     def qsize(self) -> int:
-        """How many items are in the queue about now. Cost: 2 requests, 1 round trip."""
+        """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
         size = int(self._run(self._core.znodes.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
-        """Whether there is no item about now. Cost: 2 requests, 1 round trip."""
+        """Whether there is no item about now. Cost: 3 requests, 1 round trip."""
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether a put would have to wait about now. Cost: 2 requests, 1 round trip; none without a bound."""
+        """Whether a put would have to wait about now. Cost: 3 requests, 1 round trip; none without a bound."""
         return self.maxsize > 0 and self.qsize() >= self.maxsize
 
     def task_done(self) -> None:
         """One item that was got is done.
 
         Raises: ValueError if all that were ever put are done already.
-        Cost: 1 request if this process got as many items as it calls this, else 3.
+        Cost: 1 request if this process got as many items as it calls this, else 4.
         """
         if not self._run(self._core.task_done()):
             raise ValueError("task_done() called too many times")
@@ -229,7 +230,7 @@ class Queue(_QueueBase[Item]):
 
         On loss: of the session: it goes on waiting.
         On cancel: nothing is left behind.
-        Cost: 2 requests, 1 watch; as many for each task_done while it waits.
+        Cost: 3 requests, 1 watch; as many for each task_done while it waits.
         """
         self._run(self._core.join())
 
@@ -250,7 +251,7 @@ class Queue(_QueueBase[Item]):
 
     @property
     def unfinished_tasks(self) -> int:
-        """How many items were put and are not done. Cost: 2 requests, 1 round trip."""
+        """How many items were put and are not done. Cost: 3 requests, 1 round trip."""
         return int(self._run(self._core.znodes.unfinished()))
 
 
@@ -353,9 +354,9 @@ class SimpleQueue(_QueueBase[Item]):
         return self.get(block=False)
 
     def qsize(self) -> int:
-        """How many items are in the queue about now. Cost: 2 requests, 1 round trip."""
+        """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
         return int(self._run(self._core.znodes.size()))
 
     def empty(self) -> bool:
-        """Whether there is no item about now. Cost: 2 requests, 1 round trip."""
+        """Whether there is no item about now. Cost: 3 requests, 1 round trip."""
         return self.qsize() == 0

@@ -33,16 +33,31 @@ FAMILIES = ("_TestLock", "_TestSemaphore", "_TestCondition", "_TestEvent", "_Tes
 POOLS = ("_TestPool", "_TestPoolWorkerErrors", "_TestPoolWorkerLifetime")
 """Each of them as a whole is one case: its methods share one pool, or start several."""
 
-PRELOADED = ["kazoo.client", "distsync.multiprocessing.locks", "test._test_multiprocessing"]
+DATA = ("_TestQueue", "_TestValue", "_TestArray")
+MANAGED = ("_TestContainers",)
+PRELOADED = [
+    "kazoo.client",
+    "distsync.multiprocessing.locks",
+    "distsync.multiprocessing.queues",
+    "test._test_multiprocessing",
+]
 
 ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
 """Each start method on each server. Else fork on both, spawn on the embedded one, forkserver on ZooKeeper."""
 
 USUAL = {("fork", "embedded"), ("fork", "zookeeper"), ("spawn", "embedded"), ("forkserver", "zookeeper")}
+FORK_ONLY = {"test_thousand"}
+"""What takes long whatever the start method is."""
+CHILDLESS = set(
+    "test_qsize test_timeout test_no_import_lock_contention test_queue_feeder_donot_stop_onexc"
+    " test_queue_feeder_on_queue_feeder_error test_closed_queue_put_get_exceptions test_getobj_getlock"
+    " test_getobj_getlock_obj test_array_from_size".split()
+)
+"""What starts no process, as does nothing in the families MANAGED."""
 
 
-def is_chosen(start_method: str, server: str) -> bool:
-    return ALL or (start_method, server) in USUAL
+def is_chosen(start_method: str, server: str, method: str) -> bool:
+    return ALL or ((start_method, server) in USUAL and (start_method == "fork" or method not in FORK_ONLY | CHILDLESS))
 
 
 class Idle:
@@ -59,6 +74,26 @@ def mixin(face: ModuleType) -> type:
     return type("Functions", (cpythons.BaseMixin,), {**functions, **of_others})
 
 
+def managers(face: ModuleType) -> type:
+    """The functions under test as methods of a manager, as CPython's own ManagerMixin has them."""
+
+    def begin(cls: Any) -> None:
+        super(made, cls).setUpClass()
+        cls.manager = face.Manager()
+
+    def end(cls: Any) -> None:
+        cls.manager.shutdown()
+        cls.manager.join()
+        cls.manager = None
+        super(made, cls).tearDownClass()
+
+    names = [name for name, value in vars(cpythons.ManagerMixin).items() if isinstance(value, property)]
+    functions = {name: vars(cpythons.ManagerMixin)[name] for name in names}
+    own = {"setUpClass": classmethod(begin), "tearDownClass": classmethod(end), "TYPE": "manager"}
+    made = type("Managed", (cpythons.BaseMixin,), {**functions, **own, "Process": face.Process})
+    return made
+
+
 def _source(face: ModuleType, name: str) -> ModuleType:
     """What a face has not yet is the standard library's."""
     home = {"Pool": "pool", "Value": "shared", "Array": "shared", "RawValue": "shared", "RawArray": "shared"}.get(name)
@@ -70,13 +105,14 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     """CPython's class with the functions of one face, found by spawned children under its name."""
     face = FACES[name]
     own = () if face is multiprocessing else (Idle,)
-    bases = (*own, getattr(cpythons, family), mixin(face), unittest.TestCase)
+    given = managers(face) if family in MANAGED else mixin(face)
+    bases = (*own, getattr(cpythons, family), given, unittest.TestCase)
     made = type(f"{name}{family}", bases, {"__module__": __name__, "__test__": False})
     globals()[made.__name__] = made
     return made
 
 
-CLASSES = {(name, family): make(name, family) for name in FACES for family in (*FAMILIES, *POOLS)}
+CLASSES = {(name, family): make(name, family) for name in FACES for family in (*FAMILIES, *DATA, *MANAGED, *POOLS)}
 
 
 def cases(families: Iterable[str] = FAMILIES) -> Iterator[Any]:
@@ -103,7 +139,9 @@ def started_by(method: str) -> Iterator[None]:
 def run(name: str, family: str, method: str, expected_failures: Mapping[str, str] | None = None) -> None:
     """The case passed, or failed where that is expected. An unexpected pass is a failure."""
     reason = (expected_failures or {}).get(f"{family}.{method}")
-    problems = problems_of(unittest.TestSuite([CLASSES[name, family](method)]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpythons, "multiprocessing", FACES[name])  # which some of its methods use by that name
+        problems = problems_of(unittest.TestSuite([CLASSES[name, family](method)]))
     if problems and reason is not None:
         pytest.xfail(reason)
     assert not problems, "\n".join(problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
@@ -12,10 +13,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from peers import Running, waiting_calls
+from peers import Credentials, Running, credentials, waiting_calls
 from timing import eventually
 
 import distsync
+import distsync.multiprocessing
+from distsync.multiprocessing import process
 from distsync.session import default
 from distsync.session.client import Client
 
@@ -289,3 +292,137 @@ def work_off(queue: Any) -> list[Any]:
 def put_keyed(queue: Any, item: Any, key: str) -> bool:
     put: bool = queue.put(item, key=key)
     return put
+
+
+# ---- children of our own Process
+
+
+def hold(holds: Any, goes_on: Any, *held: Any, then: Any = None, last: Any = None, **details: Any) -> None:
+    """Holds these until it may go on, does what is wanted meanwhile, and ends without a release."""
+    for one in held:
+        one.acquire()
+    if then is not None:
+        then(**details)
+    holds.set()
+    goes_on.wait()
+    if then is write_credentials:
+        held[0].acquire()
+        signal.pause()
+    if last is not None:
+        last(3)
+
+
+def write_credentials(file: Path) -> None:
+    hosts, (session, password) = credentials()
+    file.write_text(f"{hosts} {session} {password.hex()}")
+
+
+def credentials_in(file: Path) -> Credentials:
+    hosts, session, password = file.read_text().split()
+    return hosts, (int(session), bytes.fromhex(password))
+
+
+def hold_and_die(lock: Any, file: Path | None = None) -> None:
+    lock.acquire()
+    if file is not None:
+        write_credentials(file)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def fork_and_hold(lock: Any, end: Any) -> None:
+    """A child that is nobody's business but ours holds the lock until the end."""
+    if os.fork() == 0:
+        lock.acquire()
+        end.wait()
+        default.close_default()
+        os._exit(0)
+
+
+def write_settings(file: Path) -> None:
+    client = default.default_client()
+    client.sync()
+    file.write_text(f"{client.hosts} {client.namespace} {client.settings.session_timeout}")
+
+
+class Counted:
+    """What the processes of each start method do alike."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.counter_name = name
+
+    def run(self) -> None:
+        distsync.Counter(name=self.counter_name).add(1)
+
+
+class ForkCounted(Counted, process.ForkProcess):
+    pass
+
+
+class SpawnCounted(Counted, process.SpawnProcess):
+    pass
+
+
+class ForkServerCounted(Counted, process.ForkServerProcess):
+    pass
+
+
+def counted_process(method: str) -> Any:
+    return {"fork": ForkCounted, "spawn": SpawnCounted, "forkserver": ForkServerCounted}[method]
+
+
+def put_by_name(name: str, *items: Any) -> None:
+    """Into a queue of multiprocessing's face, of which nothing is known but the name."""
+    queue = distsync.multiprocessing.Queue(name=name)
+    for item in items:
+        queue.put(item)
+    queue.close()
+    queue.join_thread()
+
+
+def add_to(value: Any, times: int) -> None:
+    """Adds to a Value in the way that its lock makes right."""
+    for _ in range(times):
+        with value.get_lock():
+            value.value += 1
+
+
+def add_to_place(array: Any, place: int, times: int) -> None:
+    """Adds to one element, with no lock."""
+    for _ in range(times):
+        array[place] += 1
+
+
+def set_keys(shared: Any, who: str, times: int) -> None:
+    for number in range(times):
+        shared[who, number] = number
+
+
+def append_all(shared: Any, who: str, times: int) -> None:
+    for number in range(times):
+        shared.append((who, number))
+
+
+def set_attribute(obj: Any, name: str, value: Any) -> None:
+    setattr(obj, name, value)
+
+
+def get_attribute(obj: Any, name: str) -> Any:
+    return getattr(obj, name)
+
+
+def manage(manager: str, name: str, key: str, value: Any) -> None:
+    """Into a dict of a manager, of which nothing is known but the names."""
+    distsync.multiprocessing.Manager(name=manager).dict(name=name)[key] = value
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+class Point(ctypes.Structure):
+    _fields_ = [("x", ctypes.c_int), ("name", ctypes.c_double), ("path", ctypes.c_short * 3)]
+
+
+class Line(ctypes.Structure):
+    _fields_ = [("ends", Point * 2), ("label", ctypes.c_char * 8)]

@@ -92,8 +92,8 @@ class ClaimSegments(Segments):
 
     async def size(self) -> int:
         """How many items are there that nobody has, due or not."""
-        puts, dones, claims = await read_all(Exists(self.puts), Exists(self.dones), Exists(self.claims))
-        return max(0, puts.version - dones.version - claims.num_children) if puts and dones and claims else 0
+        *puts, dones, claims = await read_all(*self.put_counters, Exists(self.dones), Exists(self.claims))
+        return max(0, self.ahead(*puts, dones) - claims.num_children) if claims else 0
 
 
 def due_of(path: str) -> int:

@@ -167,8 +167,8 @@ class JoinableCore(Deliveries):
     async def is_over(self) -> bool:
         """Whether it was shut down and nothing is to be done any more."""
         znodes = self.znodes
-        state, puts, dones = await read_all(Exists(znodes.state), Exists(znodes.puts), Exists(znodes.dones))
-        return bool(state and state.version > 0 and puts and dones and puts.version == dones.version)
+        state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
+        return bool(state and state.version > 0 and dones and znodes.ahead(*puts, dones) == 0)
 
     async def attempt_claim(self, who: bytes, most: int) -> list[Delivery] | None:
         while True:

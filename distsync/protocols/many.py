@@ -55,7 +55,8 @@ async def put_many(core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bo
             progress.put += 1
         return
     for batch in batches(items, len(core.znodes.path.encode())):
-        named = [(f"i_{key}{await Guid()}-", data) for key, data in batch]
+        guid = await Guid()  # the numbers tell them apart
+        named = [(f"i_{key}{guid}-", data) for key, data in batch]
         try:
             await core.insert(named)
         except DeadlineError:

@@ -106,7 +106,7 @@ class QueueCore:
     ) -> tuple[str, Outcome]:
         """These are put, all or none, and ``also`` is done with it: the segment, and what came of it."""
         znodes = self.znodes
-        count = (SetData(znodes.puts),) * len(items)
+        count = znodes.counting(len(items))
         while True:
             segment = await znodes.find_tail()
             creates = tuple(Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
@@ -119,8 +119,7 @@ class QueueCore:
                 if getattr(error, "index", 0) == 0:
                     raise ShutDown from None
             except NoNodeError:
-                if await read(Exists(znodes.state)) is None:
-                    await znodes.make()
+                await znodes.mend(len(items) >= znodes.bulk)
             znodes.tail = None
         last = self._path_in(outcome, len(items))
         if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
@@ -251,8 +250,8 @@ class QueueCore:
                 self.outstanding -= 1
                 outcome = await self.receipts.commit(SetData(znodes.dones))
                 return await self._was_due(outcome)
-            puts, dones = await read_all(Exists(znodes.puts), Exists(znodes.dones))
-            if puts is None or dones is None or puts.version == dones.version:
+            *puts, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
+            if dones is None or znodes.ahead(*puts, dones) == 0:
                 return False
             try:
                 await self.receipts.commit(SetData(znodes.dones, b"", dones.version))
@@ -267,9 +266,8 @@ class QueueCore:
         dones: Stat | None = outcome.results[0] if outcome.results else None
         if dones is not None and offset(dones.version, self.got) <= 0:
             return True
-        puts, now = await read_all(Exists(znodes.puts), Exists(znodes.dones))
-        dones = dones or now
-        if puts is None or dones is None or offset(dones.version, puts.version) <= 0:
+        *puts, now = await read_all(*znodes.put_counters, Exists(znodes.dones))
+        if znodes.ahead(*puts, dones or now) >= 0:
             return True
         await self.receipts.commit(SetData(znodes.puts), SetData(znodes.gets))
         return False
@@ -278,8 +276,8 @@ class QueueCore:
         """True once every item that was put is done; False at the deadline."""
         while True:
             watch = Watch()
-            puts, dones = await read_all(Exists(self.znodes.puts), Exists(self.znodes.dones, watch))
-            if puts is None or dones is None or offset(puts.version, dones.version) <= 0:
+            dones, *puts = await read_all(Exists(self.znodes.dones, watch), *self.znodes.put_counters)
+            if self.znodes.ahead(*puts, dones) <= 0:
                 return True
             if await Wait(watch) is Woke.DEADLINE:
                 return False
@@ -312,8 +310,8 @@ class QueueCore:
         patience = (await Connected()).timeout_ms / 2000
         while True:
             watch = Watch()
-            puts, gets = await read_all(Exists(self.znodes.puts), Exists(self.znodes.gets, watch))
-            if puts is None or gets is None or offset(puts.version, gets.version) <= 0:
+            *puts, gets = await read_all(*self.znodes.put_counters, Exists(self.znodes.gets, watch))
+            if self.znodes.ahead(*puts, gets) <= 0:
                 return
             if await Wait(watch, limit=patience) is not Woke.SIGNAL:
                 return

@@ -6,13 +6,12 @@ Rules for this file: pure; it knows where items are, and not in which order they
 
 Picture: ``<path>/state``                                  version 0: open, above: shut down
          ``<path>/puts``, ``gets``, ``dones``              each one's version is a counter (wraps at 32 bits)
+         ``<path>/hundreds``                               likewise, of puts of a hundred at once; made with the first
          ``<path>/items/<segment>/i_<key><guid>-<number>`` one item; the segment's version 0: open, 1: sealed
          ``<path>/getters/_c_<guid>-lock-<sequence>``      ephemeral, one a getter that waits
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from distsync.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
 from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all
@@ -21,6 +20,10 @@ from distsync.session.steps import Children, Connected, Create, Delete, Exists, 
 
 #: Items in a segment: 1,000 names of about 60 bytes are a reply of 60 kB, well under the limit of 1 MiB.
 SEGMENT = 1000
+
+
+#: Items that are put in one transaction are counted by so many at once: a write for each would double its length.
+BULK = 100
 
 
 #: More than a segment ever numbers: what is put back from a dropped one is numbered so much lower.
@@ -42,6 +45,8 @@ class Segments:
         self.path = path
         self.state = f"{path}/state"
         self.puts = f"{path}/puts"
+        self.hundreds = f"{path}/hundreds"
+        self.bulk = BULK
         self.gets = f"{path}/gets"
         self.dones = f"{path}/dones"
         self.items = f"{path}/items"
@@ -99,16 +104,34 @@ class Segments:
         except (NoNodeError, NotEmptyError):
             pass
 
-    async def count(self, more: str, fewer: str) -> int:
-        """How much further one counter is than another."""
-        stats: Sequence[Stat | None] = await read_all(Exists(more), Exists(fewer))
-        first, second = stats
-        return offset(first.version, second.version) if first and second else 0
+    def counting(self, items: int) -> tuple[SetData, ...]:
+        """What counts so many puts, in the transaction that puts them."""
+        bulks, singles = divmod(items, self.bulk)
+        return (SetData(self.hundreds),) * bulks + (SetData(self.puts),) * singles
+
+    @property
+    def put_counters(self) -> tuple[Exists, Exists]:
+        """The reads whose answers `ahead` understands."""
+        return Exists(self.puts), Exists(self.hundreds)
+
+    def ahead(self, *stats: Stat | None) -> int:
+        """How many more were put than another counter says: the answers to `put_counters`, and to a look at that."""
+        puts, hundreds, fewer = stats
+        if puts is None or fewer is None:
+            return 0
+        return offset(puts.version + (self.bulk * hundreds.version if hundreds else 0), fewer.version)
 
     async def size(self) -> int:
         """How many items are there."""
-        return max(0, await self.count(self.puts, self.gets))
+        return max(0, self.ahead(*await read_all(*self.put_counters, Exists(self.gets))))
 
     async def unfinished(self) -> int:
         """How many items were put and not done."""
-        return max(0, await self.count(self.puts, self.dones))
+        return max(0, self.ahead(*await read_all(*self.put_counters, Exists(self.dones))))
+
+    async def mend(self, bulk: bool) -> None:
+        """What was not there for a put is there: all, or the counter that is made when it is first needed."""
+        if await read(Exists(self.state)) is None:
+            await self.make()
+        if bulk:
+            await ensure(self.hundreds)

@@ -34,12 +34,18 @@ class Ours(Protocol):
 _living: weakref.WeakSet[Living] = weakref.WeakSet()
 _ours: weakref.WeakSet[Ours] = weakref.WeakSet()
 _forks: list[None] = []
+_generations: list[None] = []
 
 
 def forks() -> int:
     """How often this process, and those that it was forked from, have forked: what was made before the last time is
     perhaps known to another process too."""
     return len(_forks)
+
+
+def generation() -> int:
+    """How many forks there are between this process and the first one: the same as long as it lives."""
+    return len(_generations)
 
 
 def watch_over(one: Living) -> None:
@@ -60,6 +66,7 @@ def _before_fork() -> None:
 
 
 def _after_fork_in_child() -> None:
+    _generations.append(None)
     for one in list(_living):
         one.forget()
 

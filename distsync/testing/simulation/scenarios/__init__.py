@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from distsync.testing.simulation.scenarios.barrier import BARRIER
 from distsync.testing.simulation.scenarios.base import Scenario
+from distsync.testing.simulation.scenarios.cell import CELL
 from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
@@ -58,6 +59,7 @@ ALL = (
     IDS,
     REGISTRY,
     CONFIG,
+    CELL,
     PARTITION,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}

@@ -39,6 +39,9 @@ from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/queue/q"
 
+#: Items that are counted by one write, so that some puts of several have two kinds of counts.
+BULK = 2
+
 #: Items that a getter of several gets at most.
 SEVERAL = 3
 
@@ -87,6 +90,7 @@ class Play:
     def core(self, process: SimProcess) -> QueueCore:
         core = process.local(PATH, lambda: self.make(PATH, receipts(process)))
         core.maxsize = self.maxsize
+        core.znodes.bulk = BULK
         return core
 
     async def producer_of_many(self, process: SimProcess, name: str) -> None:

@@ -1,0 +1,47 @@
+"""CPython's ``test._test_multiprocessing`` for queues, values, arrays and a manager's containers, as for locks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
+
+from cpython_processes import DATA, MANAGED, METHODS, cases, run, started_by
+
+import distsync.multiprocessing.queues
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+CASES, MANAGERS = list(cases(DATA)), list(cases(MANAGED))
+
+
+@pytest.mark.parametrize(("family", "method"), [*CASES, *MANAGERS])
+def test_harness_passes_on_the_standard_library(family: str, method: str) -> None:
+    with started_by("fork"):
+        run("Stdlib", family, method)
+
+
+@pytest.fixture
+def connected(client: Any) -> Iterator[None]:
+    """The client's session and threads are there before CPython counts threads."""
+    with distsync.multiprocessing.Lock():
+        yield
+
+
+@pytest.fixture(params=METHODS)
+def start_method(request: pytest.FixtureRequest, connected: None) -> Iterator[str]:
+    with started_by(request.param):
+        yield request.param
+
+
+@pytest.mark.parametrize(("family", "method"), CASES)
+def test_distsync_passes_what_the_standard_library_passes(family: str, method: str, start_method: str) -> None:
+    run("Distsync", family, method)
+
+
+@pytest.mark.parametrize(("family", "method"), MANAGERS)
+def test_a_manager_passes_what_the_standard_library_passes(family: str, method: str, connected: None) -> None:
+    run("Distsync", family, method)
