@@ -134,6 +134,10 @@ class Pool(_stdlib.Pool, Named):
     def _repopulate_pool(self) -> None:
         self._crew.fill()
 
+    def _withdraw(self, job: int) -> bool:
+        """Whether a job of one task was taken out of the queue before anybody had it."""
+        return self._submitting.withdraw(job)
+
     def __del__(self, _warn: Any = warnings.warn, RUN: str = "RUN") -> None:
         if getattr(self, "_state", None) == RUN:
             _warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self)

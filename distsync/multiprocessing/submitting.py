@@ -108,6 +108,7 @@ class Submitting:
         self._changed = threading.Condition()
         self._under_way: dict[tuple[int, int], Label] = {}
         self._outgoing: deque[tuple[Task, bytes]] = deque()
+        self._dropped: set[int] = set()
         self._no_more = self._is_away = False
         self._crew: Crew
         self.threads: list[threading.Thread] = []
@@ -166,6 +167,9 @@ class Submitting:
         with self._changed:
             while len(self._under_way) >= UNDER_WAY and self.state != TERMINATE:
                 self._changed.wait()
+            if job in self._dropped:
+                self._dropped.remove(job)
+                return
             self._under_way[job, part] = label
             self._outgoing.append((Task(inbox.caller, job, part), payload))
             self._changed.notify_all()
@@ -197,6 +201,27 @@ class Submitting:
                 some.append(self._outgoing.popleft())
                 size += len(some[-1][1])
             return some
+
+    def withdraw(self, job: int) -> bool:
+        """Whether the job, of one task, was taken out before any worker had it; nobody will hear of it."""
+        with self._changed:
+            if (job, 0) not in self._under_way and job in self.cache:
+                self._dropped.add(job)
+                del self.cache[job]
+                return True
+            waiting = [each for each in self._outgoing if each[0].job == job]
+            for each in waiting:
+                self._outgoing.remove(each)
+        tasks = [task for task, _ in waiting] or self._client.run(self._core.withdraw_tasks(self.caller, job))
+        for task in tasks:
+            with self._changed:
+                label = self._under_way.pop((task.job, task.part), None)
+                self._changed.notify_all()
+            if label is not None and self._watcher:
+                self._watcher.done(label.items)
+        if tasks and job in self.cache:
+            del self.cache[job]
+        return bool(tasks)
 
     # ---- answers come in
 
