@@ -120,6 +120,13 @@ def test_children_of_a_module_are_swapped_too(home: Home, tmp_path: Path) -> Non
     assert home.run(*RUN, "-m", "package.parent").splitlines() == ["__mp_main__ package.parent.lock"] * 2
 
 
+def test_script_may_patch_itself_and_its_children_with_it(home: Home, tmp_path: Path) -> None:
+    script = written(
+        tmp_path, "itself.py", "from distsync.patch import patch\npatch(__name__)\n" + textwrap.dedent(MODULE)
+    )
+    assert home.run(script).splitlines() == ["__mp_main__ itself.lock"] * 2
+
+
 SHOWS = """
     import os, sys
     print(__name__, __file__, __package__, __spec__ and __spec__.name, type(__loader__).__name__, __doc__)
