@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from shells import LIMIT, Home, Shells
+from shells import LIMIT, ROOT, Home, Shells
 from timing import eventually
 
 RUN = ("-m", "distsync", "run")
@@ -96,6 +97,16 @@ def test_children_of_each_start_method_are_swapped_too(shells: Shells, tmp_path:
         "spawn __mp_main__ parent.lock distsync",
         "forkserver __mp_main__ parent.lock distsync",
     ]
+
+
+def test_program_of_the_demo_in_its_stdlib_version_shares_its_work(shells: Shells, tmp_path: Path) -> None:
+    program, files = ROOT / "examples" / "wordcount" / "wordcount_stdlib.py", ("--files", 8)
+    together, alone = tmp_path / "together.json", tmp_path / "alone.json"
+    shells.together(*[(*RUN, program, "--parties", 2, "--result", together, *files)] * 2)
+    shells.run(program, "--threads", 2, "--parties", 2, "--result", alone, *files)
+    results = [json.loads(path.read_text()) for path in (together, alone)]
+    assert sorted(results[0].pop("counted")) == sorted(results[1].pop("counted"))
+    assert results[0] == results[1]
 
 
 MODULE = """
