@@ -313,7 +313,8 @@ IN_PYTEST = {
 }
 
 
-def test_tests_and_what_they_test_can_be_patched(tmp_path: Path) -> None:
+def test_tests_and_what_they_test_can_be_patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name, text in IN_PYTEST.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")
