@@ -119,7 +119,7 @@ class Pool(_stdlib.Pool, Named):
         self._submitting.start(self._crew)
         self._taskqueue, self._cache = self._submitting.tasks, self._submitting.cache
         self._change_notifier = self._submitting.notifier
-        self._terminate = util.Finalize(self, self._submitting.terminate, exitpriority=15)
+        self._terminate = util.Finalize(self, self._submitting.finalize, exitpriority=15)
 
     def _bar(self) -> Any:
         from distsync.multiprocessing.progress import Bar

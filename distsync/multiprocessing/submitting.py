@@ -351,6 +351,13 @@ class Submitting:
             self.state = CLOSE
             self.notifier.put()
 
+    def finalize(self) -> None:
+        """Nobody holds the pool any more, or it is told to end: `terminate`, wherever the collector has come by."""
+        if self._client.may_wait():
+            self.terminate()
+        else:
+            threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
+
     def terminate(self) -> None:
         """All is broken off and put away. Called once."""
         self.state = TERMINATE
