@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from distsync.errors import NameInUseError as NameInUseError
     from distsync.errors import NameTakenError as NameTakenError
     from distsync.errors import NotHeldError as NotHeldError
+    from distsync.errors import NotOwnerError as NotOwnerError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
     from distsync.errors import PatchError as PatchError
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from distsync.errors import PayloadRefusedError as PayloadRefusedError
     from distsync.errors import PayloadTooLargeError as PayloadTooLargeError
     from distsync.errors import PeerError as PeerError
+    from distsync.errors import ReleasedTooOftenError as ReleasedTooOftenError
     from distsync.errors import ServerStartError as ServerStartError
     from distsync.errors import SessionLostError as SessionLostError
     from distsync.errors import TaskLostError as TaskLostError
@@ -106,7 +108,8 @@ _HOMES = {
     "session.ensemble": "Role Server",
     "session.names": "UnnamedObjectWarning",
     "session.whoami": "Contender",
-    "errors": "DistsyncError UsageError NotHeldError UpgradeError OverReleaseError PayloadError"
+    "errors": "DistsyncError UsageError NotHeldError NotOwnerError UpgradeError OverReleaseError"
+    " ReleasedTooOftenError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
     " ConfigurationError PatchError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError GoneError"

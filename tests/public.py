@@ -10,7 +10,13 @@ from types import ModuleType
 from typing import Any
 
 PACKAGE = Path(__file__).parents[1] / "distsync"
-MODULES = ["distsync", *sorted(f"distsync.{path.stem}" for path in PACKAGE.glob("[a-z]*.py") if path.stem != "errors")]
+MODULES = [
+    "distsync",
+    *sorted(f"distsync.{path.stem}" for path in PACKAGE.glob("[a-z]*.py") if path.stem != "errors"),
+    "distsync.patch",
+    "distsync.multiprocessing",
+    *sorted(f"distsync.multiprocessing.{path.stem}" for path in PACKAGE.glob("multiprocessing/[a-z]*.py")),
+]
 
 
 def own_names(module: ModuleType) -> Iterator[tuple[str, Any]]:

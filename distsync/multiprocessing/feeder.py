@@ -20,8 +20,8 @@ from typing import Any
 
 from distsync.session import fork as _clients_close_after_this  # noqa: F401  see _finish_all
 
-#: So many items are sent at once.
-MOST = 100
+#: So many items are sent at once: several transactions.
+MOST = 800
 
 Send = Callable[[Sequence[Any]], object]
 """Sends these items, and reports what cannot be sent; raises nothing."""

@@ -26,6 +26,8 @@ from distsync.session.whoami import describe, thread_name
 if TYPE_CHECKING:
     from distsync.semaphores import AnyCore
 
+__all__ = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event", "Barrier"]
+
 
 def _seconds(block: bool, timeout: float | None) -> float:
     """As ``threading`` spells it: -1 for no end, and where nothing is waited for."""
@@ -202,8 +204,9 @@ class BoundedSemaphore(Semaphore):
     Source: recipes.txt, Locks, with a limit; ``multiprocessing.BoundedSemaphore``.
 
     >>> slots = BoundedSemaphore(2, name="bounded slots of processes")
-    >>> slots
-    <BoundedSemaphore(value=2, maxvalue=2)>
+    >>> with slots:
+    ...     print(slots)
+    <BoundedSemaphore(value=1, maxvalue=2)>
     """
 
     @property

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import ClientClosedError, PayloadPickleError
 from distsync.multiprocessing.feeder import Feeder
 from distsync.multiprocessing.rest import rest_of
-from distsync.protocols.many import Progress, put_many
+from distsync.protocols.many import Progress, feed
 from distsync.protocols.queue import QueueCore
 from distsync.queue import Item, _QueueBase
 from distsync.session.fork import generation
@@ -225,11 +225,11 @@ def _send(client: Client, core: QueueCore, path: str, on_error: OnError, feeder:
         kept.append(obj)
         return data
 
-    items = [("", data) for data in _encoded(objs, encode, on_error)]
+    items = _encoded(objs, encode, on_error)
     progress = Progress()
     try:
         if items:
-            client.run(put_many(core, items, True, progress))
+            client.run(feed(core, items, progress))
     except ClientClosedError as error:
         if not feeder.cancelled:
             _report(error, kept[progress.put :], on_error)

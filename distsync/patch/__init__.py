@@ -141,14 +141,17 @@ def report(*modules: str | ModuleType) -> Report:
 
 
 def _examined(name: str, strict: bool) -> tuple[Source | None, list[Finding]]:
+    """The source, and what there is to say about it. What is patched already was examined then."""
+    if patched.covers(name):
+        return _known.sources.get(name), _known.kept.get(name, [])
     source = locating.source_of(name, strict)
-    findings = [] if patched.covers(name) else _findings(name, source)
+    findings = _findings(name, source)
     refused = [each for each in findings if each.refused]
     if refused and strict:
         first = refused[0]
         more = f" (and {len(refused) - 1} more: distsync.patch.check({name!r}))" if len(refused) > 1 else ""
         raise PatchError(f"{first.file}:{first.line}", first.what, first.advice + more)
-    return source, _known.kept.get(name, findings) if patched.covers(name) else findings
+    return source, findings
 
 
 def _findings(name: str, source: Source | None) -> list[Finding]:
@@ -162,9 +165,9 @@ def _findings(name: str, source: Source | None) -> list[Finding]:
 
 def _imported() -> list[tuple[str, ModuleType]]:
     """The patched modules that are imported; the main module once, though it has two names in a child."""
-    modules = [(name, module) for name, module in list(sys.modules.items()) if isinstance(module, ModuleType)]
-    mine = [(name, module) for name, module in modules if patched.asks(vars(module))]
-    return [(name, module) for name, module in mine if name != MAIN_NAMES[1]]
+    names = [name for name in list(sys.modules) if name == MAIN_NAMES[0] or patched.covers(name)]
+    modules = [(name, sys.modules.get(name)) for name in names]
+    return [(name, one) for name, one in modules if isinstance(one, ModuleType) and patched.asks(vars(one))]
 
 
 class _Swapped:

@@ -38,8 +38,6 @@ LIVE = {
 }
 """Classes of the standard library whose objects one process (or its children) has to itself."""
 
-OURS = ("distsync", "distsync.")
-
 
 class Meaning(NamedTuple):
     """A thing of the standard library, what it is called, and what takes its place."""
@@ -92,4 +90,4 @@ def live_types() -> tuple[type, ...]:
 def is_ours(value: Any) -> bool:
     """Whether it is distsync's own, or made by a class of it."""
     kind = value if isinstance(value, type) else type(value)
-    return any((each.__module__ or "").startswith("distsync") for each in kind.__mro__)
+    return any(f"{each.__module__}.".startswith("distsync.") for each in kind.__mro__)

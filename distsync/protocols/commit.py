@@ -14,7 +14,7 @@ Picture: ``<namespace>/receipts/r_<guid>``, container, data = GUID of the last t
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -118,6 +118,32 @@ class Receipts:
             raise
         self.free.append(receipt)
         raise answer
+
+    async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[Outcome | None]:
+        """Each of these is done, or not (None): they are sent together, so that none waits for an answer to another,
+        and are executed in their order. One that is refused keeps none of the later ones back. Raises what is no
+        answer about a znode, and OutcomeUnknownError; then nobody has been told which were done."""
+        sent = [(await self._receipt(), (await Guid()).encode()) for _ in transactions]
+        pairs = zip(transactions, sent, strict=True)
+        multis = [Multi((*each, SetData(receipt.path, nonce))) for each, (receipt, nonce) in pairs]
+        answers = await Together(*multis)
+        outcomes: list[Outcome | None] = []
+        for answer, (receipt, nonce), multi in zip(answers, sent, multis, strict=True):
+            done = isinstance(answer, tuple)
+            if isinstance(answer, INTERRUPTED):
+                done = getattr(answer, "sent", True) and await self._executed(receipt, nonce, multi.path)
+            elif not done and not isinstance(answer, ZnodeError):
+                raise answer
+            results = answer[:-1] if isinstance(answer, tuple) else None
+            outcomes.append(Outcome(results, (), receipt.session_id) if done else None)
+            self.free.append(receipt)
+        return outcomes
+
+    async def _executed(self, receipt: Receipt, nonce: bytes, path: str) -> bool:
+        done = await executed(receipt, nonce)
+        if done is None:
+            raise OutcomeUnknownError("a transaction", path, "session")
+        return done
 
     async def _receipt(self) -> Receipt:
         """A receipt of the present session that no other transaction uses."""

@@ -20,6 +20,8 @@ from distsync.session.steps import Delete, GetData, Guid, Node, SetData, Watch
 BATCH = 100
 #: What they may be together (bytes): a request that is longer than 1 MiB with its paths is refused (jute.maxbuffer).
 BATCH_BYTES = 900_000
+#: Transactions of a feeder that are on their way at once: enough for the server to have the next one when it is done.
+AHEAD = 8
 #: What an item takes beside its data: path, GUID, counter.
 ITEM_BYTES = 400
 
@@ -31,13 +33,15 @@ class Progress:
         self.put = 0
 
 
-def batches(items: Sequence[tuple[str, bytes]], path_bytes: int) -> Iterator[Sequence[tuple[str, bytes]]]:
+def batches(
+    items: Sequence[tuple[str, bytes]], path_bytes: int, most: int = BATCH
+) -> Iterator[Sequence[tuple[str, bytes]]]:
     """The items, which are key and data, in their order."""
     batch: list[tuple[str, bytes]] = []
     size = 0
     for item in items:
         more = len(item[1]) + ITEM_BYTES + 2 * path_bytes
-        if batch and (len(batch) >= BATCH or size + more > BATCH_BYTES):
+        if batch and (len(batch) >= most or size + more > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(item)
@@ -62,6 +66,22 @@ async def put_many(core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bo
         except DeadlineError:
             raise Full from None
         progress.put += len(batch)
+
+
+async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, most: int = BATCH) -> None:
+    """As put_many, for a queue without a bound and a caller that is never interrupted: several transactions are on
+    their way at once. Each is done or not, but which of them is told by ``progress`` only as far as all before are."""
+    named: list[list[tuple[str, bytes]]] = []
+    for batch in batches([("", data) for data in items], len(core.znodes.path.encode()), most):
+        guid = await Guid()
+        named.append([(f"i_{guid}-", data) for _, data in batch])
+    for start in range(0, len(named), AHEAD):
+        group = named[start : start + AHEAD]
+        put = await core.insert_ahead(group) if len(group) > 1 else [False]
+        for batch, done in zip(group, put, strict=True):
+            if not done:
+                await core.insert(batch)
+            progress.put += len(batch)
 
 
 class Several:

@@ -106,14 +106,11 @@ class QueueCore:
     ) -> tuple[str, Outcome]:
         """These are put, all or none, and ``also`` is done with it: the segment, and what came of it."""
         znodes = self.znodes
-        count = znodes.counting(len(items))
         while True:
             segment = await znodes.find_tail()
-            creates = tuple(Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
             listings = self.listings(segment) if bounded else ()
-            checks = (Check(znodes.state, 0), Check(segment, 0))
             try:
-                outcome = await self.receipts.commit(*checks, *creates, *count, *also, reads=listings)
+                outcome = await self.receipts.commit(*self.putting(segment, items), *also, reads=listings)
                 break
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
@@ -121,10 +118,31 @@ class QueueCore:
             except NoNodeError:
                 await znodes.mend(len(items) >= znodes.bulk)
             znodes.tail = None
-        last = self._path_in(outcome, len(items))
-        if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
-            await Background(znodes.seal(segment))
+        await self._seal_if_full(segment, outcome, len(items))
         return segment, outcome
+
+    def putting(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:
+        """What puts these into ``segment``, unless it is sealed or the queue shut down."""
+        checks = (Check(self.znodes.state, 0), Check(segment, 0))
+        creates = (Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
+        return (*checks, *creates, *self.znodes.counting(len(items)))
+
+    async def _seal_if_full(self, segment: str, outcome: Outcome, items: int) -> None:
+        last = self._path_in(outcome, items)
+        if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
+            await Background(self.znodes.seal(segment))
+
+    async def insert_ahead(self, batches: Sequence[Sequence[tuple[str, bytes]]]) -> list[bool]:
+        """Whether each of these batches was put, all of it: they are on their way together, as insert puts one. Those
+        that were not are to be inserted, one after the other."""
+        segment = await self.znodes.find_tail()
+        outcomes = await self.receipts.commit_ahead([self.putting(segment, batch) for batch in batches])
+        for outcome, batch in zip(outcomes, batches, strict=True):
+            if outcome is not None:
+                await self._seal_if_full(segment, outcome, len(batch))
+        if None in outcomes:
+            self.znodes.tail = None
+        return [outcome is not None for outcome in outcomes]
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
         """What tells whether an item that is put is inside the bound."""

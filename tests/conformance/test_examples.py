@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import inspect
+import sys
 from typing import Any
 
 import pytest
@@ -10,13 +12,15 @@ from public import documented
 
 import distsync
 
-TOP = {name: value for name, value in documented().items() if name.count(".") == 1}
-OBJECTS = {name: value for name, value in TOP.items() if hasattr(value, "_kind")}
+PARTS = ("distsync", "distsync.multiprocessing.locks")
+TOP = {name: value for name, value in documented().items() if name.rpartition(".")[0] in PARTS}
+OBJECTS = {name: value for name, value in TOP.items() if inspect.isclass(value) and hasattr(value, "_kind")}
 
 
 @pytest.mark.parametrize("name", sorted(OBJECTS))
 def test_examples_of_the_docstring_run(name: str, client: Any) -> None:
     names = {each: getattr(distsync, each) for each in distsync.__all__}
+    names |= vars(sys.modules[OBJECTS[name].__module__])
     test = doctest.DocTestParser().get_doctest(OBJECTS[name].__doc__, names, name, None, None)
     results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
     assert results.attempted > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import subprocess
@@ -10,7 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from shells import LIMIT, Home, Shells
+from shells import LIMIT, ROOT, Home, Shells
 from timing import eventually
 
 RUN = ("-m", "distsync", "run")
@@ -98,6 +99,16 @@ def test_children_of_each_start_method_are_swapped_too(shells: Shells, tmp_path:
     ]
 
 
+def test_program_of_the_demo_in_its_stdlib_version_shares_its_work(shells: Shells, tmp_path: Path) -> None:
+    program, files = ROOT / "examples" / "wordcount" / "wordcount_stdlib.py", ("--files", 8)
+    together, alone = tmp_path / "together.json", tmp_path / "alone.json"
+    shells.together(*[(*RUN, program, "--parties", 2, "--result", together, *files)] * 2)
+    shells.run(program, "--threads", 2, "--parties", 2, "--result", alone, *files)
+    results = [json.loads(path.read_text()) for path in (together, alone)]
+    assert sorted(results[0].pop("counted")) == sorted(results[1].pop("counted"))
+    assert results[0] == results[1]
+
+
 MODULE = """
     import multiprocessing, threading
 
@@ -118,6 +129,13 @@ def test_children_of_a_module_are_swapped_too(home: Home, tmp_path: Path) -> Non
     written(tmp_path, "package/__init__.py", "")
     written(tmp_path, "package/parent.py", MODULE)
     assert home.run(*RUN, "-m", "package.parent").splitlines() == ["__mp_main__ package.parent.lock"] * 2
+
+
+def test_script_may_patch_itself_and_its_children_with_it(home: Home, tmp_path: Path) -> None:
+    script = written(
+        tmp_path, "itself.py", "from distsync.patch import patch\npatch(__name__)\n" + textwrap.dedent(MODULE)
+    )
+    assert home.run(script).splitlines() == ["__mp_main__ itself.lock"] * 2
 
 
 SHOWS = """

@@ -243,6 +243,41 @@ def test_name_that_is_not_there_is_the_error_that_it_was(write: Callable[..., No
         load("jobs")
 
 
+def test_module_may_patch_itself_at_its_top(write: Callable[..., None]) -> None:
+    write(
+        jobs="""
+        import queue
+        from distsync.patch import patch
+        patch(__name__)
+        from threading import Lock
+        lock = Lock()
+    """
+    )
+    jobs = load("jobs")
+    assert (jobs.queue, jobs.Lock) == (distsync.queue, distsync.Lock)
+    assert jobs.lock.name == "jobs.lock"
+
+
+@pytest.mark.parametrize("name", ["pool", "queues", "managers", "sharedctypes", "synchronize"])
+def test_submodules_of_multiprocessing_are_swapped_however_they_are_named(
+    write: Callable[..., None], name: str
+) -> None:
+    write(
+        jobs=f"""
+        import multiprocessing, multiprocessing.{name}, multiprocessing.{name} as a
+        from multiprocessing import {name} as b
+        from multiprocessing.{name} import *
+        c = multiprocessing.{name}
+    """
+    )
+    patch("jobs")
+    jobs = load("jobs")
+    assert jobs.a is jobs.b is jobs.c
+    assert jobs.a.__name__.startswith("distsync.multiprocessing.")
+    public = importlib.import_module(f"multiprocessing.{name}").__all__
+    assert [each for each in public if not hasattr(jobs.a, each) and each != "copy"] == []
+
+
 def test_what_is_set_in_a_module_is_set_in_the_librarys(
     write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,7 +313,8 @@ IN_PYTEST = {
 }
 
 
-def test_tests_and_what_they_test_can_be_patched(tmp_path: Path) -> None:
+def test_tests_and_what_they_test_can_be_patched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     for name, text in IN_PYTEST.items():
         (tmp_path / f"{name}.py").write_text(textwrap.dedent(text))
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\n")

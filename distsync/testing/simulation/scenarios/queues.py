@@ -14,7 +14,7 @@ from typing import Any
 from distsync.errors import Full, OutcomeUnknownError
 from distsync.protocols import queue
 from distsync.protocols.commit import Receipts
-from distsync.protocols.many import Progress, get_many, put_many
+from distsync.protocols.many import Progress, feed, get_many, put_many
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
 from distsync.protocols.segments import SEGMENT
@@ -103,7 +103,10 @@ class Play:
             progress = Progress()
             encoded = [("", json.dumps(item).encode()) for item in items]
             try:
-                await Run(put_many(core, encoded, True, progress), maybe_timeout(world))
+                if world.rng.random() < 0.5:
+                    await Run(feed(core, [data for _, data in encoded], progress, world.rng.randint(1, 2)))
+                else:
+                    await Run(put_many(core, encoded, True, progress), maybe_timeout(world))
             except (Full, OutcomeUnknownError) as error:
                 for item in items[progress.put :]:
                     world.record("full" if isinstance(error, Full) else "unknown", item=item)
