@@ -16,6 +16,8 @@ from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
+__all__ = ["Executor", "PoolFuture"]
+
 Result = TypeVar("Result")
 
 

@@ -92,14 +92,14 @@ class Pool(_stdlib.Pool, Named):
         """Workers and threads run."""
         from distsync.multiprocessing.crew import Crew
         from distsync.multiprocessing.submitting import Submitting
-        from distsync.multiprocessing.tasks import LIMIT_BYTES, Encoder
+        from distsync.multiprocessing.tasks import Encoder
         from distsync.multiprocessing.worker import Spec
 
-        client, limit = self.client, max_payload or LIMIT_BYTES
+        client, limit = self.client, _checked_limit(max_payload)
         encoder = Encoder(client.settings, limit)
         watcher = self._bar() if progress else None
         core = self._local(self._make_core)
-        core.max_deliveries = max_deliveries
+        core.max_deliveries = _checked_deliveries(max_deliveries)
         self._submitting = Submitting(client, core, self._fresh, encoder, watcher)
         spec = Spec(
             client.settings, self.path, limit, max_deliveries, initializer, tuple(initargs), maxtasks,
@@ -119,7 +119,7 @@ class Pool(_stdlib.Pool, Named):
         self._submitting.start(self._crew)
         self._taskqueue, self._cache = self._submitting.tasks, self._submitting.cache
         self._change_notifier = self._submitting.notifier
-        self._terminate = util.Finalize(self, self._submitting.terminate, exitpriority=15)
+        self._terminate = util.Finalize(self, self._submitting.finalize, exitpriority=15)
 
     def _bar(self) -> Any:
         from distsync.multiprocessing.progress import Bar
@@ -183,6 +183,23 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
     if initializer is not None and not callable(initializer):
         raise TypeError("initializer must be a callable")
     return processes
+
+
+def _checked_limit(max_payload: Any) -> int:
+    """The longest payload, in bytes."""
+    from distsync.multiprocessing.tasks import LIMIT_BYTES, MOST_BYTES
+
+    if max_payload is None:
+        return LIMIT_BYTES
+    if isinstance(max_payload, bool) or not isinstance(max_payload, int) or not 0 < max_payload <= MOST_BYTES:
+        raise ValueError(f"max_payload must be a number of bytes, 1 to {MOST_BYTES}, not {max_payload!r}")
+    return max_payload
+
+
+def _checked_deliveries(max_deliveries: Any) -> int:
+    if isinstance(max_deliveries, bool) or not isinstance(max_deliveries, int) or max_deliveries < 0:
+        raise ValueError(f"max_deliveries must be 0 (no limit) or more, not {max_deliveries!r}")
+    return max_deliveries
 
 
 def __getattr__(name: str) -> Any:

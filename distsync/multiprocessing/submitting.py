@@ -33,8 +33,8 @@ from distsync.session.client import Client
 
 #: Tasks that may be under way at a time: beyond that an iterable is not read on.
 UNDER_WAY = 4000
-#: Bytes of tasks that are put with one call.
-AT_ONCE_BYTES = 4_000_000
+#: Bytes of tasks that are put with one call, and of those that may wait for it.
+AT_ONCE_BYTES, OUTGOING_BYTES = 4_000_000, 64_000_000
 #: Seconds that an end may wait for the ensemble.
 LAST_S = 5.0
 
@@ -108,6 +108,7 @@ class Submitting:
         self._changed = threading.Condition()
         self._under_way: dict[tuple[int, int], Label] = {}
         self._outgoing: deque[tuple[Task, bytes]] = deque()
+        self._outgoing_bytes = 0
         self._dropped: set[int] = set()
         self._no_more = self._is_away = False
         self._crew: Crew
@@ -165,19 +166,24 @@ class Submitting:
             return
         label = Label.of(function, args)
         with self._changed:
-            while len(self._under_way) >= UNDER_WAY and self.state != TERMINATE:
+            while self._is_full() and self.state != TERMINATE:
                 self._changed.wait()
             if job in self._dropped:
                 self._dropped.remove(job)
                 return
             self._under_way[job, part] = label
             self._outgoing.append((Task(inbox.caller, job, part), payload))
+            self._outgoing_bytes += len(payload)
             self._changed.notify_all()
         if self._watcher:
             self._watcher.begun(label.items)
         if self._crew.is_hopeless:
             self._crew.failures = 0
             self.notifier.put()
+
+    def _is_full(self) -> bool:
+        """Whether the next task has to wait."""
+        return len(self._under_way) >= UNDER_WAY or self._outgoing_bytes > OUTGOING_BYTES
 
     def _put(self) -> None:
         while some := self._next_outgoing():
@@ -200,6 +206,8 @@ class Submitting:
             while self._outgoing and len(some) < BATCH and size < AT_ONCE_BYTES and self.state != TERMINATE:
                 some.append(self._outgoing.popleft())
                 size += len(some[-1][1])
+            self._outgoing_bytes -= size
+            self._changed.notify_all()
             return some
 
     def withdraw(self, job: int) -> bool:
@@ -212,6 +220,7 @@ class Submitting:
             waiting = [each for each in self._outgoing if each[0].job == job]
             for each in waiting:
                 self._outgoing.remove(each)
+                self._outgoing_bytes -= len(each[1])
         tasks = [task for task, _ in waiting] or self._client.run(self._core.withdraw_tasks(self.caller, job))
         for task in tasks:
             with self._changed:
@@ -246,6 +255,7 @@ class Submitting:
         self._client.discard(self._inbox.folder, self._inbox.end)
         with self._changed:
             self._outgoing.clear()
+            self._outgoing_bytes = 0
             self._begin()
         self.fail_all(None)
 
@@ -350,6 +360,13 @@ class Submitting:
         if self.state == RUN:
             self.state = CLOSE
             self.notifier.put()
+
+    def finalize(self) -> None:
+        """Nobody holds the pool any more, or it is told to end: `terminate`, wherever the collector has come by."""
+        if self._client.may_wait():
+            self.terminate()
+        else:
+            threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
 
     def terminate(self) -> None:
         """All is broken off and put away. Called once."""

@@ -26,6 +26,8 @@ from distsync.session.settings import Settings
 
 #: Bytes of one task, or of one result, at most, unless said otherwise: it is in memory several times on its way.
 LIMIT_BYTES = 64_000_000
+#: It cannot be more: all parts are deleted with one request.
+MOST_BYTES = 2_000_000_000
 #: So a worker runs the functions of a program that is not its own, as ``multiprocessing`` names it.
 OTHER_MAIN = "__mp_main__"
 

@@ -35,8 +35,7 @@ from distsync.multiprocessing.tasks import Encoder
 from distsync.protocols.callers import remove_caller, sweep
 from distsync.protocols.claims import Delivery
 from distsync.protocols.commit import Receipts
-from distsync.protocols.many import BATCH
-from distsync.protocols.pool import DONE, REFUSED, PoolCore, task_of
+from distsync.protocols.pool import DONE, MOST, REFUSED, PoolCore, task_of
 from distsync.session import default
 from distsync.session.client import Client
 from distsync.session.settings import Settings
@@ -125,7 +124,8 @@ class Worker:
         self._seconds = SHARE_S * 2  # of a task, about
         self._left = spec.maxtasks
         self._draining = self._over = False
-        self._wake = Signal()
+        self._wake = Signal()  # of the one who sends
+        self._appetite = Signal()  # of the one who fetches
         self._all_sent = threading.Event()
         self._failure: BaseException | None = None
         self._is_orphan = self._is_going = False
@@ -253,7 +253,7 @@ class Worker:
 
     def _share(self) -> int:
         """So many tasks are claimed at once."""
-        most = max(1, min(BATCH, int(SHARE_S / max(self._seconds, 1e-6))))
+        most = max(1, min(MOST, int(SHARE_S / max(self._seconds, 1e-6))))
         return most if self._left is None else max(1, min(most, self._left))
 
     def _is_hungry(self) -> bool:
@@ -268,22 +268,26 @@ class Worker:
         """Tasks are claimed whenever there are too few."""
         who = describe()
         while not self._draining:
-            wake = self._wake
+            appetite = self._appetite
             if not self._is_hungry():
-                await Wait(wake)
+                await Wait(appetite)
                 continue
+            there: dict[str, bool] = {}
             for delivery in await self._core.claim(who, True, self._share()) or ():
-                work = await self._read(delivery)
+                caller = task_of(delivery.path).caller
+                if caller not in there:
+                    there[caller] = await self._core.is_there(caller)
+                work = await self._read(delivery, there[caller])
                 if work is not None:
                     self._waiting.append(work)
             with self._changed:
                 self._changed.notify_all()
             self._poke()
 
-    async def _read(self, delivery: Delivery) -> Work | None:
+    async def _read(self, delivery: Delivery, is_wanted: bool) -> Work | None:
         """The task, if somebody waits for its answer; otherwise it is ended here."""
         try:
-            if await self._core.is_wanted(delivery):
+            if is_wanted:
                 return Work(delivery, await self._core.payload(delivery))
         except NoNodeError:  # it was ended, or its caller has gone
             pass
@@ -334,10 +338,15 @@ class Worker:
         await self._core.give_back(delivery)
 
     def _poke(self) -> None:
-        """Both protocols look again."""
+        """Who sends looks again, and who fetches if there is a reason."""
         with self._changed:
-            before, self._wake = self._wake, Signal()
-        before.fire()
+            woken = [self._wake]
+            self._wake = Signal()
+            if self._draining or self._is_hungry():
+                woken.append(self._appetite)
+                self._appetite = Signal()
+        for each in woken:
+            each.fire()
 
     # ---- in the thread that listens
 

@@ -44,6 +44,8 @@ from distsync.session.steps import (
 
 #: Answers that are read with one look, and those whose data are on their way at the same time.
 MOST, AT_ONCE = 200, 20
+#: Answers and parts that are deleted with one request, apart from those of the last `AT_ONCE` answers.
+MOST_DELETES = 1000
 
 
 class Said(NamedTuple):
@@ -119,6 +121,8 @@ class Caller:
     async def _fetch(self, names: list[str]) -> list[Said]:
         found: list[Said] = []
         for start in range(0, len(names), AT_ONCE):
+            if len(self._read) >= MOST_DELETES:
+                break
             some = names[start : start + AT_ONCE]
             nodes = await read_all(*(GetData(f"{self.answers}/{name}") for name in some))
             for name, node in zip(some, nodes, strict=True):
@@ -176,12 +180,17 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
         return
     doubt = f"{folder}/doubt"
     try:
-        await ensure(doubt)
+        try:
+            await read(Create(doubt))
+        except NodeExistsError:
+            pass
         stat = await read(SetData(doubt))
-    except NoNodeError:
+    except NoNodeError:  # it has ended, or others have removed it; nothing is made anew here
         return
     alone, timeout_ms = _wills(node.data)
-    if stat.mtime - stat.ctime >= timeout_ms and await read(Exists(f"{folder}/alive")) is None:
+    if await read(Exists(f"{folder}/alive")) is not None:  # it had just begun: the next doubt must begin anew
+        await read_all(Delete(doubt))
+    elif stat.mtime - stat.ctime >= timeout_ms:
         await remove_caller(core, caller, alone)
 
 

@@ -179,7 +179,7 @@ class JoinableCore(Deliveries):
                 if await self.is_over():
                     raise ShutDown
                 return None
-            paths = [path for path in paths if path not in self.claiming] or paths
+            paths = await self.preferred([path for path in paths if path not in self.claiming] or paths, most)
             for start in range(0, len(paths), most):
                 claimed = await self._claim(paths[start : start + most], who)
                 if claimed:
@@ -213,6 +213,10 @@ class JoinableCore(Deliveries):
             return []
         finally:
             self.claiming.difference_update(paths)
+
+    async def preferred(self, paths: list[str], most: int) -> list[str]:
+        """The free items, in the order in which they are tried, ``most`` at once."""
+        return paths
 
     def chosen(self, claims: list[Delivery]) -> list[Delivery]:
         """Those of the first free items that are claimed at once."""

@@ -59,7 +59,7 @@ def parts_of(folder: str, data: bytes) -> list[str]:
     if data[:1] != b"/":
         return []
     group, _, count = data[1:200].decode(errors="replace").rpartition(".")
-    if not (group and count.isdigit() and len(count) <= 5):
+    if not (group and count.isdigit() and len(count) <= 4):
         raise CorruptNodeError(folder, data[:80])
     return [f"{folder}/{group}.{number}" for number in range(int(count))]
 

@@ -21,13 +21,15 @@ from typing import NamedTuple
 
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError
 from distsync.protocols import parts
-from distsync.protocols.claims import ClaimSegments, Delivery, Label
+from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
 from distsync.protocols.commit import Operation, Receipts
 from distsync.protocols.guard import ensure, parent_of, read, read_all
 from distsync.protocols.joinable import RACED, JoinableCore, fitting, nobodys
 from distsync.protocols.many import BATCH_BYTES, ITEM_BYTES, Progress, put_many
-from distsync.session.steps import Background, Children, Create, Delete, Exists, SetData, Unhold
+from distsync.session.steps import Background, Children, Create, Delete, Exists, Guid, SetData, Unhold
 
+#: Tasks that a worker claims at once: a quarter of a segment, so that four find some in it.
+MOST = SEGMENT // 4
 #: Tasks that are taken out of the queue with one request.
 OUT_AT_ONCE = 25
 
@@ -181,6 +183,12 @@ class PoolCore(JoinableCore):
 
     # What workers do
 
+    async def preferred(self, paths: list[str], most: int) -> list[str]:
+        """Who claims several begins anywhere, so that workers do not all ask for the same ones; else the first ones."""
+        places = -(-len(paths) // most)
+        start = int((await Guid())[:8], 16) % places * most if most > 1 else 0
+        return paths[start:] + paths[:start]
+
     def chosen(self, claims: list[Delivery]) -> list[Delivery]:
         """A task that was delivered before is claimed alone."""
         again = next((number for number, each in enumerate(claims) if each.label.deliveries > 1), len(claims))
@@ -190,9 +198,9 @@ class PoolCore(JoinableCore):
         """What was put. Raises NoNodeError if the task is over already, CorruptNodeError."""
         return await parts.joined(self.znodes.parts_folder(task_of(delivery.path).caller), delivery.payload)
 
-    async def is_wanted(self, delivery: Delivery) -> bool:
-        """Whether the caller is there."""
-        return await read(Exists(self.znodes.answers(task_of(delivery.path).caller))) is not None
+    async def is_there(self, caller: str) -> bool:
+        """Whether somebody waits for its answers."""
+        return await read(Exists(self.znodes.answers(caller))) is not None
 
     async def answer(self, delivery: Delivery, kind: str, payload: bytes) -> Answer:
         """The answer, ready to be put with others; of a long one the parts are there."""

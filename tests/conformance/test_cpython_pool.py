@@ -29,7 +29,7 @@ def test_harness_passes_on_the_standard_library(family: str) -> None:
 def test_distsync_passes_what_the_standard_library_passes(
     family: str, method: str, client: Any, server_kind: str
 ) -> None:
-    if not is_chosen(method, server_kind):
+    if not is_chosen(method, server_kind, family):
         pytest.skip("DISTSYNC_TEST_START_METHODS=all runs each start method on each server")
     with distsync.multiprocessing.Lock(), started_by(method):  # client's threads are there before CPython counts them
         run_all("Distsync", family)

@@ -60,6 +60,14 @@ def test_two_shells_share_their_workers_and_find_what_one_alone_finds(shells: Sh
     assert {**result(shells, "1.json"), **result(shells, "2.json")} == alone(shells, *FILES)
 
 
+def test_unmodified_program_under_distsync_run_shares_them_too(shells: Shells) -> None:
+    run = ("-m", "distsync", "run", ALONE, *FILES, "--processes", 1)
+    both = [shells.start(*run, "--part", f"{part}/2", "--result", f"{part}.json") for part in (1, 2)]
+    printed = [process.communicate(timeout=LIMIT) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert {**result(shells, "1.json"), **result(shells, "2.json")} == alone(shells, *FILES)
+
+
 def test_worker_that_is_killed_in_the_middle_loses_nothing(shells: Shells) -> None:
     shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
     process = shells.start(SHARED, *FILES, "--result", "together.json")

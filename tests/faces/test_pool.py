@@ -14,11 +14,12 @@ from typing import Any
 import jobs
 import pytest
 from leaks import Observer
-from peers import Peer, Running, expire
+from peers import Peer, expire
 from servers import ServerProcess
 from shells import ROOT, Shells
-from timing import PATIENCE, UNIT, eventually
+from timing import PATIENCE, eventually
 
+import distsync.multiprocessing
 from distsync import ConfigurationError, Event, PayloadRefusedError, PayloadTooLargeError, TaskLostError
 from distsync.errors import WorkerStartError
 from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
@@ -193,6 +194,23 @@ def test_worker_that_cannot_import_the_function_says_so(client: Client, shells: 
     pool.join()
 
 
+def test_server_that_is_killed_and_started_again_loses_nothing(own_server: ServerProcess) -> None:
+    with Client(own_server.hosts, namespace="/pools") as client, Pool(2, name="p", client=client) as pool:
+        results = pool.imap(jobs.slow_square, range(40))
+        assert next(results) == 0
+        own_server.restart(kill=True)
+        assert list(results) == [number * number for number in range(1, 40)]
+        pool.close()
+        pool.join()
+
+
+def test_initializer_that_does_not_travel_is_refused_at_once(client: Client, observer: Observer) -> None:
+    context = distsync.multiprocessing.get_context("spawn")
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        context.Pool(1, lambda: None, name="p")
+    assert not [path for path in observer.tree(client.namespace) if "/callers/" in path]
+
+
 # ---- callers that die
 
 
@@ -303,6 +321,3 @@ def test_progress_without_rich_says_what_to_install(client: Client, monkeypatch:
     monkeypatch.setitem(__import__("sys").modules, "rich.console", None)
     with pytest.raises(ModuleNotFoundError, match=r"distsync\[cli\]"):
         Pool(1, name="p", progress=True)
-
-
-_ = (Running, UNIT)
