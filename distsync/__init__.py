@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from distsync.errors import NotOwnerError as NotOwnerError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
+    from distsync.errors import PatchError as PatchError
     from distsync.errors import PayloadError as PayloadError
     from distsync.errors import PayloadPickleError as PayloadPickleError
     from distsync.errors import PayloadRefusedError as PayloadRefusedError
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from distsync.errors import ReleasedTooOftenError as ReleasedTooOftenError
     from distsync.errors import ServerStartError as ServerStartError
     from distsync.errors import SessionLostError as SessionLostError
+    from distsync.errors import TaskLostError as TaskLostError
     from distsync.errors import UnreachableError as UnreachableError
     from distsync.errors import UpgradeError as UpgradeError
     from distsync.errors import UsageError as UsageError
     from distsync.errors import VoteRefusedError as VoteRefusedError
+    from distsync.errors import WorkerStartError as WorkerStartError
     from distsync.errors import WorldError as WorldError
     from distsync.joinable import Delivery as Delivery
     from distsync.joinable import JoinableQueue as JoinableQueue
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
     from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
     from distsync.session.whoami import Contender as Contender
     from distsync.shared_locks import SharedLock as SharedLock
+    from distsync.synchronizing import synchronized as synchronized
     from distsync.threading import Barrier as Barrier
     from distsync.threading import BoundedSemaphore as BoundedSemaphore
     from distsync.threading import BrokenBarrierError as BrokenBarrierError
@@ -88,7 +92,7 @@ if TYPE_CHECKING:
 
 __version__ = _VERSION
 
-_FACES = ("threading", "queue", "recipes", "multiprocessing")
+_FACES = ("threading", "queue", "recipes", "multiprocessing", "patch")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
@@ -96,6 +100,7 @@ _HOMES = {
     " Member Partitioner RateLimiter Registry Value Versioned",
     "shared_locks": "SharedLock",
     "acquiring": "acquire_all",
+    "synchronizing": "synchronized",
     "transactions": "Transaction Participant",
     "joinable": "JoinableQueue Delivery",
     "session.default": "connect default_client set_default close_default",
@@ -106,8 +111,9 @@ _HOMES = {
     "errors": "DistsyncError UsageError NotHeldError NotOwnerError UpgradeError OverReleaseError"
     " ReleasedTooOftenError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
-    " ConfigurationError WorldError LockLostError UnreachableError"
+    " ConfigurationError PatchError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError GoneError"
+    " TaskLostError WorkerStartError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

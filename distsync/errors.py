@@ -17,6 +17,7 @@
         MismatchError     (ValueError)        members disagree about a parameter
         VoteRefusedError  (RuntimeError)      a vote after the decision
         ConfigurationError (ValueError)       a setting that cannot be used
+        PatchError        (ValueError)        a module that cannot be patched
       WorldError                    the world: stop the protected work, or try again
         LockLostError     (RuntimeError)      what was held is held no longer
         UnreachableError  (ConnectionError)   no server answers
@@ -27,6 +28,8 @@
         AccessDeniedError (PermissionError)   an ACL forbids
         DeadlineError     (TimeoutError)      the deadline of the call has passed
         GoneError         (ReferenceError)    a shared object that somebody has removed
+        TaskLostError     (RuntimeError)      a pool's task whose workers die, or that has gone
+        WorkerStartError  (RuntimeError)      a pool's workers end before they begin
       PeerError                     the peer: somebody wrote what he should not
         PayloadRefusedError                   unsigned, altered or unreadable item
         CorruptNodeError                      a znode that holds no sense
@@ -140,6 +143,12 @@ class ConfigurationError(UsageError, ValueError):
     template = "{0}={1!r} cannot be used: {2}"
 
 
+class PatchError(UsageError, ValueError):
+    """Nothing was patched. Fields: the module or ``file:line``, what is the matter, what to do."""
+
+    template = "{0}: {1}: {2}"
+
+
 class WorldError(DistsyncError):
     """Something outside failed; stop the protected work, or try again."""
 
@@ -201,6 +210,18 @@ class GoneError(WorldError, ReferenceError):
     """A shared object is not there any more. Fields: path."""
 
     template = "{0} is gone: the manager that it was made by has shut down, or somebody has deleted it"
+
+
+class TaskLostError(WorldError, RuntimeError):
+    """A task of a pool has no result. Fields: the task, the pool, what became of it."""
+
+    template = "{0} in pool {1} has no result: {2}"
+
+
+class WorkerStartError(WorldError, RuntimeError):
+    """The worker processes of a pool end before they begin. Fields: the pool, how many in a row, how the last ended."""
+
+    template = "{1} workers of pool {0} have ended before they began, the last one so: {2}"
 
 
 class PeerError(DistsyncError):

@@ -5,7 +5,9 @@ Rules for this file: names only. What is not replaced here (Thread, Timer, local
 
 from __future__ import annotations
 
+import sys as _sys
 import threading as _stdlib
+from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
 from distsync.barriers import Barrier as Barrier
@@ -51,3 +53,22 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *dir(_stdlib)})
+
+
+class _Face(_ModuleType):
+    """What is set here, and is not ours, is set in ``threading``: excepthook, say."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in globals() or name.startswith("__"):
+            super().__setattr__(name, value)
+        else:
+            setattr(_stdlib, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        if name in globals() or name.startswith("__"):
+            super().__delattr__(name)
+        else:
+            delattr(_stdlib, name)
+
+
+_sys.modules[__name__].__class__ = _Face

@@ -30,6 +30,9 @@ FUNCTIONS = (
     " RawArray current_process parent_process active_children set_executable"
 ).split()
 FAMILIES = ("_TestLock", "_TestSemaphore", "_TestCondition", "_TestEvent", "_TestBarrier")
+POOLS = ("_TestPool", "_TestPoolWorkerErrors", "_TestPoolWorkerLifetime")
+"""Each of them as a whole is one case: its methods share one pool, or start several."""
+
 DATA = ("_TestQueue", "_TestValue", "_TestArray")
 MANAGED = ("_TestContainers",)
 PRELOADED = [
@@ -115,7 +118,7 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     return made
 
 
-CLASSES = {(name, family): make(name, family) for name in FACES for family in (*FAMILIES, *DATA, *MANAGED)}
+CLASSES = {(name, family): make(name, family) for name in FACES for family in (*FAMILIES, *DATA, *MANAGED, *POOLS)}
 
 
 def cases(families: Iterable[str] = FAMILIES) -> Iterator[Any]:
@@ -149,3 +152,14 @@ def run(name: str, family: str, method: str, expected_failures: Mapping[str, str
         pytest.xfail(reason)
     assert not problems, "\n".join(problems)
     assert reason is None, f"{family}.{method} passes, but is expected to fail: {reason}"
+
+
+def run_all(name: str, family: str) -> None:
+    """Every method of the family passed. A family that says ``multiprocessing.Pool`` means that of the face."""
+    tests = unittest.defaultTestLoader.loadTestsFromTestCase(CLASSES[name, family])
+    before, cpythons.multiprocessing = cpythons.multiprocessing, FACES[name]
+    try:
+        problems = problems_of(tests)
+    finally:
+        cpythons.multiprocessing = before
+    assert not problems, "\n".join(problems)

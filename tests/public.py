@@ -13,6 +13,7 @@ PACKAGE = Path(__file__).parents[1] / "distsync"
 MODULES = [
     "distsync",
     *sorted(f"distsync.{path.stem}" for path in PACKAGE.glob("[a-z]*.py") if path.stem != "errors"),
+    "distsync.patch",
     "distsync.multiprocessing",
     *sorted(f"distsync.multiprocessing.{path.stem}" for path in PACKAGE.glob("multiprocessing/[a-z]*.py")),
 ]

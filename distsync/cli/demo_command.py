@@ -1,7 +1,7 @@
 """``distsync demo``: one program as several processes over distsync, and as one process alone; both must agree.
 
 Rules for this file: the program is the one of examples/wordcount; what it does is not known here, only its options, the
-lines that it prints and its result.
+lines that it prints and its result. What is about pools stands in demo_pool.py.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from distsync.cli.demo_pool import PoolDemo
 from distsync.cli.workers import Report, WorkerFailed, Workers
 from distsync.errors import DistsyncError
 from distsync.protocols.guard import ensure
@@ -49,7 +50,9 @@ def demo_command(processes: int, files: int | None, folder: Path | None, keep: b
 
     The processes are started apart, with the same command line. They share a Queue, a Lock, an Event and a Barrier on
     the server of DISTSYNC_HOSTS, or on your embedded server, which starts by itself. The same program with the
-    standard library's own objects then counts alone. Exit status 1 if the two results differ.
+    standard library's own objects then counts alone. After that two programs hash and compress the same files with
+    pools that share their worker processes, one of which is killed, and one does so alone with multiprocessing's own
+    pool. Exit status 1 if results differ.
     """
     options = [*(["--files", str(files)] if files else []), *(["--folder", str(folder.resolve())] if folder else [])]
     console = Console()
@@ -57,6 +60,7 @@ def demo_command(processes: int, files: int | None, folder: Path | None, keep: b
     try:
         with _workplace(keep, console) as place:
             agree = Demo(console, place, processes, options).run()
+            agree = agree and PoolDemo(console, place, _namespace(place), options, _display).run()
     except (WorkerFailed, DistsyncError) as error:
         click.secho(f"demo: {error}", fg="red", err=True)
         agree = False

@@ -70,7 +70,7 @@ class Workers:
             while None in self._checked():
                 time.sleep(POLL_SECONDS)
         finally:
-            self._end()
+            self.end()
 
     def _checked(self) -> list[int | None]:
         """What each of them ended with, None for those that run."""
@@ -86,8 +86,8 @@ class Workers:
         said = self._logs[number].read_text(errors="replace").strip().splitlines()
         return "\n".join([f"process {number + 1} (pid {process.pid}) {how}", *said[-20:]])
 
-    def _end(self) -> None:
-        """None of them is left."""
+    def end(self) -> None:
+        """None of them is left. May be called again."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()

@@ -7,6 +7,7 @@ what is not replaced (Pipe, current_process, cpu_count, ...) is the stdlib's own
 from __future__ import annotations
 
 import multiprocessing as _stdlib
+from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from distsync.multiprocessing import context as _context
@@ -55,8 +56,20 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
 __all__ = [*_stdlib.__all__]  # noqa: PLE0604
 
 
+_HOMES = {
+    "managers": "managers",
+    "pool": "pool",
+    "queues": "queues",
+    "sharedctypes": "shared",
+    "synchronize": "locks",
+}
+"""Where that is which multiprocessing has in modules of its own."""
+
+
 def __getattr__(name: str) -> Any:
-    """Whatever else ``multiprocessing`` has."""
+    """Whatever else ``multiprocessing`` has, its modules among it."""
+    if name in _HOMES:
+        return _import_module(f"distsync.multiprocessing.{_HOMES[name]}")
     try:
         return getattr(_stdlib, name)
     except AttributeError:

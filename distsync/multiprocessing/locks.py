@@ -17,6 +17,7 @@ from distsync import barriers, conditions, events, semaphores
 from distsync import locks as _locks
 from distsync.errors import NotHeldError, NotOwnerError, OverReleaseError, ReleasedTooOftenError
 from distsync.held import shown
+from distsync.multiprocessing.rest import rest_of
 from distsync.named import Named, checked_seconds, me
 from distsync.protocols import handed
 from distsync.protocols.semaphore import SemaphoreCore
@@ -267,3 +268,6 @@ class Barrier(barriers.Barrier):
     >>> start.wait()
     0
     """
+
+
+__getattr__ = rest_of("multiprocessing.synchronize", __name__)

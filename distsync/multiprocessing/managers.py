@@ -28,6 +28,7 @@ from distsync.multiprocessing.proxies import (
     Shared,
     ValueProxy,
 )
+from distsync.multiprocessing.rest import rest_of
 from distsync.named import Named
 from distsync.protocols.tree import remove_tree
 from distsync.session import fork, names, paths
@@ -268,3 +269,6 @@ def Manager(*, ctx: Any = None, name: str | None = None, client: Client | None =
     made = SyncManager(ctx=ctx, name=name, client=client)
     made.start()
     return made
+
+
+__getattr__ = rest_of("multiprocessing.managers", __name__)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import ClientClosedError, PayloadPickleError
 from distsync.multiprocessing.feeder import Feeder
+from distsync.multiprocessing.rest import rest_of
 from distsync.protocols.many import Progress, feed
 from distsync.protocols.queue import QueueCore
 from distsync.queue import Item, _QueueBase
@@ -349,3 +350,6 @@ class SimpleQueue(_Base[Item]):
     def close(self) -> None:
         """This process puts and gets no more here. Others go on. Cost: no request."""
         self._closed_in = generation()
+
+
+__getattr__ = rest_of("multiprocessing.queues", __name__)

@@ -13,6 +13,7 @@ from multiprocessing import sharedctypes
 from typing import TYPE_CHECKING, Any
 
 from distsync.multiprocessing.locks import RLock
+from distsync.multiprocessing.rest import rest_of
 from distsync.multiprocessing.views import (
     RawBytes,
     RawNumber,
@@ -265,3 +266,6 @@ def synchronized(raw: Any, lock: Any = None) -> Any:
         fields = {name: _locked(name) for name in fields_of(raw._type)}
         return type(f"Synchronized{raw._type.__name__}", (SynchronizedBase,), fields)(raw, lock)
     return _WRAPPERS[type(raw)](raw, lock)
+
+
+__getattr__ = rest_of("multiprocessing.sharedctypes", __name__)

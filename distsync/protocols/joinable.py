@@ -179,7 +179,7 @@ class JoinableCore(Deliveries):
                 if await self.is_over():
                     raise ShutDown
                 return None
-            paths = [path for path in paths if path not in self.claiming] or paths
+            paths = await self.preferred([path for path in paths if path not in self.claiming] or paths, most)
             for start in range(0, len(paths), most):
                 claimed = await self._claim(paths[start : start + most], who)
                 if claimed:
@@ -200,7 +200,7 @@ class JoinableCore(Deliveries):
                 await self._bury(each, each.version - 1, each.label.deliveries - 1, *nobodys(each.claim))
             if worn or not claims:
                 return []
-            claims = fitting(claims)
+            claims = self.chosen(claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
             ours = [Create(each.claim, who, ephemeral=True) for each in claims]
             outcome = await self.receipts.commit(*writes, *ours, if_unknown=partial(self._give_back, claims))
@@ -213,6 +213,14 @@ class JoinableCore(Deliveries):
             return []
         finally:
             self.claiming.difference_update(paths)
+
+    async def preferred(self, paths: list[str], most: int) -> list[str]:
+        """The free items, in the order in which they are tried, ``most`` at once."""
+        return paths
+
+    def chosen(self, claims: list[Delivery]) -> list[Delivery]:
+        """Those of the first free items that are claimed at once."""
+        return fitting(claims)
 
     def _wanted(self, path: str, node: Node) -> Delivery:
         """The item as it will be when we have it."""

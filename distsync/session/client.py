@@ -73,6 +73,12 @@ class Client:
         result: Result = core.run(protocol, timeout)
         return result
 
+    def interrupt(self, thread: int, error: BaseException) -> None:
+        """A call that waits in the thread with this identifier, if there is one, ends with ``error`` and leaves no
+        znode behind. Never waits."""
+        if self._core is not None:
+            self._core.interrupt(thread, error)
+
     def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
         """``protocol`` will be driven by the keeper, until it is over or the client closed. Never waits; safe in
         finalizers and callbacks. Without a connection that was ever asked for there is nothing to do."""

@@ -142,6 +142,12 @@ class Core:
         while any(task.thread != here for task in tuple(self._calls)) and wait_clock() < until:
             time.sleep(0.005)
 
+    def interrupt(self, thread: int, error: BaseException) -> None:
+        """``error`` is thrown into what this thread waits for, once."""
+        for task in tuple(self._calls):
+            if task.thread == thread and not task.cleaning:
+                task.interrupt(error)
+
     def forget(self) -> None:
         """In a forked child: nothing of this is ours, and nothing of it is held."""
         self.forgotten = True

@@ -6,11 +6,14 @@ asked for; it has no options, hooks or autouse fixtures.
 ``distsync_server``     an `EmbeddedServer`, one for the whole run (with xdist: for each worker)
 ``distsync_namespace``  a path that no other test has
 ``distsync_client``     a client of both; the default one of this test, and of the processes that it starts
+``distsync_shared``     a client of the server that all runs share: other tox environments, other xdist workers
 ``distsync_faults``     what can happen to them: expire, drop, pause, restart; all is well again after the test
 """
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -53,6 +56,17 @@ def distsync_client(
         before = set_default(client)
         yield client
         set_default(before)
+
+
+@pytest.fixture(scope="session")
+def distsync_shared(pytestconfig: pytest.Config) -> Iterator[Client]:
+    """A client of your own server (DISTSYNC_HOSTS, else the embedded one), where runs that go on beside this one meet:
+    in the namespace of DISTSYNC_NAMESPACE, else in one that all runs in the same folder have. What has a name stays."""
+    from distsync.session.client import Client
+
+    folder = hashlib.sha256(str(pytestconfig.rootpath).encode()).hexdigest()[:12]
+    with Client(namespace=os.environ.get("DISTSYNC_NAMESPACE", f"/shared-{folder}")) as client:
+        yield client
 
 
 class Faults:

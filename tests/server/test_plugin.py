@@ -9,6 +9,8 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from leaks import Observer
+from servers import ServerProcess
 
 pytest_plugins = ["pytester"]
 
@@ -96,6 +98,21 @@ def test_left_broken_2(distsync_client):
         pass
 """
 
+USES_SHARED = """
+import os
+from distsync import Counter, Lock
+
+
+def test_runs_meet(distsync_shared, distsync_client):
+    assert distsync_shared.hosts == os.environ["SHARED"]
+    assert distsync_client.hosts != distsync_shared.hosts
+    with Lock(name="report", client=distsync_shared), Lock(name="report"):
+        runs = Counter(name="runs", client=distsync_shared)
+        runs += 1
+        with open("runs", "w") as file:
+            file.write(f"{distsync_shared.namespace} {runs.value}")
+"""
+
 USES_NOTHING = """
 import sys, threading
 
@@ -137,6 +154,22 @@ def test_faults_happen_and_are_healed_after_the_test(apart: pytest.Pytester) -> 
     run(apart, USES_FAULTS).assert_outcomes(passed=4)
 
 
+def test_shared_client_meets_those_of_other_runs_in_the_namespace_of_their_folder(
+    apart: pytest.Pytester, server: ServerProcess, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISTSYNC_HOSTS", server.hosts)
+    monkeypatch.setenv("SHARED", server.hosts)
+    for number in (1, 2):
+        run(apart, USES_SHARED).assert_outcomes(passed=1)
+        namespace, runs = (apart.path / "runs").read_text().split()
+        assert int(runs) == number
+    observer.wipe(namespace)
+    monkeypatch.setenv("DISTSYNC_NAMESPACE", namespace + "-mine")
+    run(apart, USES_SHARED).assert_outcomes(passed=1)
+    assert (apart.path / "runs").read_text() == f"{namespace}-mine 1"
+    observer.wipe(namespace + "-mine")
+
+
 def test_example_of_the_documentation_works(apart: pytest.Pytester) -> None:
     page = Path(__file__).parents[2] / "docs" / "testing.md"
     tests, program = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
@@ -149,7 +182,7 @@ def test_run_that_uses_no_fixture_loads_nothing_but_the_plugin(apart: pytest.Pyt
 
 def test_plugin_adds_fixtures_with_a_docstring_and_nothing_else(apart: pytest.Pytester) -> None:
     listed = run(apart, USES_NOTHING, "--fixtures").stdout
-    for name in ("distsync_server", "distsync_namespace", "distsync_client", "distsync_faults"):
+    for name in ("distsync_server", "distsync_namespace", "distsync_client", "distsync_shared", "distsync_faults"):
         listed.fnmatch_lines([f"{name}*"])
     import distsync.testing.plugin
 

@@ -1,0 +1,127 @@
+"""What is decorated: functions that look like themselves, and pickle; and threads that hold locks for tasks.
+
+Rules for this file: it is loaded with the first decorated function, since wrapt and asyncio come with it. An event loop
+is never blocked: what waits for a coroutine is a thread of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from importlib import import_module
+from operator import attrgetter
+from typing import Any
+
+import wrapt
+
+AGAIN_S = 0.05
+"""Until a call that is to end is told so again: it may not have begun yet."""
+
+
+class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
+    """A method of an object, or of a class. It pickles as any method does."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        wrapped = self.__wrapped__
+        owner = getattr(wrapped, "__self__", None)
+        if owner is None:  # a staticmethod
+            return _named, (wrapped.__module__, wrapped.__qualname__)
+        return getattr, (owner, wrapped.__name__)
+
+
+def _named(module: str, name: str) -> Any:
+    return attrgetter(name)(import_module(module))
+
+
+class Synchronized(wrapt.FunctionWrapper):  # type: ignore[type-arg]
+    """A function under a lock, which looks like the function. It pickles as any function does, by its name."""
+
+    __bound_function_wrapper__ = _Bound
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__wrapped__.__qualname__
+
+
+class _Hand(threading.Thread):
+    """Holds a lock for a task. Whatever is done to the lock is done by this one thread: it owns an RLock."""
+
+    def __init__(self, lock: Any) -> None:
+        super().__init__(name="distsync-synchronized", daemon=True)
+        self._lock = lock
+        self._depth = 0
+        self._todo: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Future[Any]] | None]
+        self._todo = queue.SimpleQueue()
+
+    def run(self) -> None:
+        for work, args, future in iter(self._todo.get, None):
+            try:
+                future.set_result(work(*args))
+            except BaseException as error:
+                future.set_exception(error)
+            del work, args, future  # so that nothing is kept alive while it waits for more
+
+    async def take(self) -> Any:
+        if not self._depth:
+            self.start()
+        self._depth += 1
+        taken = self._do(self._lock.__enter__)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(taken))
+        except BaseException:
+            self._depth -= 1
+            if not taken.done():
+                _call_off(taken, self._lock, self.ident or 0)
+            self._do(self._undo, taken)
+            self._end()
+            raise
+
+    async def give(self, error: tuple[Any, ...]) -> Any:
+        self._depth -= 1
+        given = self._do(self._lock.__exit__, *error)
+        self._end()
+        return await asyncio.shield(asyncio.wrap_future(given))
+
+    def _do(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._todo.put((work, args, future))
+        return future
+
+    def _undo(self, taken: Future[Any]) -> None:
+        """In the thread: nobody wants any more what was taken, if it was."""
+        if taken.exception() is None:
+            self._lock.__exit__(None, None, None)
+
+    def _end(self) -> None:
+        if not self._depth:
+            self._todo.put(None)
+            _forget(self._lock, self)
+
+
+def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
+    """A call that waits in ``thread`` ends soon, if the lock is one of distsync's; others cannot be interrupted."""
+    interrupt = getattr(getattr(lock, "client", None), "interrupt", None)
+    if interrupt is not None and not taken.done():
+        interrupt(thread, asyncio.CancelledError())
+        loop = asyncio.get_running_loop()
+        loop.call_later(AGAIN_S, lambda: _call_off(taken, lock, thread))
+
+
+_hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int, _Hand]] = weakref.WeakKeyDictionary()
+
+
+def hand_of(lock: Any) -> _Hand:
+    """The thread that holds ``lock`` for the running task, or a new one."""
+    task = asyncio.current_task()
+    assert task is not None
+    hands = _hands.setdefault(task, {})
+    return hands.setdefault(id(lock), _Hand(lock))
+
+
+def _forget(lock: Any, hand: _Hand) -> None:
+    task = asyncio.current_task()
+    if task is not None and _hands.get(task, {}).get(id(lock)) is hand:
+        del _hands[task][id(lock)]

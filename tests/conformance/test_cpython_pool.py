@@ -1,0 +1,35 @@
+"""CPython's ``test._test_multiprocessing`` for pools: fork, spawn, forkserver, on both servers. All of it passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
+
+from cpython_processes import METHODS, POOLS, is_chosen, run_all, started_by
+
+import distsync.multiprocessing.pool
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.timeout(300),
+]
+
+
+@pytest.mark.parametrize("family", POOLS)
+def test_harness_passes_on_the_standard_library(family: str) -> None:
+    with started_by("fork"):
+        run_all("Stdlib", family)
+
+
+@pytest.mark.parametrize("family", POOLS)
+@pytest.mark.parametrize("method", METHODS)
+def test_distsync_passes_what_the_standard_library_passes(
+    family: str, method: str, client: Any, server_kind: str
+) -> None:
+    if not is_chosen(method, server_kind, family):
+        pytest.skip("DISTSYNC_TEST_START_METHODS=all runs each start method on each server")
+    with distsync.multiprocessing.Lock(), started_by(method):  # client's threads are there before CPython counts them
+        run_all("Distsync", family)

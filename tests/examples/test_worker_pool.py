@@ -1,0 +1,91 @@
+"""The program with a pool: the same in all versions, from two shells, and when a worker is killed."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from shells import LIMIT, Shells
+from timing import eventually
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "examples" / "worker_pool"
+SHIPPED = ROOT / "distsync" / "cli" / "programs"
+SHARED, ALONE = "worker_pool/worker_pool.py", "worker_pool/worker_pool_stdlib.py"
+FILES = ("--files", 80)
+
+
+def test_the_two_versions_differ_in_one_import_only() -> None:
+    versions = [(PROGRAMS / Path(name).name).read_text().splitlines() for name in (ALONE, SHARED)]
+    changed = [line for line in difflib.ndiff(*versions) if line[:2] in ("- ", "+ ") and line[2:]]
+    assert changed == ["- from multiprocessing import Pool", "+ from distsync.multiprocessing import Pool"]
+
+
+@pytest.mark.parametrize("name", [SHARED, ALONE])
+def test_the_package_has_the_program_of_the_examples(name: str) -> None:
+    assert (SHIPPED / Path(name).name).read_bytes() == (PROGRAMS / Path(name).name).read_bytes()
+
+
+def result(shells: Shells, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((shells.folder / name).read_text())
+    return found
+
+
+def alone(shells: Shells, *options: object) -> dict[str, Any]:
+    shells.run(ALONE, "--result", "alone.json", *options)
+    return result(shells, "alone.json")
+
+
+def first_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+def children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+def test_two_shells_share_their_workers_and_find_what_one_alone_finds(shells: Shells) -> None:
+    first, second = (shells.start(SHARED, *FILES, "--part", f"{part}/2", "--result", f"{part}.json") for part in (1, 2))
+    printed = [process.communicate(timeout=LIMIT) for process in (first, second)]
+    assert (first.returncode, second.returncode) == (0, 0), printed
+    assert {**result(shells, "1.json"), **result(shells, "2.json")} == alone(shells, *FILES)
+
+
+def test_unmodified_program_under_distsync_run_shares_them_too(shells: Shells) -> None:
+    run = ("-m", "distsync", "run", ALONE, *FILES, "--processes", 1)
+    both = [shells.start(*run, "--part", f"{part}/2", "--result", f"{part}.json") for part in (1, 2)]
+    printed = [process.communicate(timeout=LIMIT) for process in both]
+    assert [process.returncode for process in both] == [0, 0], printed
+    assert {**result(shells, "1.json"), **result(shells, "2.json")} == alone(shells, *FILES)
+
+
+def test_worker_that_is_killed_in_the_middle_loses_nothing(shells: Shells) -> None:
+    shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
+    process = shells.start(SHARED, *FILES, "--result", "together.json")
+    assert first_line(process).startswith("1 of 10 batches")
+    os.kill(children(process.pid)[0], signal.SIGKILL)
+    _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, errors
+    assert result(shells, "together.json") == alone(shells, *FILES)
+
+
+def test_workers_of_the_command_line_help_a_program(shells: Shells) -> None:
+    name = "worker_pool.pool"
+    helping = shells.start("-m", "distsync", "worker", name, "--processes", 2)
+    assert helping.stderr is not None
+    assert helping.stderr.readline().startswith("2 workers for ")
+    eventually(lambda: len(children(helping.pid)) >= 2, limit=LIMIT)
+    printed = shells.run(SHARED, *FILES, "--processes", 1, "--result", "together.json")
+    helping.send_signal(signal.SIGTERM)
+    assert helping.wait(LIMIT) == 0
+    assert result(shells, "together.json") == alone(shells, *FILES)
+    assert sum(int(files) for files in re.findall(r"process \d+: (\d+) files", printed)) == 80

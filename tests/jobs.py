@@ -1,0 +1,110 @@
+"""What workers of pools do in tests: functions that travel by name."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distsync import Barrier, Event
+from distsync.multiprocessing.pool import Pool
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def slow_square(number: int) -> int:
+    time.sleep(0.05)
+    return number * number
+
+
+def pid(_: Any = None) -> int:
+    time.sleep(0.02)
+    return os.getpid()
+
+
+def die(_: Any = None) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(_: Any = None) -> None:
+    sys.exit(7)
+
+
+def die_first(marks: str, number: int) -> int:
+    """The first worker who gets an odd number dies of it."""
+    mark = Path(marks, str(number))
+    if number % 2 and not mark.exists():
+        mark.touch()
+        die()
+    return number * number
+
+
+def wait_for(name: str) -> int:
+    """Begun, as the event ``name``-begun says; ended when the event ``name`` is set."""
+    Event(name=f"{name}-begun").set()
+    assert Event(name=name).wait(60)
+    return os.getpid()
+
+
+def meet(name: str, parties: int) -> int:
+    Barrier(parties, name=name).wait(30)
+    return os.getpid()
+
+
+def raise_it(error: Exception) -> None:
+    raise error
+
+
+def some_lambda(_: Any = None) -> Callable[[], None]:
+    return lambda: None
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def fail_to_begin() -> None:
+    raise LookupError("no model file")
+
+
+def exit_at_begin() -> None:
+    os._exit(3)
+
+
+class Unreadable:
+    """It pickles, and no other process can read it."""
+
+    def __reduce__(self) -> Any:
+        return _import, ("a_module_that_is_not_there",)
+
+
+def _import(name: str) -> Any:
+    return __import__(name)
+
+
+def pids_of(name: str, count: int) -> set[int]:
+    """Which processes did the tasks of a caller without workers of its own."""
+    with Pool(0, name=name) as pool:
+        found = set(pool.map(pid, range(count), chunksize=1))
+        pool.close()
+        pool.join()
+    return found
+
+
+_kept: list[Any] = []
+
+
+def begin(name: str | None, processes: int, function: Any, *args: Any) -> list[int]:
+    """A pool of this process is at work. Its local workers."""
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    pool = Pool(processes, name=name)
+    _kept.append((pool, pool.apply_async(function, args)))
+    _kept.append(pool.map_async(slow_square, range(50), chunksize=1))
+    return [process.pid for process in pool._pool]
