@@ -272,17 +272,25 @@ class Worker:
             if not self._is_hungry():
                 await Wait(appetite)
                 continue
-            there: dict[str, bool] = {}
-            for delivery in await self._core.claim(who, True, self._share()) or ():
+            await self._take_on(await self._core.claim(who, True, self._share()) or [])
+
+    async def _take_on(self, deliveries: list[Delivery]) -> None:
+        """The main thread may begin these."""
+        there: dict[str, bool] = {}
+        for delivery in deliveries:
+            try:
                 caller = task_of(delivery.path).caller
-                if caller not in there:
-                    there[caller] = await self._core.is_there(caller)
-                work = await self._read(delivery, there[caller])
-                if work is not None:
-                    self._waiting.append(work)
-            with self._changed:
-                self._changed.notify_all()
-            self._poke()
+            except CorruptNodeError:  # no pool has put this, and nobody can be told
+                await self._core.done(delivery)
+                continue
+            if caller not in there:
+                there[caller] = await self._core.is_there(caller)
+            work = await self._read(delivery, there[caller])
+            if work is not None:
+                self._waiting.append(work)
+        with self._changed:
+            self._changed.notify_all()
+        self._poke()
 
     async def _read(self, delivery: Delivery, is_wanted: bool) -> Work | None:
         """The task, if somebody waits for its answer; otherwise it is ended here."""

@@ -20,7 +20,7 @@ from shells import ROOT, Shells
 from timing import PATIENCE, eventually
 
 import distsync.multiprocessing
-from distsync import ConfigurationError, Event, PayloadRefusedError, PayloadTooLargeError, TaskLostError
+from distsync import ConfigurationError, Event, JoinableQueue, PayloadRefusedError, PayloadTooLargeError, TaskLostError
 from distsync.errors import WorkerStartError
 from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
 from distsync.session import default
@@ -301,6 +301,14 @@ def test_worker_with_another_authkey_is_refused_by_name(make_client: MakeClient)
         assert other.apply(jobs.square, (3,)) == 9
     pool.join()
     other.join()
+
+
+def test_item_that_no_pool_has_put_is_thrown_away(client: Client, other: Client, observer: Observer) -> None:
+    with Pool(1, name="p") as pool:
+        JoinableQueue(path=pool.path, client=other).put("nothing that a worker could do")
+        assert pool.apply_async(jobs.square, (3,)).get(LONG) == 9
+        eventually(lambda: not [path for path in observer.tree(pool.path) if "/i_" in path])
+    pool.join()
 
 
 def test_json_is_refused(make_client: MakeClient) -> None:
