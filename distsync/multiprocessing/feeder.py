@@ -9,7 +9,6 @@ waits for that at its end, unless this was cancelled.
 
 from __future__ import annotations
 
-import atexit
 import os
 import threading
 import weakref
@@ -18,7 +17,7 @@ from multiprocessing import util
 from queue import SimpleQueue
 from typing import Any
 
-from distsync.session import fork as _clients_close_after_this  # noqa: F401  see _finish_all
+from distsync.session import fork
 
 #: So many items are sent at once: several transactions.
 MOST = 800
@@ -109,11 +108,11 @@ def _finish(feeder: weakref.ref[Feeder]) -> None:
 
 
 def _finish_all() -> None:
-    """At the end of the program, before ``fork`` closes the clients: this is registered later."""
+    """At the end of a program, or of a process of ours."""
     for feeder in list(_running):
         feeder.finish()
 
 
 os.register_at_fork(after_in_child=_running.clear)
 
-atexit.register(_finish_all)
+fork.before_end(_finish_all)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
+from collections.abc import Callable
 from typing import Protocol
 
 
@@ -35,6 +36,7 @@ _living: weakref.WeakSet[Living] = weakref.WeakSet()
 _ours: weakref.WeakSet[Ours] = weakref.WeakSet()
 _forks: list[None] = []
 _generations: list[None] = []
+_first: list[Callable[[], object]] = []
 
 
 def forks() -> int:
@@ -71,8 +73,15 @@ def _after_fork_in_child() -> None:
         one.forget()
 
 
+def before_end(work: Callable[[], object]) -> None:
+    """At the end of the process ``work`` is done first, while there are clients."""
+    _first.append(work)
+
+
 def close_all() -> None:
     """At the end of the process: every client is closed."""
+    for work in _first:
+        work()
     for one in list(_living):
         one.close()
 
