@@ -11,8 +11,6 @@ from concurrent import futures as _stdlib
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool
-
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
@@ -76,13 +74,16 @@ class Executor(_stdlib.Executor):
         max_tasks_per_child: int | None = None,
         name: str | None = None,
         client: Client | None = None,
-        max_deliveries: int = MAX_DELIVERIES,
+        max_deliveries: int | None = None,
         max_payload: int | None = None,
         progress: bool = False,
     ) -> None:
+        from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # with multiprocessing, so not before it is used
+
         self._pool = Pool(
             max_workers, initializer, initargs, max_tasks_per_child, mp_context,
-            name=name, client=client, max_deliveries=max_deliveries, max_payload=max_payload, progress=progress,
+            name=name, client=client, progress=progress, max_payload=max_payload,
+            max_deliveries=MAX_DELIVERIES if max_deliveries is None else max_deliveries,
         )  # fmt: skip
         self._lock = threading.Lock()
         self._jobs: dict[PoolFuture[Any], int] = {}
