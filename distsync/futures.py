@@ -78,12 +78,12 @@ class Executor(_stdlib.Executor):
         max_payload: int | None = None,
         progress: bool = False,
     ) -> None:
-        from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # with multiprocessing, so not before it is used
+        from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # multiprocessing comes with it
 
+        max_deliveries = MAX_DELIVERIES if max_deliveries is None else max_deliveries
         self._pool = Pool(
             max_workers, initializer, initargs, max_tasks_per_child, mp_context,
-            name=name, client=client, progress=progress, max_payload=max_payload,
-            max_deliveries=MAX_DELIVERIES if max_deliveries is None else max_deliveries,
+            name=name, client=client, max_deliveries=max_deliveries, max_payload=max_payload, progress=progress,
         )  # fmt: skip
         self._lock = threading.Lock()
         self._jobs: dict[PoolFuture[Any], int] = {}

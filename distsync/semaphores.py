@@ -146,8 +146,7 @@ class Semaphore(Held):
         try:
             core = self._core
             before.append(tuple(core.grants) if isinstance(core, LEASES) else ())
-            taking = core.acquire(describe(), blocking, me(), self._bound)
-            acquired = bool(self._run(taking, seconds))
+            acquired = bool(self._run(self._acquiring(core, blocking), seconds))
             if acquired:
                 self._tell_loss()
             return acquired
@@ -200,6 +199,10 @@ class Semaphore(Held):
         if not begun[0]:
             begun[0] = True
             self.client.background(self._releasing(self._core, n, begun))
+
+    def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
+        """The protocol of an acquire."""
+        return core.acquire(describe(), blocking, me(), self._bound)
 
     def _releasing(self, core: AnyCore, n: int, begun: list[bool]) -> Coroutine[Any, Any, None]:
         """The protocol of a release."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unittest
 from collections.abc import Callable, Iterable, Mapping
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any, NamedTuple
 
 import pytest
@@ -56,3 +56,13 @@ def problems_of(test: unittest.TestCase | unittest.TestSuite) -> list[str]:
         pytest.skip(f"CPython's own reason: {why}")
     altered = ["it left threads or processes behind"] if support.environment_altered else []
     return [text for _, text in (*result.failures, *result.errors)] + altered
+
+
+def changed(method: Any, many: int, fewer: int) -> FunctionType:
+    """The method with another number in the place of this one."""
+    code = method.__code__
+    assert many in code.co_consts, f"{method} has changed: look at it"
+    numbers = tuple(fewer if value == many else value for value in code.co_consts)
+    made = FunctionType(code.replace(co_consts=numbers), method.__globals__, method.__name__, None, method.__closure__)
+    made.__kwdefaults__, made.__defaults__ = method.__kwdefaults__, method.__defaults__
+    return made

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from cpython import problems_of
+from cpython import changed, problems_of
 from test import _test_multiprocessing as cpythons
 from test import support
 
@@ -46,18 +46,21 @@ ALL = os.environ.get("DISTSYNC_TEST_START_METHODS") == "all"
 """Each start method on each server. Else fork on both, spawn on the embedded one, forkserver on ZooKeeper."""
 
 USUAL = {("fork", "embedded"), ("fork", "zookeeper"), ("spawn", "embedded"), ("forkserver", "zookeeper")}
-FORK_ONLY = {"test_thousand"}
-"""What takes long whatever the start method is."""
 CHILDLESS = set(
     "test_qsize test_timeout test_no_import_lock_contention test_queue_feeder_donot_stop_onexc"
     " test_queue_feeder_on_queue_feeder_error test_closed_queue_put_get_exceptions test_getobj_getlock"
     " test_getobj_getlock_obj test_array_from_size".split()
 )
-"""What starts no process, as does nothing in the families MANAGED."""
+"""What starts no process, and so runs once on each server."""
 
 
 def is_chosen(start_method: str, server: str, method: str) -> bool:
-    return ALL or ((start_method, server) in USUAL and (start_method == "fork" or method not in FORK_ONLY | CHILDLESS))
+    return ALL or ((start_method, server) in USUAL and (start_method == "fork" or method not in CHILDLESS))
+
+
+FEWER = {"test_thousand": (1000, 100)}
+"""Methods that do something so often that over a network it takes minutes. On distsync they do it the second number of
+times. DISTSYNC_TEST_MANY=1 leaves them the first."""
 
 
 class Idle:
@@ -105,9 +108,12 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     """CPython's class with the functions of one face, found by spawned children under its name."""
     face = FACES[name]
     own = () if face is multiprocessing else (Idle,)
+    fewer = {} if face is multiprocessing or os.environ.get("DISTSYNC_TEST_MANY") else FEWER
+    base = getattr(cpythons, family)
+    repeated = {name: changed(getattr(base, name), *fewer[name]) for name in fewer if hasattr(base, name)}
     given = managers(face) if family in MANAGED else mixin(face)
-    bases = (*own, getattr(cpythons, family), given, unittest.TestCase)
-    made = type(f"{name}{family}", bases, {"__module__": __name__, "__test__": False})
+    bases = (*own, base, given, unittest.TestCase)
+    made = type(f"{name}{family}", bases, {**repeated, "__module__": __name__, "__test__": False})
     globals()[made.__name__] = made
     return made
 

@@ -28,7 +28,7 @@ class Cell(Named):
 
     @property
     def core(self) -> CellCore:
-        """What the threads of this process know together about it. No request."""
+        """What the threads of this process know of it together."""
         return self._local(self._make_core)
 
     def _make_core(self, path: str) -> CellCore:

@@ -168,10 +168,12 @@ class Semaphore(semaphores.Semaphore):
         Raises, On loss, On cancel, Cost, Fair: as ``threading.Semaphore.acquire``.
         Source: recipes.txt, Locks; ``multiprocessing.Semaphore``.
         """
-        core = self._core
-        if isinstance(core, SemaphoreCore):
-            handed.forget_given_back(core)
         return super().acquire(bool(block), timeout if block else None)
+
+    def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
+        if isinstance(core, SemaphoreCore):
+            return handed.acquire_permit(core, describe(), blocking, me(), self._bound)
+        return super()._acquiring(core, blocking)
 
     def release(self, n: int = 1) -> None:
         """``n`` permits are free again: first those of this process, then those of others, then new ones.

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
@@ -64,6 +65,8 @@ class Receipts:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.free: list[Receipt] = []
+        #: Of commit_ahead, with their versions.
+        self.chains: list[tuple[Receipt, int]] = []
 
     async def commit(
         self,
@@ -119,39 +122,50 @@ class Receipts:
         self.free.append(receipt)
         raise answer
 
-    async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[Outcome | None]:
-        """Each of these is done, or not (None): they are sent together, so that none waits for an answer to another,
-        and are executed in their order. One that is refused keeps none of the later ones back. Raises what is no
-        answer about a znode, and OutcomeUnknownError; then nobody has been told which were done."""
-        sent = [(await self._receipt(), (await Guid()).encode()) for _ in transactions]
-        pairs = zip(transactions, sent, strict=True)
-        multis = [Multi((*each, SetData(receipt.path, nonce))) for each, (receipt, nonce) in pairs]
+    async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[Outcome]:
+        """As many of these as there are outcomes are done, the first ones, and none of the others. They are sent
+        together, so that none waits for an answer to another; each expects the receipt's version that the one before
+        leaves. Raises what is no answer about a znode, and OutcomeUnknownError; then nobody is told which were done.
+        Not for callers who are interrupted.
+        """
+        receipt, version = await self._chain()
+        multis = [
+            Multi((*operations, SetData(receipt.path, b"", version + place)))
+            for place, operations in enumerate(transactions)
+        ]
         answers = await Together(*multis)
-        outcomes: list[Outcome | None] = []
-        for answer, (receipt, nonce), multi in zip(answers, sent, multis, strict=True):
-            done = isinstance(answer, tuple)
-            if isinstance(answer, INTERRUPTED):
-                done = getattr(answer, "sent", True) and await self._executed(receipt, nonce, multi.path)
-            elif not done and not isinstance(answer, ZnodeError):
-                raise answer
-            results = answer[:-1] if isinstance(answer, tuple) else None
-            outcomes.append(Outcome(results, (), receipt.session_id) if done else None)
-            self.free.append(receipt)
+        outcomes = [
+            Outcome(answer[:-1], (), receipt.session_id)
+            for answer in takewhile(lambda answer: isinstance(answer, tuple), answers)
+        ]
+        failed = answers[len(outcomes)] if len(outcomes) < len(answers) else None
+        if isinstance(failed, INTERRUPTED):
+            _, node = await read_all(Sync(receipt.path), GetData(receipt.path))
+            if isinstance(node, NoNodeError):
+                raise OutcomeUnknownError("a transaction", multis[0].path, "session")
+            lost = node.stat.version - version - len(outcomes)
+            outcomes += [Outcome(None, (), receipt.session_id)] * lost
+        elif failed is not None and not isinstance(failed, ZnodeError):
+            raise failed
+        if not isinstance(failed, NoNodeError):  # it may be the receipt that is not there
+            self.chains.append((receipt, version + len(outcomes)))
         return outcomes
 
-    async def _executed(self, receipt: Receipt, nonce: bytes, path: str) -> bool:
-        done = await executed(receipt, nonce)
-        if done is None:
-            raise OutcomeUnknownError("a transaction", path, "session")
-        return done
+    async def _chain(self) -> tuple[Receipt, int]:
+        """A receipt of the present session whose version is known, and that."""
+        session_id = (await Connected()).session_id
+        self.chains = [chain for chain in self.chains if chain[0].session_id == session_id and chain[1] < 2**30]
+        return self.chains.pop() if self.chains else (await self._made(), 0)
 
     async def _receipt(self) -> Receipt:
         """A receipt of the present session that no other transaction uses."""
+        session = await Connected()
+        self.free = [receipt for receipt in self.free if receipt.session_id == session.session_id]
+        return self.free.pop() if self.free else await self._made()
+
+    async def _made(self) -> Receipt:
         while True:
-            session = await Connected()
-            self.free = [receipt for receipt in self.free if receipt.session_id == session.session_id]
-            if self.free:
-                return self.free.pop()
+            await Connected()
             path = f"{self.directory}/r_{await Guid()}"
             made, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
             if isinstance(alive, Created) and alive.stat is not None:

@@ -11,7 +11,7 @@ may hold it by now. A session that ended is a loss as ever.
 
 from __future__ import annotations
 
-from distsync.errors import LockLostError, NoNodeError, NotHeldError, ReleasedTooOftenError
+from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError, ReleasedTooOftenError
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore
@@ -24,8 +24,10 @@ GIVEN_BACK = "znode deleted"
 
 async def acquire(core: LockCore, owner: object, data: bytes, wait: bool = True) -> bool:
     """As core.acquire; if this process holds the lock, it learns in time that another one gave it back."""
-    if core.grant is not None:
-        await (Heed(core.grant.loss, _nothing) if wait else _look_after(core.grant))
+    if core.grant is not None and wait:
+        await Heed(core.grant.loss, _nothing)
+    elif core.grant is not None:
+        await _look_after(core.grant)
     acquired = await core.acquire(owner, data, wait)
     if acquired:
         core.lost = [entry for entry in core.lost if entry[1].loss.reason != GIVEN_BACK]
@@ -37,9 +39,11 @@ def _nothing(data: bytes) -> None:
 
 
 async def _look_after(grant: Grant) -> None:
-    """It is known whether somebody gave this back."""
+    """It is known, if there is time to ask, whether somebody gave this back."""
     try:
         await read(GetData(grant.place.path))
+    except DeadlineError:
+        return
     except NoNodeError:
         if not grant.loss.fired:
             grant.loss.reason = GIVEN_BACK
@@ -81,7 +85,8 @@ async def _release_elsewhere(directory: str) -> None:
 
 
 async def _deleted(path: str) -> bool:
-    """Whether it was there and we deleted it, as far as anybody can know."""
+    """Whether it was there and we deleted it, or perhaps did: should it have been the holder himself, in this moment,
+    then two releases were one, and one of them was too many."""
     perhaps = False
     while True:
         try:
@@ -94,7 +99,15 @@ async def _deleted(path: str) -> bool:
             await Connected()
 
 
-def forget_given_back(core: SemaphoreCore) -> None:
+async def acquire_permit(
+    core: SemaphoreCore, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
+) -> Grant | None:
+    """As core.acquire; who is admitted, and loses his place to a release before he knows, has had the permit."""
+    _forget_given_back(core)
+    return await core.acquire(data, wait, owner, bound, handed=True)
+
+
+def _forget_given_back(core: SemaphoreCore) -> None:
     """Permits that others gave back are not held any more, and nobody needs to be told."""
     for grant in tuple(core.grants):
         if grant.loss.fired and grant.loss.reason == GIVEN_BACK:
@@ -114,7 +127,7 @@ async def release_permits(core: SemaphoreCore, count: int, bound: int | None, be
 
 async def _release_one(core: SemaphoreCore, bound: int | None, owner: object) -> bool:
     """False: another process has given this permit back before."""
-    forget_given_back(core)
+    _forget_given_back(core)
     if not core.grants:
         await _release_permit_elsewhere(core, bound)
         return True
@@ -139,5 +152,8 @@ async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> N
         if not holders:
             await core.release(1, bound)
             return
-        if await _deleted(f"{path}/{holders[0].name}"):
+        try:
+            await core.receipts.commit(Delete(f"{path}/{holders[0].name}"))
             return
+        except NoNodeError:
+            continue

@@ -70,18 +70,29 @@ async def put_many(core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bo
 
 async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, most: int = BATCH) -> None:
     """As put_many, for a queue without a bound and a caller that is never interrupted: several transactions are on
-    their way at once. Each is done or not, but which of them is told by ``progress`` only as far as all before are."""
+    their way at once, none of which is done unless all before it are."""
     named: list[list[tuple[str, bytes]]] = []
     for batch in batches([("", data) for data in items], len(core.znodes.path.encode()), most):
         guid = await Guid()
         named.append([(f"i_{guid}-", data) for _, data in batch])
-    for start in range(0, len(named), AHEAD):
-        group = named[start : start + AHEAD]
-        put = await core.insert_ahead(group) if len(group) > 1 else [False]
-        for batch, done in zip(group, put, strict=True):
-            if not done:
-                await core.insert(batch)
-            progress.put += len(batch)
+    while named:
+        done = await _put_ahead(core, named[:AHEAD]) if len(named) > 1 else 0
+        if not done:
+            await core.insert(named[0])
+            done = 1
+        progress.put += sum(map(len, named[:done]))
+        del named[:done]
+
+
+async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]]]) -> int:
+    """So many of these batches were put, the first ones; the next one is to be inserted, as it can be."""
+    segment = await core.znodes.find_tail()
+    outcomes = await core.receipts.commit_ahead([core.putting(segment, batch) for batch in group])
+    for outcome, batch in zip(outcomes, group, strict=False):
+        await core.seal_if_full(segment, outcome, len(batch))
+    if len(outcomes) < len(group):
+        core.znodes.tail = None
+    return len(outcomes)
 
 
 class Several:

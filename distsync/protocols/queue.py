@@ -118,7 +118,7 @@ class QueueCore:
             except NoNodeError:
                 await znodes.mend(len(items) >= znodes.bulk)
             znodes.tail = None
-        await self._seal_if_full(segment, outcome, len(items))
+        await self.seal_if_full(segment, outcome, len(items))
         return segment, outcome
 
     def putting(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:
@@ -127,22 +127,11 @@ class QueueCore:
         creates = (Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
         return (*checks, *creates, *self.znodes.counting(len(items)))
 
-    async def _seal_if_full(self, segment: str, outcome: Outcome, items: int) -> None:
+    async def seal_if_full(self, segment: str, outcome: Outcome, items: int) -> None:
+        """So many were put into ``segment``."""
         last = self._path_in(outcome, items)
         if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
             await Background(self.znodes.seal(segment))
-
-    async def insert_ahead(self, batches: Sequence[Sequence[tuple[str, bytes]]]) -> list[bool]:
-        """Whether each of these batches was put, all of it: they are on their way together, as insert puts one. Those
-        that were not are to be inserted, one after the other."""
-        segment = await self.znodes.find_tail()
-        outcomes = await self.receipts.commit_ahead([self.putting(segment, batch) for batch in batches])
-        for outcome, batch in zip(outcomes, batches, strict=True):
-            if outcome is not None:
-                await self._seal_if_full(segment, outcome, len(batch))
-        if None in outcomes:
-            self.znodes.tail = None
-        return [outcome is not None for outcome in outcomes]
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
         """What tells whether an item that is put is inside the bound."""

@@ -79,10 +79,11 @@ class SemaphoreCore:
         await ensure(directory, permits_data(self.initial, 0))
 
     async def acquire(
-        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
+        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None, handed: bool = False
     ) -> Grant | None:
         """A permit. None: not at once if we do not ``wait``, or not before the deadline; then no more than ``bound``
-        are free for it, should one have been released to us in this moment."""
+        are free for it, should one have been released to us in this moment. If permits are ``handed`` on, whoever takes
+        our contender out of the line has given back the permit that we thereby got; it is in no table any more."""
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
@@ -104,21 +105,22 @@ class SemaphoreCore:
                 if isinstance(error, DeadlineError):
                     return None
                 raise
-            if admitted is False:
-                await self._forgo(place, bound)
+            if admitted is False and (await self._forgo(place, bound) or not handed):
                 return None
+            if handed and await Proven(place.session_id):
+                return Grant(place, owner=owner)
 
-    async def _forgo(self, place: line.Place, bound: int | None) -> None:
-        """We do not wait any more."""
-        if bound is None:
-            await leave(place.path, place.session_id)
-            return
+    async def _forgo(self, place: line.Place, bound: int | None) -> bool:
+        """We do not wait any more. False: somebody else has taken us out of the line."""
         try:
-            await self._leave_bounded(place.path, bound)
+            if bound is None:
+                return await leave(place.path, place.session_id)
+            return await self._leave_bounded(place.path, bound)
         except (OverReleaseError, SessionLostError):
-            return
+            return True
         except (DeadlineError, OutcomeUnknownError):
             await Background(remove(place.path, place.session_id))
+            return True
 
     async def _enter(self, crowd: Lease, answers: tuple[Any, ...], wait: bool) -> bool | None:
         """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""

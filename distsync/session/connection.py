@@ -16,6 +16,7 @@ Rules for this file: the only one that overrides kazoo's insides; it knows nothi
 from __future__ import annotations
 
 import contextlib
+import encodings.idna  # noqa: F401  a thread that looks up a host imports it: a fork meanwhile would leave half of it
 import inspect
 import logging
 import socket

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import queue
 import unittest
-from types import FunctionType, ModuleType
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import distsync.queue
 
 test_queue: Any = pytest.importorskip("test.test_queue", reason="this Python comes without its test package")
 
-from cpython import Build, Case, cases, run  # noqa: E402
+from cpython import Build, Case, cases, changed, run  # noqa: E402
 
 FAMILIES = {
     "QueueTest": test_queue.QueueTest,
@@ -55,15 +55,6 @@ def fewer_items(base: type) -> dict[str, Any]:
     if os.environ.get("DISTSYNC_TEST_MANY") and base not in ordered:
         return {}
     return {name: changed(getattr(base, name), *FEWER[name]) for name in FEWER if hasattr(base, name)}
-
-
-def changed(method: Any, many: int, fewer: int) -> FunctionType:
-    code = method.__code__
-    assert many in code.co_consts, f"{method} has changed: look at it"
-    numbers = tuple(fewer if value == many else value for value in code.co_consts)
-    made = FunctionType(code.replace(co_consts=numbers), method.__globals__, method.__name__, None, method.__closure__)
-    made.__kwdefaults__, made.__defaults__ = method.__kwdefaults__, method.__defaults__
-    return made
 
 
 def builder(base: type) -> Build:

@@ -17,6 +17,7 @@ from distsync.testing.simulation.scenarios.election import ELECTION
 from distsync.testing.simulation.scenarios.event import EVENT
 from distsync.testing.simulation.scenarios.gate import GATE
 from distsync.testing.simulation.scenarios.group import GROUP
+from distsync.testing.simulation.scenarios.handed import HANDED_LOCK, HANDED_PERMITS
 from distsync.testing.simulation.scenarios.ids import IDS
 from distsync.testing.simulation.scenarios.joinable import JOINABLE
 from distsync.testing.simulation.scenarios.latch import LATCH
@@ -39,6 +40,8 @@ ALL = (
     ELECTION,
     LOCK,
     RLOCK,
+    HANDED_LOCK,
+    HANDED_PERMITS,
     SEMAPHORE,
     SIGNAL,
     CONDITION,

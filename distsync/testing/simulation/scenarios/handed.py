@@ -1,0 +1,126 @@
+"""Locks and semaphores of processes: as those of threads; and what one process took, another gives back.
+
+Rules for this file: threads use one core a process, as the faces do.
+"""
+
+from __future__ import annotations
+
+import json
+
+from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenError
+from distsync.protocols import handed
+from distsync.protocols.lock import LockCore
+from distsync.protocols.semaphore import SemaphoreCore
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Check, Exclusion, NothingLeft
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    ROOT,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    receipts,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.scenarios.semaphore import PATH, count_free, ours
+from distsync.testing.simulation.world import World
+
+MILD = ("lost_reply", "lost_request", "lag", "late_event", "slow")
+"""Faults that end no session, process or call: who was to give back a permit that somebody else holds, and is kept from
+it, leaves it taken. So does who gives back that of a call which ends before it knows of its own place."""
+
+LOCK_PATH = f"{ROOT}/lock/l"
+
+
+# A lock that each gives back himself: nothing is changed for him
+
+
+async def locker(world: World, process: SimProcess) -> None:
+    """Takes the lock some times, as a ``with`` block does."""
+    owner, core = object(), process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
+    for _ in range(world.rng.randint(1, 2)):
+        timeout = maybe_timeout(world)
+        if not await Run(handed.acquire(core, owner, b"", timeout != 0.0), timeout):
+            continue
+        grant = core.grant
+        if grant is not None:
+            place = grant.place
+            world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+        try:
+            await Run(work(world))
+        finally:
+            world.record("released", what="lock")
+            await Run(unlock(world, core, owner))
+
+
+async def unlock(world: World, core: LockCore, owner: object) -> None:
+    """Neither a loss nor a release by somebody else without a fault."""
+    try:
+        await handed.release(core, owner)
+    except (LockLostError, ReleasedTooOftenError) as error:
+        if not world.faults.struck:
+            world.fail(f"a loss without a fault: {error}")
+
+
+def play_lock(world: World) -> None:
+    world.checks += [Exclusion("lock"), NothingLeft(f"{LOCK_PATH}/")]
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, locker(world, process))
+    finish(world)
+
+
+# Permits that others give back
+
+
+class NoneAdded(Check):
+    """Where there is a bound, a permit that somebody else gives back is the one that was taken, and no further one."""
+
+    def changed(self, world: World) -> None:
+        node = world.server.engine.tree.node(PATH)
+        if node is not None and json.loads(node.data or b"")["extra"]:
+            world.fail("a permit was added")
+
+
+async def passer(world: World, process: SimProcess, givers: list[SimProcess], permits: int) -> None:
+    """Takes a permit some times; he or somebody else gives it back."""
+    core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+    for _ in range(world.rng.randint(1, 3)):
+        if await Run(handed.acquire_permit(core, b"", world.rng.random() < 0.7, None, permits)) is None:
+            continue
+        await Run(work(world))
+        giver = world.rng.choice([giver for giver in givers if giver.alive])
+        if giver is process:
+            await Run(give_back(world, process, permits))
+        else:
+            spawn(giver, give_back(world, giver, permits))
+
+
+async def give_back(world: World, process: SimProcess, permits: int) -> None:
+    """Who is told of a loss of his own has given nothing back yet."""
+    core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+    while True:
+        try:
+            await handed.release_permits(core, 1, permits, [False], None)
+            return
+        except (LockLostError, OverReleaseError) as error:
+            if not world.faults.struck:
+                world.fail(f"a permit was taken, and cannot be given back: {error}")
+            if isinstance(error, OverReleaseError):
+                return
+
+
+def play_permits(world: World) -> None:
+    permits = world.rng.randint(1, 3)
+    world.checks += [NoneAdded(), NothingLeft(f"{PATH}/")]
+    givers = list(processes(world, 2, 3))
+    for process in givers:
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, passer(world, process, givers, permits))
+    finish(world, lambda: count_free(world, permits, permits, ours))
+
+
+HANDED_LOCK = Scenario("handed-lock", play_lock)
+HANDED_PERMITS = Scenario("handed-permits", play_permits, MILD)
