@@ -39,8 +39,9 @@ class Pool(_stdlib.Pool, Named):
         MaybeEncodingError, PayloadTooLargeError for a result that cannot be sent.
     On loss: of the session: it goes on. Of this process: what it put, and its results, are removed after twice the
         session time-out.
-    Cost: a task 1 request; a worker 8 and 3 for each task, of up to 100 at once if they are short; a result 1.
-    Fair: tasks in the order in which they were put, whoever put them.
+    Cost: a task 1 request; a worker 8 and 1 for each task, of up to 25 at once if they are short; a result 1, and 1 for
+        all that are there.
+    Fair: tasks in the order in which they were put, whoever put them; short ones about so.
     Source: recipes.txt, Queues; ``multiprocessing.pool.Pool``.
 
     Znodes: as JoinableQueue; ``callers/<GUID>/answers/...``, results; ``callers/<GUID>/parts/...``, of long ones.

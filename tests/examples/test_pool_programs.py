@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from shells import LIMIT, Shells
@@ -28,10 +31,19 @@ def write(shells: Shells, name: str, exponent: int) -> Path:
     return path
 
 
+@contextmanager
+def worker(shells: Shells) -> Iterator[None]:
+    """One is there, and goes when it is told to."""
+    process = shells.start("-m", "distsync", "worker", "p", "--processes", 1)
+    yield
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LIMIT) == 0
+
+
 def test_worker_of_the_command_line_loads_the_program(shells: Shells) -> None:
     program = write(shells, "cubes.py", 3)
-    shells.start("-m", "distsync", "worker", "p", "--processes", 1)
-    assert shells.run(program, 0) == "True\n"
+    with worker(shells):
+        assert shells.run(program, 0) == "True\n"
 
 
 def test_two_programs_with_functions_of_one_name_get_each_its_own(shells: Shells) -> None:
@@ -40,10 +52,9 @@ def test_two_programs_with_functions_of_one_name_get_each_its_own(shells: Shells
 
 
 def test_program_that_a_worker_cannot_load_is_named_to_the_caller(shells: Shells) -> None:
-    shells.start("-m", "distsync", "worker", "p", "--processes", 1)
-    code = PROGRAM.format(exponent=2)
-    process = shells.start("-c", code, 0)
-    _, errors = process.communicate(timeout=LIMIT)
+    with worker(shells):
+        process = shells.start("-c", PROGRAM.format(exponent=2), 0)
+        _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
     assert "PayloadRefusedError" in errors
     assert "a prompt, or -c" in errors

@@ -25,6 +25,7 @@ from distsync.testing.simulation.scenarios.joinable import JOINABLE
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.partition import PARTITION
+from distsync.testing.simulation.scenarios.pool import POOL
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
@@ -54,6 +55,7 @@ ALL = (
     BOUNDED,
     MANY,
     JOINABLE,
+    POOL,
     LIFO,
     PRIORITY,
     GROUP,
