@@ -314,7 +314,8 @@ def test_looks_at_a_group(client: Client, other: Client) -> None:
     assert spent(other, partial(seen.find_members, fresh=True)) == (2, 2)
     waiting = Running(spent, other, seen.wait)
     eventually(lambda: waiting_calls(other))
-    group.join()
+    with costing(client, 1 + 1):
+        group.join()
     assert waiting.result() == (1 + 1, 2)
     with costing(client, 2):
         group.leave()
