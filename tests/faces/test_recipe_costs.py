@@ -180,13 +180,13 @@ def test_looks_at_double_barriers_cost_2_requests(client: Client) -> None:
 def test_queues_looked_at_and_joined(client: Client, other: Client) -> None:
     simple: SimpleQueue[int] = SimpleQueue(name="s")
     simple.put(1)
-    assert spent(client, simple.qsize) == spent(client, simple.empty) == (2, 1)
+    assert spent(client, simple.qsize) == spent(client, simple.empty) == (3, 1)
     bounded: Queue[int] = Queue(100, name="b")
     bounded.put(0)
     assert spent(client, partial(bounded.put_many, range(10))) == (30, 10)
 
 
-def test_waiting_for_the_end_costs_2_requests_and_2_for_each_item_that_is_done(client: Client, other: Client) -> None:
+def test_waiting_for_the_end_costs_3_requests_and_3_for_each_item_that_is_done(client: Client, other: Client) -> None:
     for kind in (Queue, JoinableQueue):
         queue = kind(name=f"q{kind.__name__}")
         queue.put_many([1, 2, 3])
@@ -197,19 +197,19 @@ def test_waiting_for_the_end_costs_2_requests_and_2_for_each_item_that_is_done(c
         before = total(other)
         joining = Running(far.join)
         for done in range(3):
-            eventually(lambda: total(other) == before + 2 + 2 * done and waiting_calls(other))  # noqa: B023
+            eventually(lambda: total(other) == before + 3 + 3 * done and waiting_calls(other))  # noqa: B023
             queue.task_done()
         joining.result()
-        assert total(other) == before + 2 + 2 * 3
+        assert total(other) == before + 3 + 3 * 3
 
 
-def test_task_that_another_process_got_costs_3_requests_to_be_done(client: Client, other: Client) -> None:
+def test_task_that_another_process_got_costs_4_requests_to_be_done(client: Client, other: Client) -> None:
     queue, far = Queue[int](name="q"), Queue[int](name="q", client=other)
     queue.put_many([1, 2])
     far.put(3)  # its receipt
     for _ in range(2):
         queue.get()
-    assert spent(other, far.task_done) == (3, 2)
+    assert spent(other, far.task_done) == (4, 2)
 
 
 def test_order_that_names_do_not_say_costs_1_request_for_each_item_once(client: Client) -> None:
