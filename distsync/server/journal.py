@@ -23,6 +23,7 @@ One journal at a time has the folder: its descriptor is locked.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import secrets
@@ -98,7 +99,8 @@ class Journal:
             self._mark.write(0, synced=True)
             self._mark.sync()
             self._replace(secrets.token_bytes(32), ())
-            _sync_folder(self.path.parent.parent)
+            with suppress(OSError):  # it may not be ours to read, and then was there before
+                _sync_folder(self.path.parent.parent)
 
     def load(self) -> Contents:
         """All that was written and not yet superseded. What is torn at the end is cut off. What the machine took along
@@ -116,14 +118,21 @@ class Journal:
             os.ftruncate(self._file, self._end)
             if self.sync_full:
                 os.fdatasync(self._file)
+                _sync_name(self._guard)
             if not marked.may_be_lost:
                 self._begin_mark(self._number)
         return contents._replace(died=marked.may_be_lost, lost=lost)
 
     def _begin_mark(self, number: int) -> None:
-        """From now on it says how this journal writes."""
-        self._mark.write(number, synced=self.sync_full)
-        self._mark.sync()
+        """From now on it says how this journal writes; or, if it cannot be written, what it said."""
+        before = self._mark.content()
+        try:
+            self._mark.write(number, synced=self.sync_full)
+            self._mark.sync()
+        except OSError:
+            with suppress(OSError):
+                self._mark.put_back(before)
+            raise
         self._marked = True
 
     def _read(self) -> Contents:
@@ -226,6 +235,7 @@ class Journal:
         with suppress(OSError):
             if self._marked:
                 os.fsync(self._file)
+                _sync_name(self._guard)
                 self._mark.write(self._number, synced=True)
                 self._mark.sync()
         for descriptor in (self._file, self._guard):
@@ -279,5 +289,16 @@ def _write_all(file: int, entry: bytes, at: int) -> int:
 
 def _sync_folder(path: Path) -> None:
     folder = os.open(path, os.O_RDONLY)
-    os.fsync(folder)
-    os.close(folder)
+    try:
+        _sync_name(folder)
+    finally:
+        os.close(folder)
+
+
+def _sync_name(folder: int) -> None:
+    """The names in this folder are on the disk, where its file system can be told so."""
+    try:
+        os.fsync(folder)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise

@@ -64,6 +64,16 @@ class Mark:
         assert self._file is not None
         os.pwrite(self._file, b"%020d" % number, 0)
 
+    def content(self) -> bytes:
+        """As it stands in the file."""
+        return self.path.read_bytes()
+
+    def put_back(self, content: bytes) -> None:
+        """What it was before a write that failed."""
+        if self._file is not None:
+            os.pwrite(self._file, content, 0)
+            os.ftruncate(self._file, len(content))
+
     def sync(self) -> None:
         if self._file is not None:
             os.fsync(self._file)
@@ -76,4 +86,7 @@ class Mark:
 
 def _boot() -> bytes:
     """Another one after each start of the machine."""
-    return BOOT.read_bytes().strip()[:36] if BOOT.exists() else UNKNOWN
+    try:
+        return BOOT.read_bytes().strip()[:36] or UNKNOWN
+    except OSError:
+        return UNKNOWN

@@ -177,7 +177,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
 def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
     """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
     told = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
-    log.error("the machine died while the server ran: %s lost; --sync full would have kept them", told)
+    log.error("the server was killed, and the machine started anew since: %s lost; --sync full would keep them", told)
     zxid = ((engine.zxid >> 32) + 1) << 32
     payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
     engine.replay(payload)

@@ -267,7 +267,7 @@ def test_numbers_and_values_looked_at(client: Client, other: Client) -> None:
     assert value.get() == 5
 
 
-def test_latch_counted_down_behind_another_costs_2_requests_more(client: Client, other: Client) -> None:
+def test_latch_that_is_open_is_set_anew_for_2_requests_and_looked_at_for_1(client: Client) -> None:
     latch = CountDownLatch(1, name="l")
     latch.count_down()
     assert spent(client, partial(latch.try_set_count, 2)) == (2, 2)

@@ -354,7 +354,9 @@ def test_mark_that_names_this_boot_is_on_disk_before_anything_is_written(
     sync, synced = os.fsync, list[bytes]()
 
     def recorded(file: int) -> None:
-        synced.append(Path(f"/proc/self/fd/{file}").read_bytes().split()[-1])
+        place = Path(f"/proc/self/fd/{file}")
+        if not place.is_dir():
+            synced.append(place.read_bytes().split()[-1])
         sync(file)
 
     with closing(Journal(tmp_path, sync_full=sync_full)) as journal:
@@ -546,3 +548,41 @@ def test_death_at_any_call_loses_nothing_acknowledged(tmp_path: Path, sync_full:
             journal.append([(len(found) + 1, b"x")])
         assert numbers(read(folder)) == [*found, len(found) + 1], which
     assert which > 15
+
+
+def test_mark_that_cannot_be_written_says_what_it_said(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    of_another_boot(killed, RECORDS_LAST)
+
+    def fails(mark: object) -> None:
+        raise OSError("no")
+
+    with closing(Journal(killed)) as journal:
+        journal.load()
+        with monkeypatch.context() as patched:
+            patched.setattr("distsync.server.mark.Mark.sync", fails)
+            with pytest.raises(JournalWriteError):
+                journal.append([(99, b"after")])
+    contents = read(killed)
+    assert (contents.records, contents.died, contents.lost) == (RECORDS, True, 0)
+
+
+def test_folder_above_need_not_be_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(path: Path) -> None:
+        if path == tmp_path:
+            raise PermissionError("no")
+
+    monkeypatch.setattr("distsync.server.journal._sync_folder", fails)
+    write(tmp_path / "data")
+    assert read(tmp_path / "data").records == RECORDS
+
+
+def test_boot_that_is_not_told_is_any_boot(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distsync.server.mark.BOOT", killed / "none")
+    for _ in range(2):
+        with closing(Journal(killed)) as journal:
+            assert journal.load().died
+            journal.append([(99, b"after")])
+            for file in killed.iterdir():
+                (killed.parent / f"copy-{file.name}").write_bytes(file.read_bytes())
+        for file in killed.iterdir():
+            file.write_bytes((killed.parent / f"copy-{file.name}").read_bytes())

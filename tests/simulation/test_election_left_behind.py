@@ -1,0 +1,52 @@
+"""LEADER goes with who leads no more, though somebody has deleted his candidate and the connection breaks as well."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from distsync.errors import LockLostError, NoNodeError
+from distsync.session.steps import Delete
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import NothingLeft
+from distsync.testing.simulation.faults import Exactly, Faults
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.election import PATH, core_of
+from distsync.testing.simulation.world import World
+
+REQUESTS = 26
+
+
+async def lead(process: SimProcess, places: list[str]) -> None:
+    """Takes part, and steps down when it is told."""
+    core, owner = core_of(process), object()
+    await Run(core.acquire(owner, b"{}", True))
+    assert core.grant is not None
+    places.append(core.grant.place.path)
+    with suppress(LockLostError):
+        await Run(core.release(owner))
+
+
+async def delete(path: str) -> None:
+    await Delete(path)
+
+
+async def intrude(path: str) -> None:
+    """Deletes the candidate, if it comes in time."""
+    with suppress(NoNodeError):
+        await Run(delete(path))
+
+
+@pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "cut"])
+@pytest.mark.parametrize("request_number", range(1, REQUESTS))
+def test_leader_that_was_deleted_leaves_nothing(kind: str, request_number: int) -> None:
+    for seed in range(12):
+        places: list[str] = []
+        with World(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
+            world.checks.append(NothingLeft(f"{PATH}/"))
+            one, other = world.process("one"), world.process("other")
+            one.spawn(lead(one, places))
+            world.run(lambda: bool(places))  # noqa: B023
+            other.spawn(intrude(places[0]))
+            world.run()
