@@ -109,7 +109,7 @@ class Condition(Named):
         Raises: RuntimeError if the lock is not held; LockLostError if it had been lost.
         On loss: of the session while waiting: True, since a notify may have been missed.
         On cancel: no znode is left; the lock is held again; a notify that had come goes to another waiter.
-        Cost: 6 requests, 1 watch, and those of the lock; 2 more at half of each session time-out.
+        Cost: 6 requests, 1 watch, and those of the lock; 3 more at half of each session time-out.
         Fair: the one that waits longest is notified first.
         Source: ``threading.Condition``.
         """
