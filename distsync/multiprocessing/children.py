@@ -4,6 +4,9 @@ Rules for this file: it sees deaths, and knows no lock. A session is ended only 
 
 One thread waits for the death of all children, as long as there are any. Without ``pidfd_open`` (outside Linux) there
 is none, and only ``join`` sees a death.
+
+A forked child closes its copies of the files. So nobody may fork while the thread is just closing one: the child would
+close a file of the same number, which is another one meanwhile. A fork waits for that, and not for sessions to end.
 """
 
 from __future__ import annotations
@@ -30,30 +33,29 @@ class Child:
         self._receiver = receiver
         self._rest = b""
         self._wills: dict[int, Will] = {}
-        self._lock = threading.Lock()
+        self.lock = threading.Lock()
+        """Held while a file is read or closed."""
+        self._ending = threading.Lock()
 
     def watched(self) -> list[int]:
         """The files that are ready when there is something to do."""
-        with self._lock:
+        with self.lock:
             receiver = [] if self._receiver.closed else [self._receiver.fileno()]
             return receiver if self.pidfd is None else [self.pidfd, *receiver]
 
     def listen(self) -> None:
         """What it has told is known."""
-        with self._lock:
-            self._read()
-
-    def _read(self) -> None:
-        while not self._receiver.closed:
-            try:
-                text = os.read(self._receiver.fileno(), 65536)
-            except BlockingIOError:
-                return
-            if not text:
-                self._receiver.close()
-            lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
-            for will in wills.read(lines + newline):
-                self._note(will)
+        with self.lock:
+            while not self._receiver.closed:
+                try:
+                    text = os.read(self._receiver.fileno(), 65536)
+                except BlockingIOError:
+                    return
+                if not text:
+                    self._receiver.close()
+                lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
+                for will in wills.read(lines + newline):
+                    self._note(will)
 
     def _note(self, will: Will | None) -> None:
         """A client has one session; what others say by the same pipe does not count."""
@@ -64,14 +66,14 @@ class Child:
 
     def mourn(self) -> None:
         """It is dead: its sessions are over. May be called by several threads, and again."""
-        with self._lock:
-            self._read()
+        with self._ending:
+            self.listen()
             while self._wills:
                 _execute(self._wills.popitem()[1])
 
     def close(self) -> None:
         """Its files are closed."""
-        with self._lock:
+        with self.lock:
             self._receiver.close()
             pidfd, self.pidfd = self.pidfd, None
             if pidfd is not None:
@@ -99,6 +101,7 @@ class Watcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._children: list[Child] = []
+        self._held: tuple[Child, ...] = ()
         self._wake: tuple[int, int] | None = None
 
     def add(self, child: Child) -> None:
@@ -139,18 +142,32 @@ class Watcher:
         finally:
             with self._lock:
                 self._children.remove(child)
-            child.close()
+                child.close()
+
+    def hold(self) -> None:
+        """Before a fork: no file is being closed."""
+        self._lock.acquire()
+        self._held = tuple(self._children)
+        for child in self._held:
+            child.lock.acquire()
+
+    def let_go(self) -> None:
+        """After a fork."""
+        held, self._held = self._held, ()
+        for child in held:
+            child.lock.release()
+        self._lock.release()
 
     def forget(self) -> None:
         """In a forked child: these are its siblings."""
-        children, wake = self._children, self._wake
+        children, wake = self._held, self._wake
+        self.let_go()
         self.__init__()  # type: ignore[misc]
         for child in children:
-            child._lock = threading.Lock()
             child.close()
         for file in wake or ():
             os.close(file)
 
 
 watcher = Watcher()
-os.register_at_fork(after_in_child=watcher.forget)
+os.register_at_fork(before=watcher.hold, after_in_parent=watcher.let_go, after_in_child=watcher.forget)

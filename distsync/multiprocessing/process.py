@@ -8,6 +8,7 @@ otherwise, this process ends its sessions as soon as it sees that.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing as _stdlib
 import os
 from collections.abc import Callable
@@ -22,6 +23,9 @@ from distsync.session import default, fork, wills
 
 if TYPE_CHECKING:
     from distsync.session.settings import Settings
+
+
+logger = logging.getLogger("distsync.multiprocessing")
 
 
 class Heritage:
@@ -55,11 +59,14 @@ class Heritage:
 
     def begin(self) -> None:
         """In the child, before anything of its own."""
-        if self.receiver is not None:
-            self.receiver.close()
-        if self.sender is not None:
-            wills.begin(os.dup(self.sender.fileno()))
-            self.sender.close()
+        try:
+            if self.receiver is not None:
+                self.receiver.close()
+            if self.sender is not None:
+                wills.begin(os.dup(self.sender.fileno()))
+                self.sender.close()
+        except OSError as error:  # too many open files, say; what raises here would end the process without a word
+            logger.warning("the sessions of process %d, if it dies, end by themselves only: %s", os.getpid(), error)
         self.sender = self.receiver = None
 
 

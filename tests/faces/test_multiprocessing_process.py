@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from multiprocessing import connection, forkserver
@@ -24,7 +25,7 @@ import deeds
 import pytest
 from leaks import Observer
 from peers import Running, credentials, expire, waiting_calls
-from timing import PATIENCE, eventually
+from timing import PATIENCE, UNIT, eventually
 
 import distsync
 from distsync.multiprocessing import Event, Lock, Semaphore, children, get_context
@@ -343,6 +344,36 @@ def test_child_forked_while_threads_acquire_and_release_does_not_hang(client: Cl
         over.set()
     for one in busy:
         one.result()
+
+
+def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_sessions(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own pipe may have the number of that file already."""
+    context = get_context("fork")
+    closing, go_on = threading.Event(), threading.Event()
+    close = connection.Connection._close  # type: ignore[attr-defined]
+
+    def close_slowly(self: Any) -> None:
+        close(self)
+        if threading.current_thread().name == "distsync-children":
+            closing.set()
+            go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(connection.Connection, "_close", close_slowly)
+    lock = context.Lock()
+    first, second = context.Process(), context.Process(target=deeds.hold_and_die, args=(lock,))
+    first.start()
+    assert closing.wait(PATIENCE)
+    starting = Running(second.start)
+    time.sleep(UNIT)
+    go_on.set()
+    starting.result()
+    for process in (first, second):
+        process.join()
+    assert second.exitcode == -signal.SIGKILL
+    assert lock.acquire(block=False)
+    lock.release()
 
 
 def test_two_hundred_children_at_once(make_client: Callable[..., Client], tmp_path: Path) -> None:
