@@ -6,7 +6,7 @@ import os
 from concurrent import futures
 from typing import Any
 
-import jobs
+import chores
 import pytest
 from peers import Peer
 from timing import PATIENCE
@@ -21,21 +21,21 @@ def test_calls_and_errors_come_back(client: Any) -> None:
     with Executor(2) as executor:
         assert isinstance(executor, futures.Executor)
         assert executor.submit(pow, 2, exp=5).result(LONG) == 32
-        assert list(executor.map(jobs.square, range(10))) == [number * number for number in range(10)]
+        assert list(executor.map(chores.square, range(10))) == [number * number for number in range(10)]
         assert list(executor.map(pow, range(7), [2] * 9, chunksize=3)) == [number**2 for number in range(7)]
         with pytest.raises(ZeroDivisionError):
             executor.submit(divmod, 1, 0).result(LONG)
-        done, _ = futures.wait([executor.submit(jobs.square, number) for number in range(5)], LONG)
+        done, _ = futures.wait([executor.submit(chores.square, number) for number in range(5)], LONG)
         assert sorted(each.result() for each in done) == [0, 1, 4, 9, 16]
     with pytest.raises(RuntimeError, match="after shutdown"):
-        executor.submit(jobs.square, 1)
+        executor.submit(chores.square, 1)
 
 
 def test_call_that_nobody_has_begun_is_cancelled_for_good(client: Any) -> None:
     with Executor(1, name="e") as executor:
-        begun = executor.submit(jobs.wait_for, "go")
+        begun = executor.submit(chores.wait_for, "go")
         assert Event(name="go-begun").wait(LONG)
-        waiting = [executor.submit(jobs.square, number) for number in range(3)]
+        waiting = [executor.submit(chores.square, number) for number in range(3)]
         assert waiting[1].cancel()
         assert waiting[1].cancelled()
         assert not begun.cancel()
@@ -46,9 +46,9 @@ def test_call_that_nobody_has_begun_is_cancelled_for_good(client: Any) -> None:
 
 def test_shutdown_cancels_what_nobody_has_begun(client: Any) -> None:
     executor = Executor(1, name="e")
-    begun = executor.submit(jobs.wait_for, "go")
+    begun = executor.submit(chores.wait_for, "go")
     assert Event(name="go-begun").wait(LONG)
-    waiting = [executor.submit(jobs.square, number) for number in range(20)]
+    waiting = [executor.submit(chores.square, number) for number in range(20)]
     executor.shutdown(wait=False, cancel_futures=True)
     Event(name="go").set()
     assert begun.result(LONG) != os.getpid()
@@ -59,4 +59,4 @@ def test_shutdown_cancels_what_nobody_has_begun(client: Any) -> None:
 def test_workers_elsewhere_do_the_calls(client: Any, peer: Peer) -> None:
     with Executor(2, name="e") as executor:
         workers = {process.pid for process in executor._pool._pool}
-        assert peer.do(jobs.pids_of, "e", 6) <= workers
+        assert peer.do(chores.pids_of, "e", 6) <= workers

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import jobs
+import chores
 import pytest
 from leaks import Observer
 from peers import Peer, expire
@@ -59,16 +59,16 @@ def left(pool: Any, observer: Observer) -> list[str]:
 
 def test_results_come_as_from_multiprocessing(client: Client, observer: Observer) -> None:
     with Pool(2, name="p") as pool:
-        assert pool.map(jobs.square, range(100)) == [number * number for number in range(100)]
+        assert pool.map(chores.square, range(100)) == [number * number for number in range(100)]
         assert pool.starmap(pow, [(2, 3), (3, 2)]) == [8, 9]
-        assert list(pool.imap(jobs.square, range(50))) == [number * number for number in range(50)]
-        assert sorted(pool.imap_unordered(jobs.square, range(50), 7)) == [number * number for number in range(50)]
+        assert list(pool.imap(chores.square, range(50))) == [number * number for number in range(50)]
+        assert sorted(pool.imap_unordered(chores.square, range(50), 7)) == [number * number for number in range(50)]
         assert pool.apply(divmod, (7, 2)) == (3, 1)
         with pytest.raises(ZeroDivisionError) as caught:
             pool.apply(divmod, (7, 0))
         assert isinstance(caught.value.__cause__, RemoteTraceback)
         with pytest.raises(multiprocessing.TimeoutError):
-            pool.apply_async(jobs.slow_square, (1,)).get(timeout=0)
+            pool.apply_async(chores.slow_square, (1,)).get(timeout=0)
         pool.close()
         pool.join()
     assert left(pool, observer) == []
@@ -76,14 +76,14 @@ def test_results_come_as_from_multiprocessing(client: Client, observer: Observer
 
 def test_pool_without_a_name_leaves_nothing_at_all(client: Client, observer: Observer) -> None:
     with Pool(1) as pool:
-        assert pool.map(jobs.square, [1, 2]) == [1, 4]
+        assert pool.map(chores.square, [1, 2]) == [1, 4]
     pool.join()
     assert pool.path not in observer.tree(client.namespace)
 
 
 def test_pool_that_is_terminated_takes_its_tasks_out(client: Client, observer: Observer) -> None:
     pool = Pool(1, name="p")
-    waiting = pool.map_async(jobs.slow_square, range(500), chunksize=1)
+    waiting = pool.map_async(chores.slow_square, range(500), chunksize=1)
     pool.terminate()
     pool.join()
     eventually(lambda: left(pool, observer) == [], "tasks remain")
@@ -99,15 +99,15 @@ def test_pool_does_not_pickle(client: Client) -> None:
 
 def test_endless_iterable_is_read_no_further_than_needed(client: Client) -> None:
     with Pool(1, name="p") as pool:
-        results = pool.imap(jobs.square, itertools.count())
+        results = pool.imap(chores.square, itertools.count())
         assert [next(results) for _ in range(20)] == [number * number for number in range(20)]
     pool.join()
 
 
 def test_tasks_that_wait_for_each_other_are_on_different_workers(client: Client) -> None:
     with Pool(3, name="p") as pool:
-        list(pool.imap(jobs.square, range(200)))  # these teach the workers to take many at once
-        assert len(set(pool.starmap(jobs.meet, [("b", 3)] * 3, chunksize=1))) == 3
+        list(pool.imap(chores.square, range(200)))  # these teach the workers to take many at once
+        assert len(set(pool.starmap(chores.meet, [("b", 3)] * 3, chunksize=1))) == 3
     pool.join()
 
 
@@ -116,8 +116,8 @@ def test_callback_that_raises_does_not_keep_others_waiting(client: Client, caplo
         raise LookupError
 
     with Pool(1, name="p") as pool:
-        first = pool.apply_async(jobs.square, (3,), callback=fail)
-        assert pool.apply_async(jobs.square, (4,)).get(LONG) == 16
+        first = pool.apply_async(chores.square, (3,), callback=fail)
+        assert pool.apply_async(chores.square, (4,)).get(LONG) == 16
         first.wait(LONG)
         assert first.ready()
     pool.join()
@@ -131,17 +131,17 @@ def test_callback_that_raises_does_not_keep_others_waiting(client: Client, caplo
 def test_tasks_of_a_worker_that_is_killed_are_done_by_others(mortal: Client, tmp_path: Path) -> None:
     with Pool(2, name="p") as pool:
         tasks = [(str(tmp_path), number) for number in range(6)]
-        assert pool.starmap(jobs.die_first, tasks, chunksize=1) == [number * number for number in range(6)]
+        assert pool.starmap(chores.die_first, tasks, chunksize=1) == [number * number for number in range(6)]
     pool.join()
 
 
 def test_task_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(mortal: Client, observer: Observer) -> None:
     with Pool(2, name="p", max_deliveries=2) as pool:
-        list(pool.imap(jobs.square, range(100)))
-        good = [pool.apply_async(jobs.square, (number,)) for number in range(5)]
-        bad = pool.apply_async(jobs.die)
-        more = [pool.apply_async(jobs.square, (number,)) for number in range(5)]
-        with pytest.raises(TaskLostError, match=r"jobs\.die .*delivered 2 times"):
+        list(pool.imap(chores.square, range(100)))
+        good = [pool.apply_async(chores.square, (number,)) for number in range(5)]
+        bad = pool.apply_async(chores.die)
+        more = [pool.apply_async(chores.square, (number,)) for number in range(5)]
+        with pytest.raises(TaskLostError, match=r"chores\.die .*delivered 2 times"):
             bad.get(LONG)
         assert [one.get(LONG) for one in good + more] == [0, 1, 4, 9, 16] * 2
         pool.close()
@@ -150,7 +150,7 @@ def test_task_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(mort
 
 
 @pytest.mark.parametrize(
-    ("initializer", "story"), [(jobs.fail_to_begin, "no model file"), (jobs.exit_at_begin, "exit code 3")]
+    ("initializer", "story"), [(chores.fail_to_begin, "no model file"), (chores.exit_at_begin, "exit code 3")]
 )
 def test_workers_that_end_before_they_begin_are_an_error_for_the_caller(
     client: Client, initializer: Any, story: str
@@ -158,14 +158,14 @@ def test_workers_that_end_before_they_begin_are_an_error_for_the_caller(
     with Pool(2, initializer, name="p") as pool:
         for _ in range(2):
             with pytest.raises(WorkerStartError, match=story):
-                pool.apply_async(jobs.square, (3,)).get(LONG)
+                pool.apply_async(chores.square, (3,)).get(LONG)
     pool.join()
 
 
 def test_two_pools_of_one_name_share_their_workers(client: Client, peer: Peer) -> None:
     with Pool(2, name="p") as pool:
         workers = {process.pid for process in pool._pool}
-        assert peer.do(jobs.pids_of, "p", 20) <= workers
+        assert peer.do(chores.pids_of, "p", 20) <= workers
     pool.join()
 
 
@@ -174,10 +174,10 @@ def test_worker_of_the_command_line_joins_and_finishes_its_task_when_it_is_told_
 ) -> None:
     with Pool(0, name="p") as pool:
         command = shells.start("-m", "distsync", "worker", "p", "--processes", "1")
-        result = pool.apply_async(jobs.wait_for, ("go",))
+        result = pool.apply_async(chores.wait_for, ("go",))
         assert Event(name="go-begun").wait(LONG)
         command.send_signal(signal.SIGTERM)
-        later = pool.apply_async(jobs.square, (3,))
+        later = pool.apply_async(chores.square, (3,))
         Event(name="go").set()
         assert result.get(LONG) not in (os.getpid(), command.pid)
         assert command.wait(LONG) == 0
@@ -189,14 +189,14 @@ def test_worker_that_cannot_import_the_function_says_so(client: Client, shells: 
     with Pool(0, name="p") as pool:
         shells.start("-m", "distsync", "worker", "p", "--processes", "1")
         with pytest.raises(PayloadRefusedError, match="a_module_that_is_not_there"):
-            pool.apply_async(jobs.same, (jobs.Unreadable(),)).get(LONG)
-        assert pool.apply_async(jobs.square, (3,)).get(LONG) == 9
+            pool.apply_async(chores.same, (chores.Unreadable(),)).get(LONG)
+        assert pool.apply_async(chores.square, (3,)).get(LONG) == 9
     pool.join()
 
 
 def test_server_that_is_killed_and_started_again_loses_nothing(own_server: ServerProcess) -> None:
     with Client(own_server.hosts, namespace="/pools") as client, Pool(2, name="p", client=client) as pool:
-        results = pool.imap(jobs.slow_square, range(40))
+        results = pool.imap(chores.slow_square, range(40))
         assert next(results) == 0
         own_server.restart(kill=True)
         assert list(results) == [number * number for number in range(1, 40)]
@@ -219,7 +219,7 @@ def test_caller_that_is_killed_leaves_nothing(
     mortal: Client, make_mortal: Callable[..., Peer], observer: Observer, name: str | None
 ) -> None:
     caller = make_mortal()
-    workers = caller.do(jobs.begin, name, 2, jobs.slow_square, 3)
+    workers = caller.do(chores.begin, name, 2, chores.slow_square, 3)
     caller.kill()
     eventually(lambda: not any(map(is_alive, workers)), "workers remain", LONG)
     pools = f"{mortal.namespace}/pool"
@@ -239,7 +239,7 @@ def test_caller_and_workers_killed_together_are_removed_by_the_next_pool(
     mortal: Client, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
     caller = make_mortal()
-    workers = caller.do(jobs.begin, None, 1, jobs.slow_square, 3)
+    workers = caller.do(chores.begin, None, 1, chores.slow_square, 3)
     caller.signal(signal.SIGSTOP)
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
@@ -257,7 +257,7 @@ def test_caller_and_workers_killed_together_are_removed_by_the_next_pool(
 
 def test_caller_whose_session_ends_gets_its_results(client: Client) -> None:
     with Pool(1, name="p") as pool:
-        result = pool.apply_async(jobs.wait_for, ("go",))
+        result = pool.apply_async(chores.wait_for, ("go",))
         assert Event(name="go-begun").wait(LONG)
         expire(client)
         Event(name="go").set()
@@ -271,24 +271,24 @@ def test_caller_whose_session_ends_gets_its_results(client: Client) -> None:
 def test_task_and_result_that_do_not_pickle_leave_the_pool_usable(client: Client) -> None:
     with Pool(1, name="p") as pool:
         with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
-            pool.apply(jobs.same, (lambda: None,))
+            pool.apply(chores.same, (lambda: None,))
         with pytest.raises(MaybeEncodingError):
-            pool.apply(jobs.some_lambda)
+            pool.apply(chores.some_lambda)
         with pytest.raises(PayloadRefusedError, match="a_module_that_is_not_there"):
-            pool.apply_async(jobs.same, ([jobs.Unreadable()],)).get(LONG)
-        assert pool.apply(jobs.square, (3,)) == 9
+            pool.apply_async(chores.same, ([chores.Unreadable()],)).get(LONG)
+        assert pool.apply(chores.square, (3,)) == 9
     pool.join()
 
 
 def test_long_payloads_are_split_and_nothing_of_them_remains(client: Client, observer: Observer) -> None:
     with Pool(1, name="p", max_payload=5_000_000) as pool:
         long = os.urandom(3_000_000)
-        assert pool.apply(jobs.same, (long,)) == long
+        assert pool.apply(chores.same, (long,)) == long
         with pytest.raises(PayloadTooLargeError, match="5000000"):
             pool.apply(len, (os.urandom(6_000_000),))
         with pytest.raises(PayloadTooLargeError, match="5000000"):
             pool.apply(os.urandom, (6_000_000,))
-        pool.apply(jobs.same, (1,))
+        pool.apply(chores.same, (1,))
         eventually(lambda: not [path for path in observer.tree(pool.path) if "/parts/" in path], "parts remain")
     pool.join()
 
@@ -296,9 +296,9 @@ def test_long_payloads_are_split_and_nothing_of_them_remains(client: Client, obs
 def test_worker_with_another_authkey_is_refused_by_name(make_client: MakeClient) -> None:
     mine, theirs = make_client(authkey=b"mine"), make_client(authkey=b"theirs")
     with Pool(0, name="p", client=mine) as pool, Pool(1, name="p", client=theirs) as other:
-        with pytest.raises(PayloadRefusedError, match=r"jobs\.square .*signature"):
-            pool.apply_async(jobs.square, (3,)).get(LONG)
-        assert other.apply(jobs.square, (3,)) == 9
+        with pytest.raises(PayloadRefusedError, match=r"chores\.square .*signature"):
+            pool.apply_async(chores.square, (3,)).get(LONG)
+        assert other.apply(chores.square, (3,)) == 9
     pool.join()
     other.join()
 
@@ -306,7 +306,7 @@ def test_worker_with_another_authkey_is_refused_by_name(make_client: MakeClient)
 def test_item_that_no_pool_has_put_is_thrown_away(client: Client, other: Client, observer: Observer) -> None:
     with Pool(1, name="p") as pool:
         JoinableQueue(path=pool.path, client=other).put("nothing that a worker could do")
-        assert pool.apply_async(jobs.square, (3,)).get(LONG) == 9
+        assert pool.apply_async(chores.square, (3,)).get(LONG) == 9
         eventually(lambda: not [path for path in observer.tree(pool.path) if "/i_" in path])
     pool.join()
 
@@ -318,7 +318,7 @@ def test_json_is_refused(make_client: MakeClient) -> None:
 
 def test_progress_is_shown_on_stderr(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
     with Pool(1, name="thumbs", progress=True) as pool:
-        pool.map(jobs.square, range(30))
+        pool.map(chores.square, range(30))
         pool.close()
         pool.join()
     assert "thumbs" in (said := capfd.readouterr().err)
