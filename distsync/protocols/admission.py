@@ -50,14 +50,15 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
     waited = False
     while view.ahead is not None and len(view.ahead) >= view.limit:
         waited = True  # also if we do not sleep: somebody behind us may have seen us outside
-        watch = Watch()
+        watch, last = Watch(), view.ahead[-1:]
         if len(view.ahead) > view.limit:
-            if not await _watch_one(crowd, view.ahead[-1], watch):
+            waits = await _waits(crowd, last[0], watch)
+            if waits is None:
                 view = await crowd.look()
                 continue
-        else:
+        if len(view.ahead) == view.limit or not waits:
             view = await crowd.watch(view, watch)
-            if view.ahead is None or len(view.ahead) != view.limit:
+            if view.ahead is None or len(view.ahead) < view.limit or view.ahead[-1:] != last:
                 continue
         if await Wait(watch, limit=crowd.patience) is Woke.DEADLINE:
             return False
@@ -69,10 +70,10 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
     return True
 
 
-async def _watch_one(crowd: Crowd, path: str, watch: Watch) -> bool:
-    """Whether ``path`` is watched, and still waits."""
+async def _waits(crowd: Crowd, path: str, watch: Watch) -> bool | None:
+    """Whether ``path``, which is watched now, still waits; None if it may be gone. Who is in can have too many ahead of
+    him again, when what does not count for a while counts anew: he wakes nobody, so whoever is next is the first."""
     try:
-        node = await GetData(path, watch)
+        return not crowd.marked(await GetData(path, watch))
     except (NoNodeError, *INTERRUPTED):
-        return False
-    return not crowd.marked(node)
+        return None

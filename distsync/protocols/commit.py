@@ -4,7 +4,8 @@ Source: recipes.txt, "Important Note About Error Handling"; the receipt is ours.
 
 Rules for this file: pure; it knows no recipe.
 
-Each transaction also writes a fresh GUID into a znode of ours that no other transaction uses at the same time.
+Each transaction also writes a fresh GUID into a znode of ours that no other transaction uses at the same time; one that
+makes ephemerals checks that it is made in the session that we know of.
 When the answer is lost, even with the session, the receipt says whether it was executed. The receipt is a container
 that an ephemeral child keeps alive: the server reaps it some time after our session has ended.
 
@@ -86,13 +87,13 @@ class Receipts:
         asking = in_doubt = False
         try:
             while True:
-                multi = Multi((*operations, SetData(receipt.path, nonce)))
+                multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
                 asking = in_doubt = True
                 answer, *rest = await Together(multi, *reads)
                 asking = False
                 if isinstance(answer, tuple):
                     self.free.append(receipt)
-                    return Outcome(answer[:-1], tuple(rest), receipt.session_id)
+                    return Outcome(answer[: len(operations)], tuple(rest), receipt.session_id)
                 if isinstance(answer, INTERRUPTED):
                     done = getattr(answer, "sent", True) and await executed(receipt, nonce)
                     if done is None:
@@ -103,7 +104,7 @@ class Receipts:
                     in_doubt = False
                     if (await Connected()).session_id != receipt.session_id:
                         receipt = await self._receipt()
-                elif isinstance(answer, NoNodeError) and getattr(answer, "index", -1) == len(operations):
+                elif isinstance(answer, NoNodeError) and getattr(answer, "index", -1) >= len(operations):
                     receipt = await self._receipt()
                 elif isinstance(answer, DeadlineError):
                     raise answer
@@ -186,6 +187,13 @@ class Receipts:
         self.free.append(receipt)
         if if_unknown is not None:
             await if_unknown(done)
+
+
+def _in_session(receipt: Receipt, operations: Sequence[Operation]) -> tuple[Check, ...]:
+    """Ephemerals are made in the session of the receipt, or not at all: another one may have begun, unnoticed, before
+    the transaction is sent."""
+    ephemeral = any(isinstance(operation, Create) and operation.ephemeral for operation in operations)
+    return (Check(f"{receipt.path}/alive", 0),) if ephemeral else ()
 
 
 async def executed(receipt: Receipt, nonce: bytes) -> bool | None:

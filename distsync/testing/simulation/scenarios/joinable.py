@@ -77,8 +77,10 @@ class Play:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
         self.most = world.rng.choice((0, 0, 1, 2, 3))
+        self.latest: dict[str, Delivery] = {}
+        """Who got the item of each claim last."""
         self.abandoned: dict[str, SimProcess] = {}
-        """Claims that were lost, as their worker was told; he left it at that."""
+        """Claims that were lost, as their worker was told; he left it at that, and nobody else has them."""
         world.checks.append(Alone(self.most))
 
     def core(self, process: SimProcess) -> JoinableCore:
@@ -118,11 +120,13 @@ class Play:
                     await Run(a_long_while(world))
                 if delivery.loss.fired and rng.random() < 0.5:
                     world.record("abandoned", item=item_of(delivery), claim=delivery.claim)
-                    self.abandoned[delivery.claim] = process
+                    if self.latest[delivery.claim] is delivery:
+                        self.abandoned[delivery.claim] = process
                     continue
                 await self.finish(core, delivery)
 
     def got(self, process: SimProcess, delivery: Delivery) -> None:
+        self.latest[delivery.claim] = delivery
         self.abandoned.pop(delivery.claim, None)
         self.world.record(
             "got",
