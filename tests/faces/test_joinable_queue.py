@@ -8,8 +8,9 @@ from typing import Any
 
 import deeds
 import pytest
+from faces.test_costs import counted
 from leaks import Observer
-from peers import Peer, Running, expire
+from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import Empty, Full, JoinableQueue, LockLostError, PayloadError, PayloadRefusedError, ShutDown, UsageError
@@ -253,6 +254,27 @@ def test_bound_counts_what_nobody_has(client: Client, peer: Peer) -> None:
     for _ in range(3):
         queue.task_done()
     queue.join()
+
+
+def test_put_behind_one_that_is_in_sleeps_when_an_item_comes_back(client: Client, other: Client) -> None:
+    """There are more than may be then, and nobody ahead of it waits."""
+    ours, theirs = JoinableQueue[str](1, name="q"), JoinableQueue[str](1, name="q", client=other)
+    ours.put("first")
+    second = Running(theirs.put, "second")
+    eventually(lambda: waiting_calls(other))
+    first = ours.claim()
+    second.result()
+    third = Running(theirs.put, "third")
+    eventually(lambda: waiting_calls(other))
+    first.nack()
+    with counted(other) as cost:
+        for _ in range(20):
+            other.sync()
+    assert cost.requests <= 20 + 10  # it looks at the crowd, and watches it
+    for item in ("first", "second", "third"):
+        assert ours.get() == item
+        ours.task_done()
+    third.result()
 
 
 def test_shutdown_ends_workers_when_all_is_done(queue: Any, peer: Peer) -> None:

@@ -21,27 +21,37 @@ PATH = "/distsync/joinable_queue/q"
 REQUESTS = 24
 
 
-def expire_at(request: int, seed: int) -> list[Delivery]:
+def expire_at(request: int, seed: int, how: str, workers: int) -> list[Delivery]:
     """The session of who puts an item and claims it ends at this request. What he has then."""
     got: list[Delivery] = []
 
     async def work(process: SimProcess) -> None:
-        core = JoinableCore(PATH, receipts(process))
+        core = process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
         with suppress(OutcomeUnknownError):
             await Run(core.add(b"item"))
         with suppress(OutcomeUnknownError):
             got.extend(await Run(core.claim(b"{}", wait=False)) or ())
 
-    with World(seed, faults=Faults(exactly=(Exactly("expire_away", "worker", request),))) as world:
+    with World(seed, faults=Faults(exactly=(Exactly(how, "worker", request),))) as world:
         worker = world.process("worker")
-        worker.spawn(work(worker))
+        for _ in range(workers):
+            worker.spawn(work(worker))
         world.run()
         claims = [path for path in world.leftovers() if path.startswith(f"{PATH}/claims/")]
-        assert claims == [delivery.claim for delivery in got if not delivery.loss.fired], (request, seed)
+        held = sorted(delivery.claim for delivery in got if not delivery.loss.fired)
+        assert sorted(claims) == held, (request, seed)
     return got
 
 
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
 def test_item_is_claimed_as_long_as_its_loss_has_not_fired(request_number: int) -> None:
     for seed in range(3):
-        expire_at(request_number, seed)
+        expire_at(request_number, seed, "expire_away", workers=1)
+
+
+@pytest.mark.parametrize("request_number", range(30, 38))
+def test_claim_asked_for_when_another_session_has_begun_unnoticed_is_made_in_the_one_that_is_known(
+    request_number: int,
+) -> None:
+    for seed in range(8):
+        expire_at(request_number, seed, "expire_live", workers=2)
