@@ -185,3 +185,11 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
 
 def _call_all(fn: Callable[..., Result], several: tuple[tuple[Any, ...], ...]) -> list[Result]:
     return [fn(*args) for args in several]
+
+
+def __getattr__(name: str) -> Any:
+    """Whatever else ``concurrent.futures`` has."""
+    try:
+        return getattr(_stdlib, name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
