@@ -48,7 +48,8 @@ class Executor(_stdlib.Executor):
     """A ``concurrent.futures.Executor`` on the workers of a pool, with a name also on those of other machines.
 
     A call whose worker dies is done by another one. ``running()`` stays False until it is done: who has begun it is
-    known to the ensemble only, which `Future.cancel` asks.
+    known to the ensemble only, which `Future.cancel` asks. At its end a program waits until all calls are done, as with
+    the stdlib's executors.
 
     Units: ``max_workers``: local workers; None: one for each CPU; 0, with a name: none, others do the work.
     Raises: as Pool. A Future raises what the function raised, or as Pool's results.
@@ -78,6 +79,8 @@ class Executor(_stdlib.Executor):
         max_payload: int | None = None,
         progress: bool = False,
     ) -> None:
+        from multiprocessing import util
+
         from distsync.multiprocessing.pool import MAX_DELIVERIES, Pool  # multiprocessing comes with it
 
         max_deliveries = MAX_DELIVERIES if max_deliveries is None else max_deliveries
@@ -85,6 +88,7 @@ class Executor(_stdlib.Executor):
             max_workers, initializer, initargs, max_tasks_per_child, mp_context,
             name=name, client=client, max_deliveries=max_deliveries, max_payload=max_payload, progress=progress,
         )  # fmt: skip
+        util.Finalize(self, _at_end, (self._pool,), exitpriority=20)  # before the pool is terminated
         self._lock = threading.Lock()
         self._jobs: dict[PoolFuture[Any], int] = {}
         self._is_shut = False
@@ -164,6 +168,15 @@ class Executor(_stdlib.Executor):
             self._pool.join()
 
 
+def _at_end(pool: Any) -> None:
+    """Nobody has the executor any more, and nothing is to be done; or the program ends, when all has been done."""
+    from multiprocessing import util
+
+    pool.close()
+    if util.is_exiting():
+        pool.join()
+
+
 def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
     iterator = iter(items)
     while chunk := tuple(islice(iterator, size)):
@@ -172,3 +185,11 @@ def _chunks(items: Iterable[Any], size: int) -> Iterator[tuple[Any, ...]]:
 
 def _call_all(fn: Callable[..., Result], several: tuple[tuple[Any, ...], ...]) -> list[Result]:
     return [fn(*args) for args in several]
+
+
+def __getattr__(name: str) -> Any:
+    """Whatever else ``concurrent.futures`` has."""
+    try:
+        return getattr(_stdlib, name)
+    except AttributeError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

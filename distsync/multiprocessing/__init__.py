@@ -10,6 +10,7 @@ import multiprocessing as _stdlib
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
+from distsync.multiprocessing import aliases as _aliases
 from distsync.multiprocessing import context as _context
 
 _default = _context.default_context
@@ -56,20 +57,14 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
 __all__ = [*_stdlib.__all__]  # noqa: PLE0604
 
 
-_HOMES = {
-    "managers": "managers",
-    "pool": "pool",
-    "queues": "queues",
-    "sharedctypes": "shared",
-    "synchronize": "locks",
-}
-"""Where that is which multiprocessing has in modules of its own."""
+_MODULES = ("managers", "pool", "queues", *_aliases.HOMES)
+"""Those of multiprocessing's that are replaced."""
 
 
 def __getattr__(name: str) -> Any:
     """Whatever else ``multiprocessing`` has, its modules among it."""
-    if name in _HOMES:
-        return _import_module(f"distsync.multiprocessing.{_HOMES[name]}")
+    if name in _MODULES:
+        return _import_module(f"distsync.multiprocessing.{name}")
     try:
         return getattr(_stdlib, name)
     except AttributeError:

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from functools import partial
 from multiprocessing import ProcessError
+from multiprocessing import managers as _stdlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -36,7 +37,8 @@ from distsync.session import fork, names, paths
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
-__all__ = ["ArrayProxy", "DictProxy", "ListProxy", "Manager", "NamespaceProxy", "SyncManager", "ValueProxy"]
+_OURS = ["ArrayProxy", "DictProxy", "ListProxy", "Manager", "NamespaceProxy", "SyncManager", "ValueProxy"]
+__all__ = [*_OURS, *sorted({*_stdlib.__all__} - {*_OURS})]  # noqa: PLE0604  # others: see __getattr__
 
 #: The methods are called so too.
 _Array, _dict, _list = array.array, dict, list

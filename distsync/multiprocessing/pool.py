@@ -135,6 +135,16 @@ class Pool(_stdlib.Pool, Named):
     def _repopulate_pool(self) -> None:
         self._crew.fill()
 
+    def _map_async(
+        self, func: Any, iterable: Any, mapper: Any, chunksize: int | None = None, callback: Any = None,
+        error_callback: Any = None,
+    ) -> Any:  # fmt: skip
+        """As multiprocessing's, whose chunks follow from the workers that it has at the moment: it may be none."""
+        if chunksize is None:
+            iterable = iterable if hasattr(iterable, "__len__") else list(iterable)
+            chunksize = -(-len(iterable) // (4 * (self._processes or _cpus()))) or 1
+        return super()._map_async(func, iterable, mapper, chunksize, callback, error_callback)  # type: ignore[misc]
+
     def _withdraw(self, job: int) -> bool:
         """Whether a job of one task was taken out of the queue before anybody had it."""
         return self._submitting.withdraw(job)
@@ -173,10 +183,14 @@ class Pool(_stdlib.Pool, Named):
             process.join()
 
 
+def _cpus() -> int:
+    return getattr(os, "process_cpu_count", os.cpu_count)() or 1
+
+
 def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer: Any) -> int:
     """How many local workers. Raises ValueError and TypeError as the stdlib."""
     if processes is None:
-        processes = getattr(os, "process_cpu_count", os.cpu_count)() or 1
+        processes = _cpus()
     if processes < 0 or (processes == 0 and name is None):
         raise ValueError("Number of processes must be at least 1")
     if maxtasks is not None and (not isinstance(maxtasks, int) or maxtasks <= 0):

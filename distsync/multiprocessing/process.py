@@ -13,7 +13,7 @@ import multiprocessing as _stdlib
 import os
 from collections.abc import Callable
 from functools import partial
-from multiprocessing import connection
+from multiprocessing import connection, util
 from multiprocessing import context as _contexts
 from multiprocessing import process as _processes
 from typing import TYPE_CHECKING, Any
@@ -148,6 +148,16 @@ _CLASSES: dict[Any, type[_processes.BaseProcess]] = {
 def class_for(base: Any) -> type[_processes.BaseProcess]:
     """The class of the processes of a context of multiprocessing's."""
     return _CLASSES[base.Process]
+
+
+def _await_children() -> None:
+    """At the end of a program, while there are clients: what multiprocessing does then. Pools and daemons are
+    terminated, and the other children have ended: what this process has made for them is there until then."""
+    if all(child._parent_pid == os.getpid() for child in _processes._children):  # type: ignore[attr-defined]
+        util._exit_function()  # type: ignore[attr-defined]
+
+
+fork.before_end(_await_children)
 
 
 def __getattr__(name: str) -> Any:

@@ -36,7 +36,7 @@ from distsync.protocols.callers import remove_caller, sweep
 from distsync.protocols.claims import Delivery
 from distsync.protocols.commit import Receipts
 from distsync.protocols.pool import DONE, MOST, REFUSED, PoolCore, task_of
-from distsync.session import default
+from distsync.session import default, fork, wills
 from distsync.session.client import Client
 from distsync.session.settings import Settings
 from distsync.session.steps import Signal, Wait
@@ -379,7 +379,8 @@ class Worker:
             self.drain()
         else:
             self._is_going = True
-            self._client.close()
+            fork.close_clients()
+            wills.end()
             os._exit(1)
 
     def _wait_for_end(self) -> None:

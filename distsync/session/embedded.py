@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 from distsync.session.threads import OwnThread
@@ -32,6 +33,7 @@ class Embedded:
 
     def look(self) -> None:
         """It is being looked for."""
+        import_module("distsync.server.startup")  # here: a fork while the thread imports it would leave half of it
         if self._busy.acquire(blocking=False):
             self._looking = OwnThread(target=self._look, name="distsync-embedded", daemon=True)
             self._looking.start()

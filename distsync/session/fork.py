@@ -79,9 +79,16 @@ def before_end(work: Callable[[], object]) -> None:
 
 
 def close_all() -> None:
-    """At the end of the process: every client is closed."""
-    for work in _first:
-        work()
+    """At the end of the process: every client is closed, whatever else goes wrong."""
+    try:
+        for work in _first:
+            work()
+    finally:
+        close_clients()
+
+
+def close_clients() -> None:
+    """Every client is closed."""
     for one in list(_living):
         one.close()
 
