@@ -359,5 +359,5 @@ class JoinableQueue(Queue[Item]):
         self._run(self._claims.shutdown(immediate))
 
     def qsize(self) -> int:
-        """How many items nobody has got, due or not, about now. Cost: 3 requests, 1 round trip."""
+        """How many items nobody has got, due or not, about now. Cost: 4 requests, 1 round trip."""
         return int(self._run(self._claims.znodes.size()))

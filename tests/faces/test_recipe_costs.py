@@ -227,7 +227,7 @@ def test_claims_looked_at_and_ended(client: Client) -> None:
     queue.put_many([1, 2])
     queue.claim().nack(delay=1e-3)
     queue.claim().done()
-    assert spent(client, queue.qsize) == (3, 1)
+    assert spent(client, queue.qsize) == (4, 1)
     assert spent(client, lambda: queue.dead_letters) == (0, 0)
     delivery = queue.claim()
     assert spent(client, lambda: (delivery.deliveries, delivery.key, delivery.held)) == (0, 0)
