@@ -76,9 +76,9 @@ def test_results_come_as_from_multiprocessing(client: Client, observer: Observer
 
 def test_pool_without_workers_of_its_own_makes_chunks_too(client: Client) -> None:
     with Pool(1, name="p"), Pool(0, name="p") as pool:
-        assert pool.map_async(jobs.square, iter(range(9))).get(LONG) == [number * number for number in range(9)]
+        assert pool.map_async(chores.square, iter(range(9))).get(LONG) == [number * number for number in range(9)]
         assert pool.starmap_async(pow, [(2, 3)]).get(LONG) == [8]
-        assert pool.map_async(jobs.square, []).get(LONG) == []
+        assert pool.map_async(chores.square, []).get(LONG) == []
 
 
 def test_pool_without_a_name_leaves_nothing_at_all(client: Client, observer: Observer) -> None:
