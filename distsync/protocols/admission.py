@@ -51,12 +51,14 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
     while view.ahead is not None and len(view.ahead) >= view.limit:
         waited = True  # also if we do not sleep: somebody behind us may have seen us outside
         watch, last = Watch(), view.ahead[-1:]
-        if len(view.ahead) > view.limit:
+        first = len(view.ahead) == view.limit
+        if not first:
             waits = await _waits(crowd, last[0], watch)
             if waits is None:
                 view = await crowd.look()
                 continue
-        if len(view.ahead) == view.limit or not waits:
+            first = not waits
+        if first:
             view = await crowd.watch(view, watch)
             if view.ahead is None or len(view.ahead) < view.limit or view.ahead[-1:] != last:
                 continue
