@@ -6,7 +6,7 @@ Rules for this file: what the faces see of session/. No kazoo here, and no decis
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from distsync.errors import ClientClosedError, DisconnectedError, DistsyncError, SessionLostError
 from distsync.session import fork, paths
+from distsync.session.access import Access
 from distsync.session.core import Core
 from distsync.session.ensemble import Server, ask_all
 from distsync.session.settings import read_settings
@@ -44,6 +45,7 @@ class Client:
         # A chroot is a longer namespace: its znode is made on demand like every other parent.
         self.namespace = f"/{chroot}".rstrip("/") + self.settings.namespace if slash else self.settings.namespace
         self.codec = self.settings.payload_codec()
+        self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
         self.closed = False
         self._core: Core | None = None
         self._starting = threading.RLock()
@@ -182,6 +184,13 @@ class Client:
         """The znode of the object ``name`` of this kind."""
         return paths.object_path(self.namespace, kind, name)
 
+    def protect(self, path: str, acl: Iterable[Any]) -> None:
+        """What this client makes at ``path`` and below it, from now on, has this ACL. What is there keeps its own.
+
+        Cost: no request.
+        """
+        self._access.protect(path, acl)
+
     def local(self, path: str, factory: Callable[[], Result], kind: str = "", user: Any = None) -> Result:
         """The state that the threads of this process share about ``path``. A forked child has its own, so it is to
         be asked for anew in each call. Raises NameInUseError if it is that of an object of another ``kind``. It stays
@@ -194,6 +203,7 @@ class Client:
         done in the background. Never waits; safe in finalizers."""
         core = self._core
         self._farewells.pop(path, None)
+        self._access.forget(path)
         if core is not None and core.locals.drop(path):
             core.drop_farewell(path)
             core.background(work())
@@ -219,7 +229,7 @@ class Client:
 
     def _started(self) -> Core:
         """A finalizer that the collector runs in here may use the client, and so start it: then that is its core."""
-        core = Core(self.settings, self.hosts, self._changed)
+        core = Core(self.settings, self.hosts, self._access, self._changed)
         if self._core is None:
             self._core = core
             core.start()

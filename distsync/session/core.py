@@ -18,6 +18,7 @@ from typing import Any
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, UnreachableError, UsageError
 from distsync.session import deadline as deadlines
 from distsync.session import wills
+from distsync.session.access import Access
 from distsync.session.clock import lease_clock, wait_clock
 from distsync.session.connection import kazoo_options
 from distsync.session.dispatch import Dispatcher
@@ -59,6 +60,7 @@ class Core:
         self,
         settings: Settings,
         hosts: str | None,
+        access: Access,
         on_state: Callable[[State], object],
     ) -> None:
         self.mutex = threading.RLock()
@@ -70,7 +72,7 @@ class Core:
         self.holds = Holds(self.lease, self._lapsed)
         self.dispatcher = Dispatcher("distsync-callbacks")
         self.locals = Locals()
-        translator = Translator(settings.acl, settings.auth)
+        translator = Translator(access)
         self._options = kazoo_options(settings)
         self.link = Link(self._options, translator, self.lease, self.holds, self._changed)
         self.keeper = Keeper(self)

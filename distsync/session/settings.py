@@ -12,7 +12,8 @@ connect_timeout          DISTSYNC_CONNECT_TIMEOUT      seconds for the first con
 auth                     DISTSYNC_AUTH                 ``digest:user:password``; more of them after a comma
 authkey                  DISTSYNC_AUTHKEY              secret that signs what queues carry
 codec                    DISTSYNC_CODEC                ``pickle`` or ``json``; as argument also an object
-acl                                                    kazoo's ACLs for every znode made; none: open to all
+acl                                                    kazoo's ACLs for every znode made; none: with auth all is
+                                                       these identities' alone, without it open to all
 tls                      DISTSYNC_TLS                  1 or 0; 1 where one of the following is given
 tls_ca                   DISTSYNC_TLS_CA               file of the authorities that are trusted
 tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own certificate and its key
@@ -167,6 +168,12 @@ def _authkey(value: Any) -> bytes:
     if not isinstance(key, (bytes, bytearray)) or not key:
         raise ValueError("it must be bytes or text, and not empty")
     return bytes(key)
+
+
+def check_acl(acl: Any) -> tuple[Any, ...]:
+    """``acl`` as a tuple of entries; raises ConfigurationError if it is no ACL."""
+    checked: tuple[Any, ...] = _checked("acl", "acl", acl)
+    return checked
 
 
 def _acl(value: Any) -> tuple[Any, ...]:
