@@ -73,8 +73,9 @@ class Core:
         self.dispatcher = Dispatcher("distsync-callbacks")
         self.locals = Locals()
         translator = Translator(access)
-        self._options = kazoo_options(settings)
-        self.link = Link(self._options, translator, self.lease, self.holds, self._changed)
+        options = kazoo_options(settings)
+        self._bequeathed = {name: value for name, value in options.items() if name != "sasl_options"}
+        self.link = Link(options, translator, self.lease, self.holds, self._changed)
         self.keeper = Keeper(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
@@ -101,7 +102,7 @@ class Core:
 
     def _changed(self, state: State) -> None:
         if state is State.CONNECTED:
-            wills.write(id(self), self.hosts, self.link.client_id, self._options)
+            wills.write(id(self), self.hosts, self.link.client_id, self._bequeathed)
         self.keeper.poke()
         self._on_state(state)
 
@@ -228,7 +229,8 @@ class Core:
             self._wait_for_connection(limit)
         except DeadlineError:
             where = self.hosts or "the embedded server's address"
-            raise UnreachableError(where, wait_clock() - began, "DISTSYNC_HOSTS, or connect(hosts=...)") from None
+            setting = "DISTSYNC_HOSTS, or connect(hosts=...)"
+            raise UnreachableError(where, wait_clock() - began, setting, self.link.problem) from None
 
     def _wait_for_connection(self, limit: float) -> None:
         woken: SimpleQueue[Any] = SimpleQueue()

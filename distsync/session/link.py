@@ -79,7 +79,7 @@ class Link:
 
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The connection is being made; from now on it is kept up."""
-        kazoo = Kazoo(self._on_attempt, self._on_session, hosts=hosts, auth_data=list(auth), **self._options)
+        kazoo = Kazoo(self._on_attempt, self._on_session, hosts=hosts, auth_data=_told(auth), **self._options)
         with self.lock:
             if self.state is State.CLOSED:
                 return
@@ -93,6 +93,11 @@ class Link:
         return self._address[0]
 
     @property
+    def problem(self) -> str:
+        """Why there is no connection, as far as the last attempt told."""
+        return self._kazoo.problem if self._kazoo is not None else ""
+
+    @property
     def client_id(self) -> tuple[int, bytes] | None:
         """Id and password of the session."""
         return self._kazoo.client_id if self._kazoo is not None else None
@@ -104,7 +109,7 @@ class Link:
             self.start(hosts, auth)
         elif not self.info:
             self._address = (hosts, auth)
-            kazoo.auth_data = set(auth)
+            kazoo.auth_data = set(_told(auth))
             kazoo.set_hosts(hosts)
 
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
@@ -222,7 +227,7 @@ class Link:
         if kazoo is not self._kazoo or state == KazooState.CONNECTED:
             return
         if kazoo.client_state == KeeperState.AUTH_FAILED:
-            schemes = ", ".join(scheme for scheme, _ in kazoo.auth_data)
+            schemes = ", ".join(scheme for scheme, _ in self._address[1])
             self.fail(ConfigurationError("auth", schemes, "the server refused these credentials"))
         self._disconnected(State.LOST if state == KazooState.LOST else State.SUSPENDED)
 
@@ -327,6 +332,11 @@ class Link:
         """In a forked child: nothing here is ours."""
         if self._kazoo is not None:
             self._kazoo.forget()
+
+
+def _told(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What is told to a server as it is; SASL is a talk of its own, which kazoo is configured for."""
+    return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
 
 
 def _nobody() -> None:

@@ -9,7 +9,9 @@ hosts                    DISTSYNC_HOSTS                ``host:port,host:port/chr
 namespace                DISTSYNC_NAMESPACE            path under which all objects are, ``/distsync``
 session_timeout          DISTSYNC_SESSION_TIMEOUT      seconds, asked of the server, 10
 connect_timeout          DISTSYNC_CONNECT_TIMEOUT      seconds for the first connection, 10
-auth                     DISTSYNC_AUTH                 ``digest:user:password``; more of them after a comma
+auth                     DISTSYNC_AUTH                 ``digest:user:password``; ``x509:``, who tls_cert says;
+                                                       ``sasl:user:password``, DIGEST-MD5, with the extra ``sasl``;
+                                                       more of them after a comma
 authkey                  DISTSYNC_AUTHKEY              secret that signs what queues carry
 codec                    DISTSYNC_CODEC                ``pickle`` or ``json``; as argument also an object
 acl                                                    kazoo's ACLs for every znode made; none: with auth all is
@@ -33,6 +35,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import Any
 
 from distsync.errors import ConfigurationError
@@ -119,6 +122,15 @@ def _check_together(values: Mapping[str, Any], found: Mapping[str, tuple[str, An
         raise ConfigurationError(*found[name], "it needs hosts, the embedded server is reached without TLS")
     if "tls_key" in values and "tls_cert" not in values:
         raise ConfigurationError(*found["tls_key"], "it needs tls_cert, the certificate of this key")
+    schemes = [scheme for scheme, _ in values.get("auth", ())]
+    for scheme, is_met, needs in (
+        ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate that says who this is"),
+        ("sasl", "hosts" in values, "sasl needs hosts, the embedded server does not know it"),
+        ("sasl", schemes.count("sasl") < 2, "sasl may be given once"),
+        ("sasl", find_spec("puresasl") is not None, 'sasl needs a package: pip install "distsync[sasl]"'),
+    ):
+        if scheme in schemes and not is_met:
+            raise ConfigurationError(found["auth"][0], HIDDEN, needs)
 
 
 def _hosts(value: Any) -> str:
@@ -152,15 +164,18 @@ def _auth(value: Any) -> tuple[tuple[str, str], ...]:
     entries = [entry.partition(":")[::2] for entry in ANOTHER_ENTRY.split(value)] if isinstance(value, str) else value
     if not isinstance(entries, (list, tuple)) or not all(_is_credential(entry) for entry in entries):
         raise ValueError(
-            'it must be "digest:user:password", or as an argument a list of pairs ("digest", "user:password")'
+            'it must be "digest:user:password", "sasl:user:password" or "x509:", or as an argument a list of pairs '
+            '("digest", "user:password")'
         )
     return tuple((scheme, credential) for scheme, credential in entries)
 
 
 def _is_credential(entry: Any) -> bool:
-    if not _is_list_of(str, entry) or len(entry) != 2 or not all(entry):
+    if not _is_list_of(str, entry) or len(entry) != 2 or not entry[0]:
         return False
-    return entry[0] != "digest" or all(entry[1].partition(":"))
+    if entry[0] in ("digest", "sasl"):
+        return all(entry[1].partition(":"))
+    return entry[0] == "x509" or bool(entry[1])
 
 
 def _authkey(value: Any) -> bytes:
