@@ -238,3 +238,13 @@ def test_sasl_is_for_one_user_of_a_real_server() -> None:
         with pytest.raises(ConfigurationError, match="sasl") as refusal:
             read_settings({}, **given)
         assert "a:b" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", ["new,newer", [b"new", "newer"], ("new", b"newer")])
+def test_further_keys_are_accepted_beside_the_one_that_signs(value: Any) -> None:
+    settings = read_settings({}, authkey="old", authkeys_accepted=value)
+    assert settings.authkeys_accepted == (b"new", b"newer")
+    assert "new" not in repr(settings)
+    with pytest.raises(ConfigurationError, match="needs authkey") as refusal:
+        read_settings({}, authkeys_accepted=value)
+    assert "newer" not in str(refusal.value)
