@@ -58,6 +58,11 @@ class Held(Named):
         self._on_lost = on_lost
         self._told: Grant | None = None
 
+    def _first_of(self, names: tuple[str, ...]) -> str | None:
+        """The first in line, who holds, alone or among others."""
+        order = line.in_order(names)
+        return order[0].name if order else None
+
     @property
     def on_lost(self) -> Callable[[LockLostError], Any] | None:
         """What is called with a LockLostError, in a thread of distsync's own, when what is held is lost.

@@ -129,7 +129,11 @@ class Named:
         return client.local(directory, partial(Receipts, directory))
 
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        return self.client.run(protocol, timeout)
+        return self.client.run(protocol, timeout, self)
+
+    def _first_of(self, names: tuple[str, ...]) -> str | None:
+        """Of the children of a znode the one that has what others wait for; None: nobody, or it cannot be said."""
+        return None
 
     def _arguments(self) -> tuple[Any, ...]:
         """What the constructor gets, but for the name, where a pickle of this object arrives."""

@@ -20,6 +20,7 @@ from distsync.session.ensemble import Server, ask_all
 from distsync.session.settings import read_settings
 from distsync.session.state import State, Statistics
 from distsync.session.steps import Connected, Signal, Sync
+from distsync.session.telling import About
 
 Result = TypeVar("Result")
 
@@ -59,10 +60,12 @@ class Client:
 
     # ---- doing things
 
-    def run(self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
+    def run(
+        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, about: About | None = None
+    ) -> Result:
         """``protocol`` has ended, driven in this thread.
 
-        Units: seconds; None: without end.
+        Units: seconds; None: without end. ``about``: the object that the log names if this waits for long.
         Returns: its result. Raises: what it raises; UnreachableError if there is no first connection within the time
         (at most connect_timeout); ClientClosedError.
         On cancel: KeyboardInterrupt is thrown into the protocol, which then has a second to clean up.
@@ -72,7 +75,7 @@ class Client:
         except BaseException:
             protocol.close()
             raise
-        result: Result = core.run(protocol, timeout)
+        result: Result = core.run(protocol, timeout, about)
         return result
 
     def interrupt(self, thread: int, error: BaseException) -> None:
@@ -122,10 +125,15 @@ class Client:
         dispatcher.call(callback)
 
     def on_state(self, callback: Callable[[str], object]) -> None:
-        """``callback(state)`` is called, in the thread of callbacks, with each change of `state`."""
+        """``callback(state)`` is called, in the thread of callbacks, once with each change of `state`."""
         self._listeners.append(callback)
         if self._core is not None:
             self._core.dispatcher.prepare()
+
+    def off_state(self, callback: Callable[[str], object]) -> None:
+        """``callback`` is called no more. Nothing happens if it was not."""
+        with suppress(ValueError):
+            self._listeners.remove(callback)
 
     # ---- looking
 
@@ -163,8 +171,9 @@ class Client:
 
     @property
     def state(self) -> str:
-        """The connection is "connecting" (for the first time), "connected", "suspended", "lost" (with its session;
-        a new one is being made) or "closed"."""
+        """The connection is "connecting" (for the first time), "connected", "suspended" (it is being made anew, and the
+        session may live on), "lost" (so is the session, or it has been away for longer than that may live; what was
+        held is held no more) or "closed"."""
         if self.closed:
             return State.CLOSED.value
         return self._core.link.state.value if self._core else State.CONNECTING.value

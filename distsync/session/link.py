@@ -235,7 +235,8 @@ class Link:
         with self.lock:
             if self.state is State.CLOSED:
                 return
-            self.state = state
+            if not (self.state is State.LOST and state is State.SUSPENDED):
+                self.state = state
             self.info = None
             if self.lost_since is None:
                 self.lost_since = lease_clock()
@@ -290,6 +291,16 @@ class Link:
             return False
         timeouts = (now - self.lost_since) * 1000 / max(1, self._timeout_ms)
         return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.refusals >= REFUSALS
+
+    def give_up_session(self, now: float) -> None:
+        """A connection that is away for longer than the session may live is shown as lost: nothing that was held is.
+        Should the servers have been away too, the session goes on when they are back, with nothing held."""
+        with self.lock:
+            since = self.lost_since
+            if self.state is not State.SUSPENDED or since is None or (now - since) * 1000 <= self._timeout_ms:
+                return
+            self.state = State.LOST
+        self._tell()
 
     def restart(self) -> None:
         """A new session, with no memory of the earlier one."""
