@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
 from leaks import Observer
-from servers import ServerProcess
+from servers import EmbeddedProcess, ServerProcess
 from timing import PATIENCE
 
 import distsync
@@ -189,3 +190,40 @@ def test_acl_that_is_none_is_refused_at_once() -> None:
 def test_without_credentials_all_is_open(client: Client, observer: Observer, namespace: str) -> None:
     with distsync.Lock(name="a"):
         assert all(observer.kazoo.get_acls(path)[0] == OPEN_ACL_UNSAFE for path in tree(observer.kazoo, namespace))
+
+
+def test_another_user_may_ask_whether_a_path_is_there(alice: Client, mallory: KazooClient) -> None:
+    """ZooKeeper gives that away, and how long the data are; nothing keeps it off."""
+    distsync.Value("secret", name="v").set("secret")
+    stat = mallory.exists(f"{alice.namespace}/value/v")
+    assert stat is not None
+    assert stat.dataLength > 0
+
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+class SecretProcess(EmbeddedProcess):
+    """A server that is for those who know its secret."""
+
+    def command(self) -> list[str]:
+        (self.folder / "secret").write_text(SECRET)
+        (self.folder / "secret").chmod(0o600)
+        return [*super().command(), "--secret-file", str(self.folder / "secret")]
+
+
+def test_secret_that_all_users_of_a_server_show_makes_no_owner(tmp_path: Path) -> None:
+    own = SecretProcess(tmp_path)
+    own.start()
+    try:
+        shown = ("digest", f"distsync:{SECRET}")
+        mine, yours, nobodys = (
+            Client(own.hosts, auth=[shown, *more], session_timeout=4.0)
+            for more in ([("digest", ALICE)], [("digest", BOB)], [])
+        )
+        with mine, yours, nobodys, distsync.Lock(name="a", client=mine):
+            for other in (yours, nobodys):
+                with pytest.raises(AccessDeniedError):
+                    distsync.Lock(name="a", client=other).acquire(timeout=1)
+    finally:
+        own.stop()
