@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -47,13 +47,14 @@ class Barrier(Named):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         if parties < 1:
             raise ValueError("parties must be >= 1")
         self._parties = parties
         self._action = action
         self._timeout = timeout
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._parties, self._action, self._timeout)

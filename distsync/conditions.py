@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -46,9 +46,15 @@ class Condition(Named):
     _not_held: ClassVar[type[NotHeldError]] = NotHeldError
 
     def __init__(
-        self, lock: Any = None, *, name: str | None = None, client: Client | None = None, path: str | None = None
+        self,
+        lock: Any = None,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
         self._given_lock = lock
 
     def _arguments(self) -> tuple[Any, ...]:

@@ -6,7 +6,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +53,10 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
         on_change: OnChange | None = None,
     ) -> None:
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
         self._on_change: OnChange | None = None
         self._listener: Listener | None = None
         self.on_change = on_change

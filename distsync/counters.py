@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
@@ -44,10 +44,16 @@ class Counter(Named):
     _kind = "counter"
 
     def __init__(
-        self, initial: int = 0, *, name: str | None = None, client: Client | None = None, path: str | None = None
+        self,
+        initial: int = 0,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         self._initial = whole_number("initial", initial)
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._initial,)
@@ -145,9 +151,10 @@ class Value(Named, Generic[Item]):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         self._initial = initial
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._initial,)

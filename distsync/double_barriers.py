@@ -5,6 +5,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -43,10 +44,16 @@ class DoubleBarrier(Named):
     _kind = "double_barrier"
 
     def __init__(
-        self, parties: int, *, name: str | None = None, client: Client | None = None, path: str | None = None
+        self,
+        parties: int,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         self._parties = whole_number("parties", parties, least=1)
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._parties,)

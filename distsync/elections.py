@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -81,11 +81,12 @@ class Election(Awaited, Lock):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
         on_elected: Callable[[FencingToken], Any] | None = None,
         on_deposed: Callable[[LockLostError], Any] | None = None,
         layout: str = "curator",
     ) -> None:
-        super().__init__(name=name, client=client, path=path, on_lost=on_deposed, layout=layout)
+        super().__init__(name=name, client=client, path=path, acl=acl, on_lost=on_deposed, layout=layout)
         encode(data, "the data of a candidate")
         self._data = data
         self.on_elected = on_elected

@@ -160,9 +160,13 @@ class LockLostError(WorldError, RuntimeError):
 
 
 class UnreachableError(WorldError, ConnectionError):
-    """No server answered. Fields: hosts, seconds waited, the setting to change."""
+    """No server answered. Fields: hosts, seconds waited, the setting to change, and how the last attempt ended."""
 
     template = "no ZooKeeper server answered at {0} within {1:.1f} s: start one, or set {2}"
+
+    def __str__(self) -> str:
+        ended = self.args[3] if len(self.args) > 3 else ""
+        return f"{super().__str__()}. The last attempt: {ended}" if ended else super().__str__()
 
 
 class ServerStartError(UnreachableError):

@@ -5,8 +5,9 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distsync.held import shown
 from distsync.named import Named, checked_seconds
@@ -36,8 +37,15 @@ class Gate(Named):
     __module__ = "distsync"
     _kind = "gate"
 
-    def __init__(self, *, name: str | None = None, client: Client | None = None, path: str | None = None) -> None:
-        super().__init__(name, client, path)
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(name, client, path, acl)
 
     @property
     def _core(self) -> GateCore:

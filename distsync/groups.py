@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -73,13 +73,14 @@ class Group(Awaited, Named):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
         layout: str = "distsync",
         on_join: OnMember | None = None,
         on_leave: OnMember | None = None,
     ) -> None:
         if layout not in LAYOUTS:
             raise ConfigurationError("layout", layout, f"it must be one of {', '.join(LAYOUTS)}")
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
         self._layout = layout
         self._callbacks: dict[str, OnMember | None] = {"join": None, "leave": None}
         self._listener: Listener | None = None

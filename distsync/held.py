@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -49,13 +49,19 @@ class Held(Named):
         client: Client | None,
         path: str | None,
         on_lost: Callable[[LockLostError], Any] | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
         self._begin_telling(on_lost)
 
     def _begin_telling(self, on_lost: Callable[[LockLostError], Any] | None) -> None:
         self._on_lost = on_lost
         self._told: Grant | None = None
+
+    def _first_of(self, names: tuple[str, ...]) -> str | None:
+        """The first in line, who holds, alone or among others."""
+        order = line.in_order(names)
+        return order[0].name if order else None
 
     @property
     def on_lost(self) -> Callable[[LockLostError], Any] | None:

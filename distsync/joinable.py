@@ -6,7 +6,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -136,6 +136,7 @@ class JoinableQueue(Queue[Item]):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         if isinstance(max_deliveries, bool) or not isinstance(max_deliveries, int):
             raise TypeError(f"max_deliveries must be an int, not {type(max_deliveries).__name__}")
@@ -144,7 +145,7 @@ class JoinableQueue(Queue[Item]):
         #: After so many deliveries an item that is not done is a dead letter, for this object's gets; 0: never.
         self.max_deliveries = max_deliveries
         self._context: str | None = None
-        super().__init__(maxsize, name=name, client=client, path=path)
+        super().__init__(maxsize, name=name, client=client, path=path, acl=acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self.maxsize, self.max_deliveries)

@@ -5,6 +5,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,10 +41,16 @@ class CountDownLatch(Named):
     _kind = "latch"
 
     def __init__(
-        self, count: int, *, name: str | None = None, client: Client | None = None, path: str | None = None
+        self,
+        count: int,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         self._count = whole_number("count", count, least=0)
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._count,)

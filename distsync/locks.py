@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -39,11 +39,12 @@ class LockBase(Revocable):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
     ) -> None:
-        super().__init__(name, client, path, on_lost, on_revoke)
+        super().__init__(name, client, path, on_lost, on_revoke, acl)
         self._layout = checked_layout(layout, tuple(self._marks))
 
     def _options(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -54,19 +54,30 @@ def _check_client(client: object) -> None:
         raise TypeError(f"client must be a distsync Client, not {type(client).__name__}")
 
 
+def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
+    from distsync.session.settings import check_acl  # not before somebody has one
+
+    return check_acl(acl)
+
+
 class Named:
     """An object that everyone who knows its name shares."""
 
     #: The folder of the namespace that such objects are in.
     _kind: ClassVar[str]
+    _acl: tuple[Any, ...] | None = None
 
-    def __init__(self, name: str | None, client: Client | None, path: str | None) -> None:
+    def __init__(
+        self, name: str | None, client: Client | None, path: str | None, acl: Sequence[Any] | None = None
+    ) -> None:
         if client is not None:
             _check_client(client)
         if path is not None and name is not None:
             raise TypeError("give name or path, not both")
         self._given_client = client
         self._given_path = None if path is None else check_path(path)
+        if acl is not None:
+            self._acl = _checked_acl(acl)
         resolved = names.Name(path, False) if path is not None else names.resolve(self, name)
         self._name, self._fresh = resolved
         self._maker, self._forks, self._travelled = os.getpid(), fork.forks(), False
@@ -93,6 +104,8 @@ class Named:
     def _local(self, make: Callable[[str], Core]) -> Core:
         """What the threads of this process know together about this object."""
         client, path = self.client, self.path
+        if self._acl is not None:
+            client.protect(path, self._acl)
         return client.local(path, partial(self._begin, client, path, make), self._kind, self)
 
     def _begin(self, client: Client, path: str, make: Callable[[str], Core]) -> Core:
@@ -116,7 +129,11 @@ class Named:
         return client.local(directory, partial(Receipts, directory))
 
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        return self.client.run(protocol, timeout)
+        return self.client.run(protocol, timeout, self)
+
+    def _first_of(self, names: tuple[str, ...]) -> str | None:
+        """Of the children of a znode the one that has what others wait for; None: nobody, or it cannot be said."""
+        return None
 
     def _arguments(self) -> tuple[Any, ...]:
         """What the constructor gets, but for the name, where a pickle of this object arrives."""
@@ -133,7 +150,8 @@ class Named:
         self.others_may_know()
         path = self._given_path
         origin = None if self._given_client is None else self._given_client.origin
-        return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin, self._options())
+        options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
+        return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin, options)
 
 
 def _forget(client: Client, path: str, forks: int) -> None:

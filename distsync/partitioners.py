@@ -6,7 +6,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -64,10 +64,11 @@ class Partitioner(Named):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
         on_acquire: OnShare | None = None,
         on_release: OnShare | None = None,
     ) -> None:
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
         self._shares = _checked(shares)
         self.on_acquire = on_acquire
         self.on_release = on_release

@@ -6,7 +6,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -94,12 +94,18 @@ class Queue(_QueueBase[Item]):
     __module__ = "distsync"
 
     def __init__(
-        self, maxsize: int = 0, *, name: str | None = None, client: Client | None = None, path: str | None = None
+        self,
+        maxsize: int = 0,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         #: The bound that this object's puts and gets keep; it may be changed at any time.
         self.maxsize = maxsize
         self._call = _Call()
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self.maxsize,)
@@ -322,8 +328,15 @@ class SimpleQueue(_QueueBase[Item]):
     __module__ = "distsync"
     _kind = "simple_queue"
 
-    def __init__(self, *, name: str | None = None, client: Client | None = None, path: str | None = None) -> None:
-        super().__init__(name, client, path)
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(name, client, path, acl)
 
     def put(self, item: Item, block: bool = True, timeout: float | None = None) -> None:
         """``item`` is in the queue; ``block`` and ``timeout`` are ignored, as there is always room.

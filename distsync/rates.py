@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -46,11 +46,12 @@ class RateLimiter(Named):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         self._rate = positive_number("rate", rate)
         self._per = positive_number("per", per)
         self._burst = positive_number("burst", rate if burst is None else burst)
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._rate, self._per, self._burst)
@@ -131,10 +132,11 @@ class IdGenerator(Named):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         self._block = whole_number("block", block, least=1)
         self._start = whole_number("start", start)
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._block, self._start)

@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -70,8 +70,15 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
     __module__ = "distsync"
     _kind = "registry"
 
-    def __init__(self, *, name: str | None = None, client: Client | None = None, path: str | None = None) -> None:
-        super().__init__(name, client, path)
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        acl: Sequence[Any] | None = None,
+    ) -> None:
+        super().__init__(name, client, path, acl)
 
     @property
     def _core(self) -> RegistryCore:

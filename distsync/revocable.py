@@ -6,7 +6,7 @@ nor looks at ``revoked`` pays nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -68,8 +68,9 @@ class Revocable(Held):
         path: str | None,
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
-        super().__init__(name, client, path, on_lost)
+        super().__init__(name, client, path, on_lost, acl)
         self._begin_heeding(on_revoke)
 
     def _begin_heeding(self, on_revoke: Callable[[Any], Any] | None) -> None:

@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +56,7 @@ class Semaphore(Held):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
         on_lost: Callable[[LockLostError], Any] | None = None,
         layout: str = "distsync",
     ) -> None:
@@ -65,7 +66,7 @@ class Semaphore(Held):
         self._layout = checked_layout(layout, ("distsync", *POOLS))
         if value == 0 and self._layout in POOLS:
             raise ConfigurationError("value", value, f"a semaphore in {layout}'s layout has at least 1 permit")
-        super().__init__(name, client, path, on_lost)
+        super().__init__(name, client, path, on_lost, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self._initial,)

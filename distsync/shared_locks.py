@@ -5,7 +5,7 @@ Rules for this file: no znode; each method checks its arguments as the stdlib do
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -304,13 +304,16 @@ class SharedLock:
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
     ) -> None:
         resolved = None if path is not None else names.resolve(self, name)
         text = name if resolved is None else resolved.text
-        writer = SharedWriter(name=text, client=client, path=path, on_lost=on_lost, on_revoke=on_revoke, layout=layout)
+        writer = SharedWriter(
+            name=text, client=client, path=path, acl=acl, on_lost=on_lost, on_revoke=on_revoke, layout=layout
+        )
         writer._fresh = resolved is not None and resolved.fresh
         self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
 

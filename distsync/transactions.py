@@ -6,7 +6,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -77,13 +77,14 @@ class Transaction(Named):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
+        acl: Sequence[Any] | None = None,
     ) -> None:
         if decided_by not in (COORDINATOR, PEERS):
             raise ValueError(f"decided_by must be {COORDINATOR!r} or {PEERS!r}, not {decided_by!r}")
         self._terms = Terms(_checked_sites(sites), decided_by)
         self._mine = _Begun()
         self._begun: str | None = None
-        super().__init__(name, client, path)
+        super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return tuple(self._terms)

@@ -21,7 +21,6 @@ from multiprocessing import pool as _stdlib
 from typing import Any, NamedTuple
 
 from distsync.errors import ConfigurationError, PayloadRefusedError
-from distsync.session.codec import Codec
 from distsync.session.settings import Settings
 
 #: Bytes of one task, or of one result, at most, unless said otherwise: it is in memory several times on its way.
@@ -61,13 +60,17 @@ class Label(NamedTuple):
         return cls(f"{module}.{name}" if module and name else type(function).__name__, items)
 
 
+#: A signed task is no signed result.
+RESULT = "/result"
+
+
 class Encoder:
     """Makes bytes of tasks and of their results, and reads them."""
 
     def __init__(self, settings: Settings, limit_bytes: int = LIMIT_BYTES) -> None:
         if settings.codec == "json":
             raise ConfigurationError("codec", "json", "a pool's functions travel by pickle, or by a codec of your own")
-        self._codec = Codec(settings.codec, settings.authkey, limit_bytes)
+        self._codec = settings.payload_codec(limit_bytes)
 
     def task(self, place: str, call: Call) -> bytes:
         """``place`` is the caller's path, with job and part. Raises PayloadPickleError, PayloadTooLargeError."""
@@ -88,11 +91,11 @@ class Encoder:
 
     def result(self, place: str, success: bool, value: Any) -> bytes:
         """Raises PayloadPickleError, PayloadTooLargeError."""
-        return self._codec.encode((success, value), place)
+        return self._codec.encode((success, value), place + RESULT)
 
     def outcome(self, place: str, payload: bytes) -> tuple[bool, Any]:
         """Whether it succeeded, and the value or the exception. Raises PayloadRefusedError."""
-        success, value = self._codec.decode(payload, place)
+        success, value = self._codec.decode(payload, place + RESULT)
         return success, value
 
 

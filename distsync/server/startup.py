@@ -37,6 +37,9 @@ __all__ = ["Address", "find", "find_or_start", "is_alive"]
 START_SECONDS = 30.0
 """A process waits so long for a server, its own or one that another process is just starting."""
 
+#: Variables that are the clients', and that a server which outlives them has no need to know.
+SECRETS = frozenset(f"DISTSYNC_{name}" for name in ("AUTH", "AUTHKEY", "AUTHKEYS_ACCEPTED", "TLS_KEY_PASSWORD"))
+
 IDLE_EXIT = "DISTSYNC_IDLE_EXIT"
 IDLE_EXIT_SECONDS = 600.0
 LOG_BYTES = 1 << 20
@@ -138,4 +141,5 @@ def _environment() -> dict[str, str]:
     roots = [str(Path(str(module.__file__)).resolve().parents[1]) for module in (distsync.errors, filelock)]
     added = [root for root in roots if root not in installed]
     path = [*filter(None, [os.environ.get("PYTHONPATH")]), *dict.fromkeys(added)]
-    return {**os.environ, **({"PYTHONPATH": os.pathsep.join(path)} if path else {})}
+    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    return {**kept, **({"PYTHONPATH": os.pathsep.join(path)} if path else {})}

@@ -6,7 +6,7 @@ Rules for this file: what the faces see of session/. No kazoo here, and no decis
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -14,11 +14,13 @@ from typing import Any, TypeVar
 
 from distsync.errors import ClientClosedError, DisconnectedError, DistsyncError, SessionLostError
 from distsync.session import fork, paths
+from distsync.session.access import Access
 from distsync.session.core import Core
 from distsync.session.ensemble import Server, ask_all
 from distsync.session.settings import read_settings
 from distsync.session.state import State, Statistics
 from distsync.session.steps import Connected, Signal, Sync
+from distsync.session.telling import About
 
 Result = TypeVar("Result")
 
@@ -44,6 +46,7 @@ class Client:
         # A chroot is a longer namespace: its znode is made on demand like every other parent.
         self.namespace = f"/{chroot}".rstrip("/") + self.settings.namespace if slash else self.settings.namespace
         self.codec = self.settings.payload_codec()
+        self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
         self.closed = False
         self._core: Core | None = None
         self._starting = threading.RLock()
@@ -57,10 +60,12 @@ class Client:
 
     # ---- doing things
 
-    def run(self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None) -> Result:
+    def run(
+        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, about: About | None = None
+    ) -> Result:
         """``protocol`` has ended, driven in this thread.
 
-        Units: seconds; None: without end.
+        Units: seconds; None: without end. ``about``: the object that the log names if this waits for long.
         Returns: its result. Raises: what it raises; UnreachableError if there is no first connection within the time
         (at most connect_timeout); ClientClosedError.
         On cancel: KeyboardInterrupt is thrown into the protocol, which then has a second to clean up.
@@ -70,7 +75,7 @@ class Client:
         except BaseException:
             protocol.close()
             raise
-        result: Result = core.run(protocol, timeout)
+        result: Result = core.run(protocol, timeout, about)
         return result
 
     def interrupt(self, thread: int, error: BaseException) -> None:
@@ -120,10 +125,15 @@ class Client:
         dispatcher.call(callback)
 
     def on_state(self, callback: Callable[[str], object]) -> None:
-        """``callback(state)`` is called, in the thread of callbacks, with each change of `state`."""
+        """``callback(state)`` is called, in the thread of callbacks, once with each change of `state`."""
         self._listeners.append(callback)
         if self._core is not None:
             self._core.dispatcher.prepare()
+
+    def off_state(self, callback: Callable[[str], object]) -> None:
+        """``callback`` is called no more. Nothing happens if it was not."""
+        with suppress(ValueError):
+            self._listeners.remove(callback)
 
     # ---- looking
 
@@ -161,8 +171,9 @@ class Client:
 
     @property
     def state(self) -> str:
-        """The connection is "connecting" (for the first time), "connected", "suspended", "lost" (with its session;
-        a new one is being made) or "closed"."""
+        """The connection is "connecting" (for the first time), "connected", "suspended" (it is being made anew, and the
+        session may live on), "lost" (so is the session, or it has been away for longer than that may live; what was
+        held is held no more) or "closed"."""
         if self.closed:
             return State.CLOSED.value
         return self._core.link.state.value if self._core else State.CONNECTING.value
@@ -182,6 +193,13 @@ class Client:
         """The znode of the object ``name`` of this kind."""
         return paths.object_path(self.namespace, kind, name)
 
+    def protect(self, path: str, acl: Iterable[Any]) -> None:
+        """What this client makes at ``path`` and below it, from now on, has this ACL. What is there keeps its own.
+
+        Cost: no request.
+        """
+        self._access.protect(path, acl)
+
     def local(self, path: str, factory: Callable[[], Result], kind: str = "", user: Any = None) -> Result:
         """The state that the threads of this process share about ``path``. A forked child has its own, so it is to
         be asked for anew in each call. Raises NameInUseError if it is that of an object of another ``kind``. It stays
@@ -194,6 +212,7 @@ class Client:
         done in the background. Never waits; safe in finalizers."""
         core = self._core
         self._farewells.pop(path, None)
+        self._access.forget(path)
         if core is not None and core.locals.drop(path):
             core.drop_farewell(path)
             core.background(work())
@@ -219,7 +238,7 @@ class Client:
 
     def _started(self) -> Core:
         """A finalizer that the collector runs in here may use the client, and so start it: then that is its core."""
-        core = Core(self.settings, self.hosts, self._changed)
+        core = Core(self.settings, self.hosts, self._access, self._changed)
         if self._core is None:
             self._core = core
             core.start()

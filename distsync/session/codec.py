@@ -10,7 +10,8 @@ Rules for this file: pure, the standard library and errors only; nothing is deco
 The context is the path of the queue: an item that is copied into another queue is refused there. Both sides must
 be configured alike: a reader without a key refuses signed items as a reader with one refuses unsigned ones, so that a
 forgotten key shows at once and not on the day when somebody else writes to the queue. A reader of JSON refuses
-pickle, and the other way round.
+pickle, and the other way round. To change a key: all accept the new one; then all sign with it, and accept the old
+one; then nobody accepts the old one any more.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import hmac
 import json
 import pickle
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 from distsync.errors import ConfigurationError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
@@ -74,14 +76,20 @@ class Codec:
     """Encodes what is put and decodes what is got, signed if there is a key."""
 
     def __init__(
-        self, codec: str | ItemCodec = "pickle", authkey: bytes | None = None, limit_bytes: int = LIMIT_BYTES
+        self,
+        codec: str | ItemCodec = "pickle",
+        authkey: bytes | None = None,
+        limit_bytes: int = LIMIT_BYTES,
+        accepted: Sequence[bytes] = (),
     ) -> None:
+        """``authkey`` signs; what was signed with one of ``accepted`` is read too."""
         checked = check_codec(codec)
         if isinstance(checked, str):
             self.name, (self._header, self._items) = checked, KNOWN[checked]
         else:
             self.name, self._header, self._items = type(checked).__name__, OWN, checked
         self._authkey = authkey
+        self._accepted = () if authkey is None else (authkey, *accepted)
         self.limit_bytes = limit_bytes
 
     def __repr__(self) -> str:
@@ -95,7 +103,7 @@ class Codec:
         """``item`` as bytes, for the queue at path ``context``. Raises PayloadPickleError, PayloadTooLargeError."""
         payload = self._payload(item)
         header = self._header.upper() if self.signed else self._header
-        mac = self._mac(header, context, payload)
+        mac = _mac(self._authkey, header, context, payload) if self._authkey is not None else b""
         self._check_size(len(header) + len(mac) + len(payload), context)
         return header + mac + payload
 
@@ -128,19 +136,11 @@ class Codec:
         except Exception as error:  # pickle's list of what loads may raise is open
             raise PayloadRefusedError(context, f"{self.name} cannot decode it, {_reason(error)}") from error
 
-    def _mac(self, header: bytes, context: str, payload: bytes) -> bytes:
-        if self._authkey is None:
-            return b""
-        place = context.encode("utf-8", "surrogatepass")
-        signed = hmac.new(self._authkey, header + len(place).to_bytes(4, "big") + place, DIGEST)
-        signed.update(payload)
-        return signed.digest()
-
     def _verified(self, header: bytes, data: bytes, context: str) -> bytes:
         if not self.signed:
             raise PayloadRefusedError(context, "it is signed, and this reader has no key: set DISTSYNC_AUTHKEY")
         mac, payload = data[:MAC_BYTES], data[MAC_BYTES:]
-        if not hmac.compare_digest(mac, self._mac(header, context, payload)):
+        if not any(hmac.compare_digest(mac, _mac(key, header, context, payload)) for key in self._accepted):
             reason = "its signature is wrong: altered, put into another queue, or signed with another DISTSYNC_AUTHKEY"
             raise PayloadRefusedError(context, reason)
         return payload
@@ -149,6 +149,13 @@ class Codec:
         request = size + 2 * len(context.encode("utf-8", "surrogatepass")) + ENVELOPE_BYTES
         if request > self.limit_bytes:
             raise PayloadTooLargeError(f"the request with this item for {context}", request, self.limit_bytes)
+
+
+def _mac(key: bytes, header: bytes, context: str, payload: bytes) -> bytes:
+    place = context.encode("utf-8", "surrogatepass")
+    signed = hmac.new(key, header + len(place).to_bytes(4, "big") + place, DIGEST)
+    signed.update(payload)
+    return signed.digest()
 
 
 def _described(item: object) -> str:

@@ -11,13 +11,13 @@ Rules for this file: the only one that overrides kazoo's insides; it knows nothi
 * kazoo's thread ends at an answer that makes no sense, or an error number that it does not know.
 * kazoo keeps the negotiated time-out to itself, and reports a connection before it has authenticated.
 * kazoo's ``stop`` waits without bound.
+* kazoo's TLS trusts more than it should (tls.py).
 """
 
 from __future__ import annotations
 
 import contextlib
 import encodings.idna  # noqa: F401  a thread that looks up a host imports it: a fork meanwhile would leave half of it
-import inspect
 import logging
 import socket
 import ssl
@@ -26,13 +26,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, ConnectionDropped, ZookeeperError
+from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped, SASLException, ZookeeperError
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import connection as kazoo
-from kazoo.protocol.serialization import Auth, CloseInstance, Connect
+from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
 from kazoo.retry import KazooRetry
 
 from distsync.errors import PayloadTooLargeError
+from distsync.session import tls
 from distsync.session.settings import Settings
 from distsync.session.threads import OwnThread
 
@@ -43,6 +44,9 @@ ATTEMPT_S = 1.5
 #: How soon a lost connection is tried again (seconds), and how slow the attempts become: a herd of clients must not
 #: hammer a server that restarts, but none should be late by more than its users notice.
 RETRY_S, SLOWEST_RETRY_S = 0.05, 0.5
+
+#: So often in a row a server may hang up on our SASL handshake before the credentials are taken to be wrong.
+SASL_REFUSALS = 3
 
 #: At most so many bytes of requests go out before answers are read again.
 WRITE_BYTES = 256 * 1024
@@ -56,10 +60,14 @@ FRAME = struct.Struct("!iii")
 logger = logging.getLogger("distsync.session.kazoo")
 
 
+#: Requests whose reprs tell secrets.
+SECRETS = (Auth, Connect, SASL)
+
+
 def _tells_no_secret(record: logging.LogRecord) -> bool:
     """kazoo logs credentials and session passwords at its two most talkative levels."""
     arguments = record.args if isinstance(record.args, tuple) else ()
-    return "passwd" not in str(record.msg) and not any(isinstance(one, (Auth, Connect)) for one in arguments)
+    return "passwd" not in str(record.msg) and not any(isinstance(one, SECRETS) for one in arguments)
 
 
 logger.addFilter(_tells_no_secret)
@@ -88,9 +96,16 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     def dispatch_callback(self, callback: Any) -> None:
         callback.func(*callback.args)
 
-    def create_connection(self, *args: Any, **options: Any) -> Any:
-        options["timeout"] = min(options.get("timeout") or ATTEMPT_S, ATTEMPT_S)
-        return super().create_connection(*args, **options)
+    host = ""
+    """Whom the next connection is meant for; kazoo 2.8 tells the address only."""
+
+    def create_connection(self, address: tuple[str, int], *args: Any, **options: Any) -> Any:
+        seconds = options["timeout"] = min(options.get("timeout") or ATTEMPT_S, ATTEMPT_S)
+        if not options.get("use_ssl"):
+            return super().create_connection(address, *args, **options)
+        ca, certificate, key, password = map(options.get, ("ca", "certfile", "keyfile", "keyfile_password"))
+        context = tls.context_of(ca, certificate, key, password, options.get("verify_certs", True))
+        return tls.connect(address, self.host, context, seconds)
 
 
 class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
@@ -98,6 +113,12 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     refusals = 0
     """Times in a row that a server hung up on our handshake."""
+
+    problem = ""
+    """Why the last attempt to connect failed."""
+
+    sasl_refusals = 0
+    """Times in a row that a server hung up when we said who we are."""
 
     _xid: int
 
@@ -112,15 +133,29 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self.client.on_attempt(host, port)
+        self.handler.host = host
         try:
             timeouts = super()._connect(host, hostip, port)
-        except Exception:
+        except Exception as error:
             self.refusals += self._socket is not None
+            self.problem = f"{host}:{port}: {error.__context__ or error}"  # kazoo tells a part of it
             raise
-        self.refusals = 0
+        self.refusals, self.problem = 0, ""
         # kazoo's read time-out is two thirds of what was negotiated, in ms.
         self.client.on_session(self.client._session_id, round(timeouts[0] * 1.5))
         return timeouts
+
+    def _authenticate_with_sasl(self, host: str, timeout: float) -> None:
+        """A server hangs up on a wrong password, and kazoo then never tries again; but a server that is just stopping
+        hangs up as well."""
+        try:
+            super()._authenticate_with_sasl(host, timeout)
+        except (AuthFailedError, SASLException) as error:
+            self.sasl_refusals += 1
+            if self.sasl_refusals < SASL_REFUSALS and isinstance(error.__cause__, ConnectionDropped):
+                raise ConnectionDropped("hung up at the SASL handshake") from error
+            raise AuthFailedError(f"SASL: {error}") from error
+        self.sasl_refusals = 0
 
     def _invoke(self, timeout: float, request: Any, xid: int | None = None) -> Any:
         """kazoo waits for the answer to a handshake until the session is over; a server that was just starting may
@@ -230,6 +265,11 @@ class Kazoo(KazooClient):  # type: ignore[misc]
     def refusals(self) -> int:
         return int(self._connection.refusals)
 
+    @property
+    def problem(self) -> str:
+        """Why the last attempt to connect failed."""
+        return str(self._connection.problem)
+
     def end(self, seconds: float, *, politely: bool = True) -> None:
         """The session is closed, if a server can still be told within half of ``seconds`` (also one that is just
         being connected to); thread and sockets are gone."""
@@ -266,6 +306,8 @@ def kazoo_options(settings: Settings) -> dict[str, Any]:
             "keyfile_password": settings.tls_key_password,
             "verify_certs": settings.tls_verify,
         }
-        if "check_hostname" in inspect.signature(KazooClient.__init__).parameters:
-            options["check_hostname"] = settings.tls_verify  # from kazoo 2.9 on
+    for scheme, credential in settings.auth:
+        if scheme == "sasl":
+            user, _, password = credential.partition(":")
+            options["sasl_options"] = {"mechanism": "DIGEST-MD5", "username": user, "password": password}
     return options

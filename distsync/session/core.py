@@ -18,6 +18,7 @@ from typing import Any
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, UnreachableError, UsageError
 from distsync.session import deadline as deadlines
 from distsync.session import wills
+from distsync.session.access import Access
 from distsync.session.clock import lease_clock, wait_clock
 from distsync.session.connection import kazoo_options
 from distsync.session.dispatch import Dispatcher
@@ -35,6 +36,7 @@ from distsync.session.requests import Translator
 from distsync.session.settings import Settings
 from distsync.session.state import State
 from distsync.session.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
+from distsync.session.telling import About, Notices, Seen, tell_owner, tell_state, tell_wait
 from distsync.session.world import Work
 
 #: A first connection is given at least so long (seconds), whatever the call's own time-out is, so that
@@ -59,6 +61,7 @@ class Core:
         self,
         settings: Settings,
         hosts: str | None,
+        access: Access,
         on_state: Callable[[State], object],
     ) -> None:
         self.mutex = threading.RLock()
@@ -70,17 +73,20 @@ class Core:
         self.holds = Holds(self.lease, self._lapsed)
         self.dispatcher = Dispatcher("distsync-callbacks")
         self.locals = Locals()
-        translator = Translator(settings.acl, settings.auth)
-        self._options = kazoo_options(settings)
-        self.link = Link(self._options, translator, self.lease, self.holds, self._changed)
+        translator = Translator(access)
+        options = kazoo_options(settings)
+        self._bequeathed = {name: value for name, value in options.items() if name != "sasl_options"}
+        self.link = Link(options, translator, self.lease, self.holds, self._changed)
         self.keeper = Keeper(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
+        self._told = State.CONNECTING
         self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
         if self._embedded:
             self.link.is_genuine = self._embedded.is_genuine
         self._calls: set[Task] = set()
+        self._notices = Notices()
         self._farewells: dict[object, Callable[[], Work]] = {}
 
     # ---- life
@@ -99,9 +105,13 @@ class Core:
 
     def _changed(self, state: State) -> None:
         if state is State.CONNECTED:
-            wills.write(id(self), self.hosts, self.link.client_id, self._options)
+            wills.write(id(self), self.hosts, self.link.client_id, self._bequeathed)
         self.keeper.poke()
-        self._on_state(state)
+        before, self._told = self._told, state
+        if state is not before:
+            session, where = self.lease.session_id, self.link.hosts or "the embedded server"
+            tell_state(state, where, session, self.link.failure)
+            self._on_state(state)
 
     def _no_server(self, error: Exception) -> None:
         """The embedded server did not start. Before the first connection that is for the caller to know."""
@@ -114,6 +124,7 @@ class Core:
         """In the keeper, now and then while there is no connection."""
         if self.closing:
             return
+        self.link.give_up_session(lease_clock())
         if self.link.is_stuck(lease_clock()):
             self.link.restart()
         elif self._embedded and self.link.was_connected:
@@ -156,14 +167,15 @@ class Core:
 
     # ---- calls
 
-    def run(self, work: Work, timeout: float | None) -> Any:
-        """Drive ``work`` in this thread. However that ends, the call's remains are handed to the keeper, in one
-        operation that no signal can divide."""
+    def run(self, work: Work, timeout: float | None, about: About | None = None) -> Any:
+        """Drive ``work``, which is ``about`` an object, in this thread. However that ends, the call's remains are
+        handed to the keeper, in one operation that no signal can divide."""
         if not self.may_wait_here():
             work.close()
             raise UsageError(WAITS_HERE)
         woken: SimpleQueue[Any] = SimpleQueue()
         task = Task(work, self, None, lambda: woken.put(None))
+        task.seen = None if about is None else Seen(about, work)
         try:
             self._calls.add(task)
             task.grace = deadlines.grace_of(timeout)
@@ -226,7 +238,8 @@ class Core:
             self._wait_for_connection(limit)
         except DeadlineError:
             where = self.hosts or "the embedded server's address"
-            raise UnreachableError(where, wait_clock() - began, "DISTSYNC_HOSTS, or connect(hosts=...)") from None
+            setting = "DISTSYNC_HOSTS, or connect(hosts=...)"
+            raise UnreachableError(where, wait_clock() - began, setting, self.link.problem) from None
 
     def _wait_for_connection(self, limit: float) -> None:
         woken: SimpleQueue[Any] = SimpleQueue()
@@ -283,6 +296,17 @@ class Core:
 
     def drop_farewell(self, key: object) -> None:
         self._farewells.pop(key, None)
+
+    def wait_lasts(self, seen: Seen) -> None:
+        """Somebody waits for long: the log says so, and who has it, unless it has just said that."""
+        now = wait_clock()
+        if not self._notices.may_tell(seen.about.path, now):
+            return
+        owner = seen.owner()
+        if owner is not None and self.link.info is not None:
+            self.background(tell_owner(seen.text(now), owner))
+        else:
+            tell_wait(seen.text(now), self.link.info is not None, self.link.problem)
 
     def guid(self) -> str:
         return str(uuid.uuid4())

@@ -47,6 +47,7 @@ def connect(
     connect_timeout: float | None = None,
     auth: str | Sequence[tuple[str, str]] | None = None,
     authkey: bytes | str | None = None,
+    authkeys_accepted: Sequence[bytes | str] | str | None = None,
     codec: str | ItemCodec | None = None,
     acl: Sequence[Any] | None = None,
     tls: bool | None = None,

@@ -40,6 +40,7 @@ from distsync.session.steps import (
     Unhold,
     Wait,
 )
+from distsync.session.telling import Seen
 from distsync.session.world import Work, World
 
 #: After so many refusals in its clean-up, a protocol that goes on asking is given up: it would never end.
@@ -71,6 +72,8 @@ class Task:
         self.abandoned = False
         self.thread = threading.get_ident()
         self.ledger = Ledger()
+        #: What the log tells, should this last; None: nothing.
+        self.seen: Seen | None = None
         self.over: Outcome | None = None
         self._call = call
         self._pending: Pending = Ready()
@@ -183,6 +186,8 @@ class Task:
             self.driving = False
             self._call(called, self)
             self.driving = True
+            if self.seen is not None:
+                self.seen.begin_anew()
             return called
         return Ready(self._at_once(step))
 
@@ -261,6 +266,11 @@ def _drive_on(task: Task, woken: SimpleQueue[Any]) -> bool:
 
 
 def _sleep(task: Task, woken: SimpleQueue[Any]) -> None:
-    seconds = deadlines.seconds_until(task.wait_until, task.world.now())
+    now, until, seen = task.world.now(), task.wait_until, task.seen
+    if seen is not None:
+        if seen.wonders(now):
+            task.world.wait_lasts(seen)
+        until = deadlines.earliest(until, seen.tell_at)
+    seconds = deadlines.seconds_until(until, now)
     with contextlib.suppress(Empty):
         woken.get(timeout=LONGEST_S if seconds is None else min(seconds, LONGEST_S))

@@ -19,6 +19,7 @@ from kazoo.hosts import collect_hosts
 
 from distsync.session.clock import wait_clock
 from distsync.session.settings import Settings
+from distsync.session.tls import context_of
 
 WORD = b"srvr"
 MOST_BYTES = 65_536
@@ -118,9 +119,5 @@ def _context(settings: Settings) -> ssl.SSLContext | None:
     """As the connections of the session."""
     if not settings.tls:
         return None
-    context = ssl.create_default_context(cafile=settings.tls_ca)
-    if not settings.tls_verify:
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if settings.tls_cert:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key, settings.tls_key_password)
-    return context
+    own = settings.tls_cert, settings.tls_key, settings.tls_key_password
+    return context_of(settings.tls_ca, *own, settings.tls_verify)

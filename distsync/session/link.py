@@ -79,7 +79,7 @@ class Link:
 
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The connection is being made; from now on it is kept up."""
-        kazoo = Kazoo(self._on_attempt, self._on_session, hosts=hosts, auth_data=list(auth), **self._options)
+        kazoo = Kazoo(self._on_attempt, self._on_session, hosts=hosts, auth_data=_told(auth), **self._options)
         with self.lock:
             if self.state is State.CLOSED:
                 return
@@ -93,6 +93,11 @@ class Link:
         return self._address[0]
 
     @property
+    def problem(self) -> str:
+        """Why there is no connection, as far as the last attempt told."""
+        return self._kazoo.problem if self._kazoo is not None else ""
+
+    @property
     def client_id(self) -> tuple[int, bytes] | None:
         """Id and password of the session."""
         return self._kazoo.client_id if self._kazoo is not None else None
@@ -104,7 +109,7 @@ class Link:
             self.start(hosts, auth)
         elif not self.info:
             self._address = (hosts, auth)
-            kazoo.auth_data = set(auth)
+            kazoo.auth_data = set(_told(auth))
             kazoo.set_hosts(hosts)
 
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
@@ -222,7 +227,7 @@ class Link:
         if kazoo is not self._kazoo or state == KazooState.CONNECTED:
             return
         if kazoo.client_state == KeeperState.AUTH_FAILED:
-            schemes = ", ".join(scheme for scheme, _ in kazoo.auth_data)
+            schemes = ", ".join(scheme for scheme, _ in self._address[1])
             self.fail(ConfigurationError("auth", schemes, "the server refused these credentials"))
         self._disconnected(State.LOST if state == KazooState.LOST else State.SUSPENDED)
 
@@ -230,7 +235,8 @@ class Link:
         with self.lock:
             if self.state is State.CLOSED:
                 return
-            self.state = state
+            if not (self.state is State.LOST and state is State.SUSPENDED):
+                self.state = state
             self.info = None
             if self.lost_since is None:
                 self.lost_since = lease_clock()
@@ -286,6 +292,16 @@ class Link:
         timeouts = (now - self.lost_since) * 1000 / max(1, self._timeout_ms)
         return timeouts > 1.5 if kazoo.is_dead else timeouts > 1 and kazoo.refusals >= REFUSALS
 
+    def give_up_session(self, now: float) -> None:
+        """A connection that is away for longer than the session may live is shown as lost: nothing that was held is.
+        Should the servers have been away too, the session goes on when they are back, with nothing held."""
+        with self.lock:
+            since = self.lost_since
+            if self.state is not State.SUSPENDED or since is None or (now - since) * 1000 <= self._timeout_ms:
+                return
+            self.state = State.LOST
+        self._tell()
+
     def restart(self) -> None:
         """A new session, with no memory of the earlier one."""
         kazoo, self._kazoo = self._kazoo, None
@@ -327,6 +343,11 @@ class Link:
         """In a forked child: nothing here is ours."""
         if self._kazoo is not None:
             self._kazoo.forget()
+
+
+def _told(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """What is told to a server as it is; SASL is a talk of its own, which kazoo is configured for."""
+    return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
 
 
 def _nobody() -> None:

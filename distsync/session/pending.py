@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import DeadlineError
 from distsync.session import deadline as deadlines
 from distsync.session.replies import Outcome
-from distsync.session.steps import Call, Request, Signal, Step, Wait, Woke
+from distsync.session.steps import Call, Listing, Request, Signal, Step, Wait, Woke
 
 if TYPE_CHECKING:
     from distsync.session.driver import Task
@@ -65,6 +65,8 @@ class Asked(Pending):
             return None
         for reply, outcome in zip(self._batch.replies, outcomes, strict=True):
             self._task.ledger.answered(reply.request, outcome.value, outcome.error)
+            if self._task.seen is not None and type(outcome.value) is Listing:
+                self._task.seen.listed(reply.request.path, outcome.value)
         if isinstance(self._step, Request):
             return outcomes[0]
         return Outcome(tuple(outcome.error or outcome.value for outcome in outcomes))

@@ -6,14 +6,14 @@ Rules for this file: it serializes and converts; it sends nothing and knows no c
 from __future__ import annotations
 
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from kazoo import exceptions as kazoo
 from kazoo.exceptions import EXCEPTIONS
 from kazoo.protocol import serialization as wire
-from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id
 
+from distsync.session.access import Access
 from distsync.session.errors_of_kazoo import translate
 from distsync.session.steps import (
     Check,
@@ -104,10 +104,10 @@ CREATES = (wire.Create.type, wire.Create2.type, CreateContainer.type)
 
 
 class Translator:
-    """Requests with the client's ACL."""
+    """Requests with the client's ACLs."""
 
-    def __init__(self, acl: Sequence[Any] | None, auth: Sequence[Any]) -> None:
-        self.acl = [_entry(entry) for entry in acl or (CREATOR_ALL_ACL if auth else OPEN_ACL_UNSAFE)]
+    def __init__(self, access: Access) -> None:
+        self._access = access
         self.containers = True
 
     def record(self, request: Request[Any], watcher: Watcher | None) -> Any:
@@ -116,10 +116,10 @@ class Translator:
 
     def create(self, request: Create, inside: bool) -> Any:
         if request.container and self.containers and not (request.ephemeral or request.sequence):
-            return CreateContainer(request.path, request.data, self.acl, CONTAINER)
+            return CreateContainer(request.path, request.data, self._access.of(request.path), CONTAINER)
         record = wire.Create if inside else wire.Create2
         flags = request.ephemeral * EPHEMERAL + request.sequence * SEQUENCE
-        return record(request.path, request.data, self.acl, flags)
+        return record(request.path, request.data, self._access.of(request.path), flags)
 
     def multi(self, request: Multi) -> Any:
         records: list[Any] = []
@@ -135,14 +135,6 @@ class Translator:
         if isinstance(operation, Check):
             return wire.CheckVersion(operation.path, operation.version)
         return self.record(operation, None)
-
-
-def _entry(entry: Any) -> Any:
-    """An ACL entry, given as kazoo's ACL or as (permissions, scheme, id)."""
-    if isinstance(entry, ACL):
-        return entry
-    permissions, scheme, identity = entry
-    return ACL(permissions, Id(scheme, identity))
 
 
 RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {

@@ -9,10 +9,15 @@ hosts                    DISTSYNC_HOSTS                ``host:port,host:port/chr
 namespace                DISTSYNC_NAMESPACE            path under which all objects are, ``/distsync``
 session_timeout          DISTSYNC_SESSION_TIMEOUT      seconds, asked of the server, 10
 connect_timeout          DISTSYNC_CONNECT_TIMEOUT      seconds for the first connection, 10
-auth                     DISTSYNC_AUTH                 ``digest:user:password``; more of them after a comma
-authkey                  DISTSYNC_AUTHKEY              secret that signs what queues carry
+auth                     DISTSYNC_AUTH                 ``digest:user:password``; ``x509:``, who tls_cert says;
+                                                       ``sasl:user:password``, DIGEST-MD5, with the extra ``sasl``;
+                                                       more of them after a comma
+authkey                  DISTSYNC_AUTHKEY              secret that signs what objects carry
+authkeys_accepted        DISTSYNC_AUTHKEYS_ACCEPTED    further ones, a comma between them: what they have signed
+                                                       is read, and nothing is signed with them
 codec                    DISTSYNC_CODEC                ``pickle`` or ``json``; as argument also an object
-acl                                                    kazoo's ACLs for every znode made; none: open to all
+acl                                                    kazoo's ACLs for every znode made; none: with auth all is
+                                                       these identities' alone, without it open to all
 tls                      DISTSYNC_TLS                  1 or 0; 1 where one of the following is given
 tls_ca                   DISTSYNC_TLS_CA               file of the authorities that are trusted
 tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own certificate and its key
@@ -21,6 +26,7 @@ tls_verify               DISTSYNC_TLS_VERIFY           0: take any certificate o
 ======================== ============================= ========================================================
 
 An empty variable counts as not set, but for DISTSYNC_AUTHKEY, where it is an error: signing must not go by itself.
+The accepted keys too are read as an argument where one of them has a comma in it: ``authkeys_accepted=[b"a,b"]``.
 In DISTSYNC_AUTH a comma begins a further entry only where ``word:`` follows; a password with such a piece in it
 has to be an argument: ``auth=[("digest", "user:password")]``.
 """
@@ -32,17 +38,18 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
 from typing import Any
 
 from distsync.errors import ConfigurationError
-from distsync.session.codec import Codec, ItemCodec, check_codec
+from distsync.session.codec import LIMIT_BYTES, Codec, ItemCodec, check_codec
 from distsync.session.paths import check_namespace, check_path
 
 MAX_TIMEOUT = 2_000_000.0  # seconds; in ms it has to fit the wire's 32 bits
 HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]@]+)(?::(\d{1,5}))?")
 ANOTHER_ENTRY = re.compile(r",(?=[A-Za-z0-9]+:)")
 SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
-SECRETS = ("auth", "authkey", "tls_key_password")
+SECRETS = ("auth", "authkey", "authkeys_accepted", "tls_key_password")
 HIDDEN = "***"
 TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
 PREFIX = "DISTSYNC_"
@@ -58,6 +65,7 @@ class Settings:
     connect_timeout: float = 10.0
     auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     authkey: bytes | None = field(default=None, repr=False)
+    authkeys_accepted: tuple[bytes, ...] = field(default=(), repr=False)
     codec: str | ItemCodec = "pickle"
     acl: tuple[Any, ...] | None = None
     tls: bool = False
@@ -67,8 +75,8 @@ class Settings:
     tls_key_password: str | None = field(default=None, repr=False)
     tls_verify: bool = True
 
-    def payload_codec(self) -> Codec:
-        return Codec(self.codec, self.authkey)
+    def payload_codec(self, limit_bytes: int = LIMIT_BYTES) -> Codec:
+        return Codec(self.codec, self.authkey, limit_bytes, self.authkeys_accepted)
 
 
 NAMES = tuple(each.name for each in fields(Settings))
@@ -118,6 +126,17 @@ def _check_together(values: Mapping[str, Any], found: Mapping[str, tuple[str, An
         raise ConfigurationError(*found[name], "it needs hosts, the embedded server is reached without TLS")
     if "tls_key" in values and "tls_cert" not in values:
         raise ConfigurationError(*found["tls_key"], "it needs tls_cert, the certificate of this key")
+    if values.get("authkeys_accepted") and "authkey" not in values:
+        raise ConfigurationError(found["authkeys_accepted"][0], HIDDEN, "it needs authkey, the one that signs")
+    schemes = [scheme for scheme, _ in values.get("auth", ())]
+    for scheme, is_met, needs in (
+        ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate that says who this is"),
+        ("sasl", "hosts" in values, "sasl needs hosts, the embedded server does not know it"),
+        ("sasl", schemes.count("sasl") < 2, "sasl may be given once"),
+        ("sasl", find_spec("puresasl") is not None, 'sasl needs a package: pip install "distsync[sasl]"'),
+    ):
+        if scheme in schemes and not is_met:
+            raise ConfigurationError(found["auth"][0], HIDDEN, needs)
 
 
 def _hosts(value: Any) -> str:
@@ -151,15 +170,18 @@ def _auth(value: Any) -> tuple[tuple[str, str], ...]:
     entries = [entry.partition(":")[::2] for entry in ANOTHER_ENTRY.split(value)] if isinstance(value, str) else value
     if not isinstance(entries, (list, tuple)) or not all(_is_credential(entry) for entry in entries):
         raise ValueError(
-            'it must be "digest:user:password", or as an argument a list of pairs ("digest", "user:password")'
+            'it must be "digest:user:password", "sasl:user:password" or "x509:", or as an argument a list of pairs '
+            '("digest", "user:password")'
         )
     return tuple((scheme, credential) for scheme, credential in entries)
 
 
 def _is_credential(entry: Any) -> bool:
-    if not _is_list_of(str, entry) or len(entry) != 2 or not all(entry):
+    if not _is_list_of(str, entry) or len(entry) != 2 or not entry[0]:
         return False
-    return entry[0] != "digest" or all(entry[1].partition(":"))
+    if entry[0] in ("digest", "sasl"):
+        return all(entry[1].partition(":"))
+    return entry[0] == "x509" or bool(entry[1])
 
 
 def _authkey(value: Any) -> bytes:
@@ -167,6 +189,19 @@ def _authkey(value: Any) -> bytes:
     if not isinstance(key, (bytes, bytearray)) or not key:
         raise ValueError("it must be bytes or text, and not empty")
     return bytes(key)
+
+
+def _authkeys(value: Any) -> tuple[bytes, ...]:
+    keys = value.split(",") if isinstance(value, str) else [value] if isinstance(value, (bytes, bytearray)) else value
+    if not isinstance(keys, (list, tuple)):
+        raise ValueError("it must be a list of keys")
+    return tuple(_authkey(key) for key in keys)
+
+
+def check_acl(acl: Any) -> tuple[Any, ...]:
+    """``acl`` as a tuple of entries; raises ConfigurationError if it is no ACL."""
+    checked: tuple[Any, ...] = _checked("acl", "acl", acl)
+    return checked
 
 
 def _acl(value: Any) -> tuple[Any, ...]:
@@ -207,6 +242,7 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "connect_timeout": _seconds,
     "auth": _auth,
     "authkey": _authkey,
+    "authkeys_accepted": _authkeys,
     "codec": check_codec,
     "acl": _acl,
     "tls": _switch,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from distsync.session.ledger import Orphan
 from distsync.session.replies import Batch
 from distsync.session.steps import Hold, Loss, Request, SessionInfo, Signal
+from distsync.session.telling import Seen
 
 Work = Coroutine[Any, Any, Any]
 
@@ -63,6 +64,9 @@ class World(Protocol):
 
     @abstractmethod
     def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None: ...
+
+    @abstractmethod
+    def wait_lasts(self, seen: Seen) -> None: ...
 
     @abstractmethod
     def guid(self) -> str: ...

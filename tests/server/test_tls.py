@@ -12,6 +12,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from certificates import Certificates, TlsProcess
 from kazoo.client import KazooClient
 from links import LOOPBACK, linked, says
 from servers import EmbeddedProcess
@@ -26,54 +27,6 @@ from distsync.wire.codec import encode_connect
 from distsync.wire.frames import framed
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
-
-
-class Certificates:
-    """An authority, and what it signed: for a server on loopback, and for a client."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        self.authority = self._make(
-            "authority", "-x509", "-subj", "/CN=authority", "-addext", "basicConstraints=critical,CA:TRUE"
-        )
-        self.server = self._signed("server", f"subjectAltName=IP:{LOOPBACK},DNS:localhost")
-        self.client = self._signed("client", "extendedKeyUsage=clientAuth")
-
-    def _openssl(self, *words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=self.folder, check=True, capture_output=True, timeout=PATIENCE)
-
-    def _make(self, name: str, *words: str) -> Path:
-        key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-keyout", f"{name}.key")
-        self._openssl("req", *key, "-out", f"{name}.pem", *words)
-        return self.folder / f"{name}.pem"
-
-    def _signed(self, name: str, extension: str) -> Path:
-        request = self._make(name, "-subj", f"/CN={name}")
-        (self.folder / f"{name}.ext").write_text(extension + "\n")
-        by = ("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial")
-        self._openssl("x509", "-req", "-in", f"{name}.pem", *by, "-out", f"{name}.crt", "-extfile", f"{name}.ext")
-        (self.folder / f"{name}.crt").replace(request)
-        return request
-
-    @staticmethod
-    def key(certificate: Path) -> Path:
-        return certificate.with_suffix(".key")
-
-
-class TlsProcess(EmbeddedProcess):
-    def __init__(self, folder: Path, certificates: Certificates, *more: str) -> None:
-        super().__init__(folder)
-        self.words = [
-            "--tls-cert",
-            str(certificates.server),
-            "--tls-key",
-            str(certificates.key(certificates.server)),
-            *more,
-        ]
-
-    def command(self) -> list[str]:
-        return [*super().command(), *self.words]
 
 
 @pytest.fixture(scope="module")

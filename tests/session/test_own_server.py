@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,6 +42,19 @@ def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Client]:
 def test_first_use_starts_the_server(own: Client) -> None:
     assert own.run(ask(Exists("/"))) is not None
     assert "embedded" in repr(own)
+
+
+def test_server_that_is_started_is_told_no_secret_of_its_clients(own: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AUTH", "AUTHKEY", "AUTHKEYS_ACCEPTED", "TLS_KEY_PASSWORD"):
+        monkeypatch.setenv(f"DISTSYNC_{name}", "digest:me:sesame")
+    own.run(ask(Exists("/")))
+    address = find()
+    assert address is not None
+    for told in ("cmdline", "environ"):
+        text = Path(f"/proc/{address.pid}/{told}").read_text()
+        assert "sesame" not in text
+        assert address.secret not in text
+        assert "\0" in text
 
 
 def test_first_use_may_be_one_that_does_not_wait(own: Client) -> None:

@@ -12,6 +12,7 @@ from peers import Running, results
 from servers import ServerProcess
 from timing import UNIT, eventually
 
+from distsync.session.access import Access
 from distsync.session.connection import Handler, Kazoo, kazoo_options
 from distsync.session.holds import Holds
 from distsync.session.lease import LeaseClock
@@ -25,7 +26,7 @@ from distsync.session.state import State
 def link() -> Link:
     lease = LeaseClock()
     options = kazoo_options(Settings())
-    return Link(options, Translator(None, ()), lease, Holds(lease, lambda lost: None), lambda state: None)
+    return Link(options, Translator(Access()), lease, Holds(lease, lambda lost: None), lambda state: None)
 
 
 @contextmanager

@@ -37,6 +37,7 @@ from distsync.session.steps import (
     Wait,
     Woke,
 )
+from distsync.session.telling import Seen
 from distsync.session.world import Work
 
 SESSION = SessionInfo(7, 10_000)
@@ -62,6 +63,7 @@ class Script:
         self.in_background: list[Work] = []
         self.orphans: list[Orphan] = []
         self.lost: list[Loss] = []
+        self.told: list[str] = []
 
     def unlock(self) -> None:
         self.unlocked += 1
@@ -109,6 +111,9 @@ class Script:
     def background(self, work: Work) -> None:
         self.in_background.append(work)
         work.close()
+
+    def wait_lasts(self, seen: Seen) -> None:
+        self.told.append(seen.text(self.clock))
 
     def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None:
         self.orphans += orphans

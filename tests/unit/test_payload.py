@@ -25,14 +25,14 @@ JSON_ITEMS = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
-RAN: list[str] = []
+BOMB = "DISTSYNC_TEST_BOMB"
 
 
 class Bomb:
     """An item whose decoding can be seen."""
 
     def __reduce__(self) -> Any:
-        return RAN.append, ("ran",)
+        return exec, (f"import os; os.environ['{BOMB}'] = 'went off'",)
 
 
 class Utf8:
@@ -130,19 +130,19 @@ def test_an_item_of_another_codec_is_refused_and_not_decoded(writer: Any, reader
     item = Bomb() if writer == "pickle" else 3
     with pytest.raises(PayloadRefusedError, match=f"used {writer}.*DISTSYNC_CODEC"):
         Codec(reader, key).decode(Codec(writer, key).encode(item, QUEUE), QUEUE)
-    assert not RAN
+    assert BOMB not in os.environ
 
 
 def test_a_reader_with_a_key_refuses_what_is_unsigned_and_does_not_decode_it() -> None:
     with pytest.raises(PayloadRefusedError, match=r"unsigned.*DISTSYNC_AUTHKEY"):
         Codec("pickle", KEY).decode(Codec("pickle").encode(Bomb(), QUEUE), QUEUE)
-    assert not RAN
+    assert BOMB not in os.environ
 
 
 def test_a_reader_without_a_key_refuses_what_is_signed_and_does_not_decode_it() -> None:
     with pytest.raises(PayloadRefusedError, match=r"signed.*no key.*DISTSYNC_AUTHKEY"):
         Codec("pickle").decode(Codec("pickle", KEY).encode(Bomb(), QUEUE), QUEUE)
-    assert not RAN
+    assert BOMB not in os.environ
 
 
 def test_an_item_signed_with_another_key_or_for_another_queue_is_refused_and_not_decoded() -> None:
@@ -150,7 +150,7 @@ def test_an_item_signed_with_another_key_or_for_another_queue_is_refused_and_not
     for key, queue in ((b"another", QUEUE), (KEY, OTHER), (KEY, "")):
         with pytest.raises(PayloadRefusedError, match="signature is wrong"):
             Codec("pickle", key).decode(data, queue)
-    assert not RAN
+    assert BOMB not in os.environ
 
 
 def test_the_border_between_queue_and_item_is_signed_too() -> None:
@@ -167,7 +167,7 @@ def test_a_signed_item_with_any_bit_changed_is_refused_and_not_decoded(draws: st
     data[draws.draw(st.integers(0, len(data) - 1))] ^= 1 << draws.draw(st.integers(0, 7))
     with pytest.raises(PayloadRefusedError):
         codec.decode(bytes(data), QUEUE)
-    assert not RAN
+    assert BOMB not in os.environ
 
 
 @given(st.binary())
@@ -193,3 +193,31 @@ def test_the_key_is_not_shown() -> None:
 def test_random_bytes_as_item_and_key_arrive() -> None:
     codec, item = Codec("pickle", os.urandom(64)), os.urandom(100_000)
     assert codec.decode(codec.encode(item, QUEUE), QUEUE) == item
+
+
+# ---- another key
+
+
+def test_a_key_is_changed_in_three_steps_and_nothing_is_ever_refused() -> None:
+    old, new = b"old", b"new"
+    steps = [
+        (Codec("pickle", old), Codec("pickle", old, accepted=[new])),
+        (Codec("pickle", old, accepted=[new]), Codec("pickle", new, accepted=[old])),
+        (Codec("pickle", new, accepted=[old]), Codec("pickle", new)),
+    ]
+    for before, after in steps:
+        assert after.decode(before.encode("item", QUEUE), QUEUE) == "item"
+        assert before.decode(after.encode("item", QUEUE), QUEUE) == "item"
+
+
+def test_a_key_that_is_accepted_no_more_opens_nothing() -> None:
+    with pytest.raises(PayloadRefusedError):
+        Codec("pickle", b"new").decode(Codec("pickle", b"old").encode(Bomb(), QUEUE), QUEUE)
+    assert BOMB not in os.environ
+
+
+def test_accepted_keys_alone_sign_nothing_and_open_nothing() -> None:
+    codec = Codec("pickle", None, accepted=[KEY])
+    assert not codec.signed
+    with pytest.raises(PayloadRefusedError):
+        codec.decode(Codec("pickle", KEY).encode("item", QUEUE), QUEUE)

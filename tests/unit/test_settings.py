@@ -80,7 +80,8 @@ def test_hosts_may_be_a_list() -> None:
         ("digest:me:a,b", (("digest", "me:a,b"),)),
         ("digest:me:a:b", (("digest", "me:a:b"),)),
         ("digest:me:a,digest:you:b", (("digest", "me:a"), ("digest", "you:b"))),
-        ("x509:name", (("x509", "name"),)),
+        ("ip:10.0.0.1", (("ip", "10.0.0.1"),)),
+        ("digest:me:a,ip:10.0.0.1", (("digest", "me:a"), ("ip", "10.0.0.1"))),
     ],
 )
 def test_auth_is_read_from_text(text: str, pairs: tuple[tuple[str, str], ...]) -> None:
@@ -216,3 +217,34 @@ def test_tls_without_hosts_or_a_key_without_its_certificate_is_an_error(tmp_path
         read_settings({}, tls_ca=file)
     with pytest.raises(ConfigurationError, match=r"tls_key=.*needs tls_cert"):
         read_settings({}, hosts="h", tls_key=file)
+
+
+@pytest.mark.parametrize("text", ["digest:me", "sasl:me", "digest::secret", "sasl::x", "ip:", "", ":x"])
+def test_half_a_credential_is_refused_and_not_shown(text: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        read_settings({}, auth=[tuple(text.partition(":")[::2])])
+    assert "secret" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("text", ["x509", "x509:"])
+def test_x509_has_no_credential_beside_the_certificate(text: str) -> None:
+    assert read_settings({}, auth=text, hosts="h:1", tls_cert=__file__).auth == (("x509", ""),)
+    with pytest.raises(ConfigurationError, match="tls_cert"):
+        read_settings({}, auth=text, hosts="h:1")
+
+
+def test_sasl_is_for_one_user_of_a_real_server() -> None:
+    for given in ({"auth": "sasl:a:b"}, {"auth": "sasl:a:b,sasl:c:d", "hosts": "h:1"}):
+        with pytest.raises(ConfigurationError, match="sasl") as refusal:
+            read_settings({}, **given)
+        assert "a:b" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("value", ["new,newer", [b"new", "newer"], ("new", b"newer")])
+def test_further_keys_are_accepted_beside_the_one_that_signs(value: Any) -> None:
+    settings = read_settings({}, authkey="old", authkeys_accepted=value)
+    assert settings.authkeys_accepted == (b"new", b"newer")
+    assert "new" not in repr(settings)
+    with pytest.raises(ConfigurationError, match="needs authkey") as refusal:
+        read_settings({}, authkeys_accepted=value)
+    assert "newer" not in str(refusal.value)

@@ -1,0 +1,50 @@
+"""TLS as a client: whom it trusts, and how a connection is made.
+
+Rules for this file: sockets and ssl only; no kazoo. kazoo's own way takes any authority of the system beside the given
+one, a certificate only together with a file for its key, and, before 2.9, any host's name in a certificate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+
+from distsync.session.clock import wait_clock
+
+
+def context_of(
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    password: str | None = None,
+    verify: bool = True,
+) -> ssl.SSLContext:
+    """``ca`` alone is trusted, without one the system's authorities are; the certificate has to name the host that was
+    asked for. The files are read anew for each connection, so certificates may be renewed. Raises OSError."""
+    context = ssl.create_default_context(cafile=ca)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if not verify:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if cert:
+        context.load_cert_chain(cert, key, password or _no_password)
+    return context
+
+
+def _no_password() -> str:
+    """Else OpenSSL would ask at the terminal."""
+    return ""
+
+
+def connect(address: tuple[str, int], host: str, context: ssl.SSLContext, seconds: float) -> ssl.SSLSocket:
+    """A connection to ``address``, which has shown to be ``host``. Raises OSError."""
+    until = wait_clock() + seconds
+    plain = socket.create_connection(address, seconds)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.settimeout(max(0.001, until - wait_clock()))
+        return context.wrap_socket(plain, server_hostname=host.strip("[]"))
+    except BaseException:
+        with contextlib.suppress(OSError):
+            plain.close()
+        raise

@@ -1,0 +1,229 @@
+"""Who may do what with what we make: with credentials nobody else may do anything, whatever kind of object it is."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from every_kind import KINDS, PROCESSES, one_of_each, public_kinds
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError, NotEmptyError
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
+from leaks import Observer
+from servers import EmbeddedProcess, ServerProcess
+from timing import PATIENCE
+
+import distsync
+from distsync import AccessDeniedError
+from distsync.session import default
+from distsync.session.client import Client
+
+MakeClient = Callable[..., Client]
+
+ALICE, BOB = "alice:in wonderland", "bob:the builder"
+DIGEST_OF_ALICE = make_digest_acl(*ALICE.split(":"), all=True)
+MANAGED = {"ArrayProxy", "DictProxy", "ListProxy", "NamespaceProxy", "ValueProxy"}
+"""A manager makes them."""
+
+EVERY_KIND = KINDS | PROCESSES
+
+
+@pytest.fixture
+def alice(make_client: MakeClient, observer: Observer) -> Iterator[Client]:
+    """The observer sees what she sees."""
+    observer.kazoo.add_auth("digest", ALICE)
+    made = make_client(auth=f"digest:{ALICE}")
+    default.set_default(made)
+    yield made
+    default.set_default(None)
+    made.close()  # entries of a registry, and sites of a transaction, stay as long as their client
+
+
+@pytest.fixture
+def mallory(server: ServerProcess) -> Iterator[KazooClient]:
+    """Another user, through kazoo."""
+    made = KazooClient(server.hosts, timeout=4.0, auth_data=[("digest", BOB)])
+    made.start(PATIENCE)
+    yield made
+    made.stop()
+    made.close()
+
+
+def tree(client: KazooClient, path: str) -> Iterator[str]:
+    yield path
+    for name in client.get_children(path):
+        yield from tree(client, f"{path}/{name}")
+
+
+def refused(attempt: Callable[..., Any], *args: Any) -> bool:
+    try:
+        attempt(*args)
+    except NoAuthError:
+        return True
+    except NotEmptyError:  # the namespace's own parent is the root, which is open to all
+        return attempt.__name__ == "delete" and args[0].count("/") == 1
+    return False
+
+
+def test_every_kind_is_tried() -> None:
+    tried = {kind.partition("(")[0].removeprefix("multiprocessing.") for kind in EVERY_KIND}
+    assert public_kinds() <= tried | MANAGED
+
+
+def test_all_znodes_of_all_kinds_are_their_creators_alone(
+    alice: Client, observer: Observer, mallory: KazooClient, namespace: str
+) -> None:
+    eyes = observer.kazoo
+    with one_of_each(alice, EVERY_KIND):
+        paths = list(tree(eyes, namespace))
+        assert len(paths) > 150
+        assert {path: eyes.get_acls(path)[0] for path in paths} == {path: [DIGEST_OF_ALICE] for path in paths}
+        for path in paths:
+            attempts: list[tuple[Any, ...]] = [
+                (mallory.get, path),
+                (mallory.get_children, path),
+                (mallory.set, path, b"forged"),
+                (mallory.delete, path),
+                (mallory.create, f"{path}/forged-0000000000"),
+                (mallory.set_acls, path, OPEN_ACL_UNSAFE),
+            ]
+            allowed = [attempt.__name__ for attempt, *args in attempts if not refused(attempt, *args)]
+            assert not allowed, f"another user may {allowed} {path}"
+
+
+#: What reports its error elsewhere: a feeder thread's hook; a pool's workers.
+ELSEWHERE = {"multiprocessing.Queue", "multiprocessing.JoinableQueue"}
+
+
+def test_another_user_is_refused_at_once_by_every_kind(alice: Client, make_client: MakeClient) -> None:
+    bob = make_client(auth=f"digest:{BOB}")
+    with one_of_each(alice, EVERY_KIND):
+        for kind in EVERY_KIND.keys() - ELSEWHERE:
+            with pytest.raises(AccessDeniedError) as refusal, one_of_each(bob, {kind: EVERY_KIND[kind]}):
+                pass
+            assert refusal.value.args[0].startswith(alice.namespace)
+
+
+def test_who_shows_nothing_is_refused(alice: Client, make_client: MakeClient) -> None:
+    nobody = make_client()
+    with distsync.Lock(name="a", client=alice):
+        with pytest.raises(AccessDeniedError):
+            distsync.Lock(name="a", client=nobody).acquire(timeout=1)
+        with pytest.raises(AccessDeniedError):
+            distsync.Lock(name="a", client=nobody).holders()
+
+
+def test_two_users_share_a_namespace_whose_acl_names_both(alice: Client, make_client: MakeClient) -> None:
+    both = [make_digest_acl(*ALICE.split(":"), all=True), make_digest_acl(*BOB.split(":"), all=True)]
+    mine, yours = (make_client(auth=f"digest:{user}", acl=both) for user in (ALICE, BOB))
+    queue = distsync.Queue(name="q", client=mine)
+    queue.put("from alice")
+    assert distsync.Queue(name="q", client=yours).get() == "from alice"
+    with distsync.Lock(name="l", client=yours):
+        assert not distsync.Lock(name="l", client=mine).acquire(blocking=False)
+
+
+FOR_BOTH = [make_digest_acl(*ALICE.split(":"), all=True), make_digest_acl(*BOB.split(":"), all=True)]
+
+
+def test_one_object_is_shared_by_its_own_acl_and_nothing_else_is(
+    alice: Client, make_client: MakeClient, namespace: str, observer: Observer
+) -> None:
+    observer.kazoo.add_auth("digest", BOB)
+    shared, own = distsync.Queue(name="shared", acl=FOR_BOTH), distsync.Queue(name="own")
+    shared.put("for bob")
+    own.put("for alice")
+    bob = make_client(namespace=f"{namespace}-of-bob", auth=f"digest:{BOB}")
+    with pytest.raises(AccessDeniedError):
+        distsync.Queue(path=own.path, client=bob).get(timeout=1)
+    assert distsync.Queue(path=shared.path, client=bob, acl=FOR_BOTH).get(timeout=20) == "for bob"
+    distsync.Queue(path=shared.path, client=bob, acl=FOR_BOTH).put("for alice")
+    assert shared.get(timeout=20) == "for alice"
+    bob.close()
+    observer.wipe(f"{namespace}-of-bob")
+
+
+def test_every_kind_takes_an_acl_of_its_own_for_all_that_it_is_made_of(
+    alice: Client, observer: Observer, namespace: str
+) -> None:
+    with one_of_each(alice, KINDS, acl=FOR_BOTH) as made:
+        tops = tuple(each.path for each in made.values())
+        found = {
+            path: set(observer.kazoo.get_acls(path)[0])
+            for path in tree(observer.kazoo, namespace)
+            if path.startswith(tops)
+        }
+        assert set(tops) <= set(found)
+        assert found == {path: set(FOR_BOTH) for path in found}
+
+
+def test_acl_of_an_object_travels_with_it(alice: Client) -> None:
+    lock = pickle.loads(pickle.dumps(distsync.Lock(name="a", acl=FOR_BOTH)))
+    assert lock._acl == tuple(FOR_BOTH)
+
+
+def test_others_may_make_namespaces_beside_ours_and_take_nothing_away(
+    make_client: MakeClient, observer: Observer, namespace: str
+) -> None:
+    """Their common parent is made by who comes first."""
+    for user in (ALICE, BOB):
+        observer.kazoo.add_auth("digest", user)
+    alice = make_client(namespace=f"{namespace}/team/alice", auth=f"digest:{ALICE}")
+    bob = make_client(namespace=f"{namespace}/team/bob", auth=f"digest:{BOB}")
+    with distsync.Lock(name="a", client=alice), distsync.Lock(name="a", client=bob) as held:
+        assert held
+        mine = [DIGEST_OF_ALICE, ACL(Permissions.READ | Permissions.CREATE, Id("world", "anyone"))]
+        assert observer.kazoo.get_acls(f"{namespace}/team")[0] == mine
+        assert observer.kazoo.get_acls(f"{namespace}/team/alice")[0] == [DIGEST_OF_ALICE]
+    with pytest.raises(AccessDeniedError):
+        distsync.Lock(name="a", client=make_client(namespace=alice.namespace, auth=f"digest:{BOB}")).acquire()
+
+
+def test_acl_that_is_none_is_refused_at_once() -> None:
+    with pytest.raises(distsync.ConfigurationError, match="list of ACLs"):
+        distsync.Lock(name="a", acl="alice")
+
+
+def test_without_credentials_all_is_open(client: Client, observer: Observer, namespace: str) -> None:
+    with distsync.Lock(name="a"):
+        assert all(observer.kazoo.get_acls(path)[0] == OPEN_ACL_UNSAFE for path in tree(observer.kazoo, namespace))
+
+
+def test_another_user_may_ask_whether_a_path_is_there(alice: Client, mallory: KazooClient) -> None:
+    """ZooKeeper gives that away, and how long the data are; nothing keeps it off."""
+    distsync.Value("secret", name="v").set("secret")
+    stat = mallory.exists(f"{alice.namespace}/value/v")
+    assert stat is not None
+    assert stat.dataLength > 0
+
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+class SecretProcess(EmbeddedProcess):
+    """A server that is for those who know its secret."""
+
+    def command(self) -> list[str]:
+        (self.folder / "secret").write_text(SECRET)
+        (self.folder / "secret").chmod(0o600)
+        return [*super().command(), "--secret-file", str(self.folder / "secret")]
+
+
+def test_secret_that_all_users_of_a_server_show_makes_no_owner(tmp_path: Path) -> None:
+    own = SecretProcess(tmp_path)
+    own.start()
+    try:
+        shown = ("digest", f"distsync:{SECRET}")
+        mine, yours, nobodys = (
+            Client(own.hosts, auth=[shown, *more], session_timeout=4.0)
+            for more in ([("digest", ALICE)], [("digest", BOB)], [])
+        )
+        with mine, yours, nobodys, distsync.Lock(name="a", client=mine):
+            for other in (yours, nobodys):
+                with pytest.raises(AccessDeniedError):
+                    distsync.Lock(name="a", client=other).acquire(timeout=1)
+    finally:
+        own.stop()
