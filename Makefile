@@ -15,7 +15,7 @@ demo: $(STAMP)  ## the main job: one program as four processes, on the embedded 
 	$(VENV)/bin/python -m distsync demo
 
 test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real ZooKeeper
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
+	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
 	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
