@@ -155,6 +155,11 @@ class Proxy:
         with self._lock:
             return self._sessions.get(session_id)
 
+    def sessions(self) -> list[int]:
+        """The ids of all sessions that came through here, the latest at the end."""
+        with self._lock:
+            return list(self._sessions)
+
     def cut(self, session_id: int | None = None) -> None:
         """Every connection (of this session) is broken; new ones are welcome."""
         with self._lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from chaos.history import Call, Event, calls
@@ -95,12 +96,16 @@ class Queued:
     def __init__(self, events: list[Event]) -> None:
         self.puts = {_item(call.arg): call for call in calls(events, "put")}
         self.gets: dict[tuple[Any, ...], list[Call]] = defaultdict(list)
-        self.lost: list[Call] = []
+        self.failed: list[Call] = []
         for call in calls(events, "get"):
             if call.succeeded:
                 self.gets[_item(call.value)].append(call)
-            elif call.error != "Empty":
-                self.lost.append(call)
+            else:
+                self.failed.append(call)
+        killed = {event["whose"] for event in events if event.get("fault") == "kill"}
+        #: Each may have taken an item with it: who finds nothing in time gives back later what was on its way.
+        self.lost = [call for call in self.failed if call.error != "Empty"]
+        self.lost += {call.who: call for call in self.failed if call.error == "Empty" and call.who in killed}.values()
 
     def unknown(self) -> Iterator[str]:
         """What was got and never put."""
@@ -130,7 +135,7 @@ def queue(events: list[Event]) -> Iterator[str]:
 def disorder(queued: Queued) -> Iterator[str]:
     """An item that was put after another one's put had ended was got, and only then somebody began to get the other.
 
-    Not where a get that did not end well may have had the other one on its way back meanwhile."""
+    Not where a get that got nothing may have had the other one on its way back meanwhile."""
     got = sorted(
         ((gets[0], queued.puts[item], item) for item, gets in queued.gets.items() if item in queued.puts),
         key=lambda one: one[0].begun,
@@ -139,12 +144,12 @@ def disorder(queued: Queued) -> Iterator[str]:
         for later, other_put, other in got[index + 1 :]:
             assert get.ended is not None
             put_first = other_put.succeeded and (other_put.ended or 0) < put.begun
-            if put_first and get.ended < later.begun and not _on_its_way(queued.lost, other_put.begun, later.begun):
+            if put_first and get.ended < later.begun and not _on_its_way(queued.failed, other_put.begun, later.begun):
                 yield f"{item} was got before {other}, which was put first"
 
 
-def _on_its_way(lost: list[Call], since: float, until: float) -> bool:
-    return any(one.begun < until and (one.ended or until) > since for one in lost)
+def _on_its_way(failed: list[Call], since: float, until: float) -> bool:
+    return any(one.begun < until and (one.ended or until) > since for one in failed)
 
 
 def joinable(events: list[Event]) -> Iterator[str]:
@@ -173,8 +178,8 @@ def joinable(events: list[Event]) -> Iterator[str]:
 def barrier(events: list[Event], parties: int) -> Iterator[str]:
     """Who passes has met as many others as it takes, each with another number.
 
-    Another one may be one whose end is not known: it was killed, or interrupted."""
-    waits = calls(events, "wait")
+    Another one may be one that gave up, or was killed: it stands there until it comes anew, at most."""
+    waits = list(_standing(calls(events, "wait")))
     for one in waits:
         if not one.succeeded:
             continue
@@ -183,6 +188,14 @@ def barrier(events: list[Event], parties: int) -> Iterator[str]:
         unknown = sum(not other.succeeded for other in met)
         if len(numbers & set(range(parties))) + unknown < parties - 1 or one.value not in range(parties):
             yield f"{one} has passed, and met only {sorted(numbers)}"
+
+
+def _standing(waits: list[Call]) -> Iterator[Call]:
+    """The same, but who gave up stands there until he comes anew."""
+    anew: dict[str, float] = {}
+    for call in reversed(waits):
+        yield call if call.succeeded else replace(call, ended=anew.get(call.who))
+        anew[call.who] = call.begun
 
 
 def _overlap(one: Call, other: Call) -> bool:
@@ -237,6 +250,7 @@ def idle(events: list[Event], alive: Iterable[str]) -> Iterator[str]:
 CHECKS: Mapping[str, Any] = {
     "lock": lock,
     "election": lock,
+    "nothing": lock,
     "semaphore": lambda events: semaphore(events, 2),
     "queue": queue,
     "joinable": joinable,
