@@ -169,7 +169,7 @@ class Lane(NamedTuple):
     pause_s: float
 
 
-def lanes(kind: str, seed: int, names: tuple[str, ...]) -> list[Lane]:
+def lanes(kind: str, seed: str, names: tuple[str, ...]) -> list[Lane]:
     """Those of clients and those of servers; ``names``: only these (none: all)."""
 
     def chosen(all: dict[str, Callable[..., None]]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ where it is not known what a call has done (its process was killed, or it ended 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -136,16 +137,16 @@ def disorder(queued: Queued) -> Iterator[str]:
     """An item that was put after another one's put had ended was got, and only then somebody began to get the other.
 
     Not where a get that got nothing may have had the other one on its way back meanwhile."""
-    got = sorted(
-        ((gets[0], queued.puts[item], item) for item, gets in queued.gets.items() if item in queued.puts),
-        key=lambda one: one[0].begun,
-    )
-    for index, (get, put, item) in enumerate(got):
-        for later, other_put, other in got[index + 1 :]:
-            assert get.ended is not None
-            put_first = other_put.succeeded and (other_put.ended or 0) < put.begun
-            if put_first and get.ended < later.begun and not _on_its_way(queued.failed, other_put.begun, later.begun):
-                yield f"{item} was got before {other}, which was put first"
+    got = [(gets[0], queued.puts[item], item) for item, gets in queued.gets.items() if item in queued.puts]
+    by_end = sorted(got, key=lambda one: one[0].ended or 0.0)
+    before, latest = 0, None  # of what was got before the present one was asked for, the one that was put last
+    for later, put, item in sorted(got, key=lambda one: one[0].begun):
+        while (by_end[before][0].ended or 0.0) < later.begun:
+            latest = max((latest, by_end[before]), key=lambda one: one[1].begun if one else 0.0)
+            before += 1
+        put_first = latest is not None and put.succeeded and (put.ended or 0.0) < latest[1].begun
+        if latest and put_first and not _on_its_way(queued.failed, put.begun, later.begun):
+            yield f"{latest[2]} was got before {item}, which was put first"
 
 
 def _on_its_way(failed: list[Call], since: float, until: float) -> bool:
@@ -175,15 +176,21 @@ def joinable(events: list[Event]) -> Iterator[str]:
 # ---- barrier
 
 
+LONGEST_WAIT_S = 120.0
+"""Nobody waits for so long, nor stands there after he gave up."""
+
+
 def barrier(events: list[Event], parties: int) -> Iterator[str]:
     """Who passes has met as many others as it takes, each with another number.
 
     Another one may be one that gave up, or was killed: it stands there until it comes anew, at most."""
-    waits = list(_standing(calls(events, "wait")))
+    waits = sorted(_standing(calls(events, "wait")), key=lambda call: call.begun)
+    begun = [call.begun for call in waits]
     for one in waits:
         if not one.succeeded:
             continue
-        met = [other for other in waits if other is not one and _overlap(one, other)]
+        near = waits[bisect_left(begun, one.begun - LONGEST_WAIT_S) : bisect_left(begun, one.ended or 0.0)]
+        met = [other for other in near if other is not one and _overlap(one, other)]
         numbers = {other.value for other in met if other.succeeded} - {one.value}
         unknown = sum(not other.succeeded for other in met)
         if len(numbers & set(range(parties))) + unknown < parties - 1 or one.value not in range(parties):

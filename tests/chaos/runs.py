@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from chaos.faults import Lane, lanes, run_lane
-from chaos.history import Event, Recorder, calls, read
+from chaos.history import Event, Recorder, read
 from chaos.model import holdings, idle, violations
 from chaos.stage import NAMESPACE, Stage, addresses
 from chaos.worker import Desk
@@ -91,7 +91,7 @@ def _played(stage: Stage, plan: Plan) -> Iterator[str]:
     stage.add(plan.primitive, WORKERS)
     _wait_for_all(stage)
     over = threading.Event()
-    chosen = lanes(plan.server, plan.seed, plan.faults)
+    chosen = lanes(plan.server, f"{plan.seed} {plan.primitive}", plan.faults)
     with ThreadPoolExecutor(max(1, len(chosen)), "chaos") as pool:
         running = [pool.submit(_lane, stage, lane, over) for lane in chosen]
         over.wait(plan.seconds)
@@ -137,8 +137,3 @@ def _drain(stage: Stage, plan: Plan) -> None:
         finally:
             recorder.close()
             default.set_default(before)
-
-
-def longest(events: list[Event], name: str) -> float:
-    """Seconds of the longest call that ended."""
-    return max((call.ended - call.begun for call in calls(events, name) if call.ended is not None), default=0.0)

@@ -62,6 +62,7 @@ class Actor:
             "hosts": ",".join(link.hosts for link in self.links),
             "namespace": f"{NAMESPACE}/{self.workload}",
             "session_timeout": SESSION_S,
+            "poll_s": self.stage.poll_s,
             "seed": f"{self.stage.seed} {self.who}",
         }
         path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
@@ -137,8 +138,8 @@ class Actor:
 class Stage:
     """Servers of a kind, actors, and what is done to them, all of it written down in ``folder``."""
 
-    def __init__(self, kind: str, folder: Path, seed: int) -> None:
-        self.kind, self.folder, self.seed = kind, folder, seed
+    def __init__(self, kind: str, folder: Path, seed: int, poll_s: float = 0.002) -> None:
+        self.kind, self.folder, self.seed, self.poll_s = kind, folder, seed, poll_s
         self.recorder = Recorder(folder, "chaos")
         self.server = SERVERS[kind]()
         self.actors: list[Actor] = []

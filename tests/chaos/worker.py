@@ -28,8 +28,8 @@ from distsync.session.client import Client
 class Desk:
     """Where a workload writes down what it does."""
 
-    def __init__(self, recorder: Recorder, dice: random.Random) -> None:
-        self.recorder, self.dice = recorder, dice
+    def __init__(self, recorder: Recorder, dice: random.Random, poll_s: float = 0.002) -> None:
+        self.recorder, self.dice, self.poll_s = recorder, dice, poll_s
         self.stopping = threading.Event()
 
     @property
@@ -118,7 +118,7 @@ def step_clock(seconds: float) -> None:
 def main(text: str) -> None:
     spec = json.loads(text)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)
-    desk = Desk(Recorder(Path(spec["folder"]), spec["who"]), random.Random(spec["seed"]))
+    desk = Desk(Recorder(Path(spec["folder"]), spec["who"]), random.Random(spec["seed"]), spec["poll_s"])
     client = Client(spec["hosts"], namespace=spec["namespace"], session_timeout=spec["session_timeout"])
     default.set_default(client)
     threading.Thread(target=listen, args=(desk, spec), daemon=True).start()

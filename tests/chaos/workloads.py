@@ -61,7 +61,7 @@ class Holding(Workload):
             token = int(self.held.fencing_token)
             until = time.monotonic() + self.desk.dice.choice((0.0, 0.05, 0.05, 1.0)) * self.desk.dice.random()
             while self.desk.claim(lambda: self.held.held, token) and time.monotonic() < until:
-                time.sleep(0.002)
+                time.sleep(self.desk.poll_s)
         finally:
             self.desk.call("release", self.held.release)
         self.rest(0.02)
