@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from chaos.faults import Lane, lanes, run_lane
+from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, Lane, lanes, run_lane
 from chaos.history import Event, Recorder, read
 from chaos.model import holdings, idle, violations
 from chaos.stage import NAMESPACE, Stage, addresses
@@ -84,7 +84,7 @@ def run(plan: Plan, folder: Path | None = None) -> Outcome:
 
 def _faults(events: list[Event]) -> Counter[str]:
     names = (str(event["fault"]) for event in events if "fault" in event)
-    return Counter(name for name in names if name != "calm" and not name.endswith(" over"))
+    return Counter(name for name in names if name in CLIENT_FAULTS or name in SERVER_FAULTS["ensemble"])
 
 
 def _played(stage: Stage, plan: Plan) -> Iterator[str]:
