@@ -4,18 +4,20 @@ VENV ?= .venv
 N ?= 50000
 PYTEST_ARGS ?=
 SCALE_ARGS ?=
+CHAOS_ARGS ?=
+MINUTES ?= 30
 FUZZ_ARGS ?= -max_total_time=300
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test interop bench-server scale fuzz lint types simulate differential zookeeper clean
+.PHONY: demo test interop bench-server scale fuzz chaos soak lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
 
 test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real ZooKeeper
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
+	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
 	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
@@ -26,6 +28,12 @@ differential: $(STAMP) zookeeper  ## N random scripts on both servers: make diff
 interop: $(STAMP) zookeeper  ## the real Curator beside us; its jars are fetched once, 450 MB (scripts/curator_jars.py)
 	$(VENV)/bin/python scripts/curator_jars.py
 	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest tests/interop $(PYTEST_ARGS)
+
+chaos: $(STAMP) zookeeper  ## real processes under faults, histories checked: CHAOS_ARGS='lock queue --server ensemble --runs 20'
+	PYTHONPATH=tests $(VENV)/bin/python -m chaos $(CHAOS_ARGS)
+
+soak: $(STAMP) zookeeper  ## all primitives on an ensemble under faults; nothing may grow: make soak MINUTES=30
+	PYTHONPATH=tests $(VENV)/bin/python -m chaos.soak --minutes $(MINUTES)
 
 bench-server: $(STAMP) zookeeper  ## the embedded server, with uvloop, next to ZooKeeper 3.8: ratios, without and with fsync
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,fast]'

@@ -11,7 +11,7 @@ from importlib import import_module
 
 import click
 
-COMMANDS = ("demo", "run", "serve", "worker")
+COMMANDS = ("demo", "ensemble", "run", "serve", "worker")
 """``demo`` is ``demo_command`` in ``demo_command.py``, and so on."""
 
 

@@ -11,12 +11,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from distsync.testing.embedded import Counts as Counts
     from distsync.testing.embedded import EmbeddedServer as EmbeddedServer
+    from distsync.testing.ensembles import Ensemble as Ensemble
+    from distsync.testing.members import EnsembleServer as EnsembleServer
     from distsync.testing.proxy import Proxy as Proxy
     from distsync.wire.codes import OpCode as OpCode
 
 _HOME_OF = {
     "EmbeddedServer": "distsync.testing.embedded",
     "Counts": "distsync.testing.embedded",
+    "Ensemble": "distsync.testing.ensembles",
+    "EnsembleServer": "distsync.testing.members",
     "Proxy": "distsync.testing.proxy",
     "OpCode": "distsync.wire.codes",
 }

@@ -6,9 +6,7 @@ connections, proxy.py does, which stands between the server and all who connect 
 
 from __future__ import annotations
 
-import socket
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,14 +14,9 @@ from types import TracebackType
 from typing import NamedTuple
 
 from distsync.errors import UsageError
+from distsync.testing.breaking import Breakable, end_session, say, session_id
 from distsync.testing.hosting import LOOPBACK, Host, ProcessHost, ThreadHost
 from distsync.testing.proxy import Proxy
-from distsync.wire.codec import encode_connect, encode_request
-from distsync.wire.frames import framed
-from distsync.wire.records import CloseSessionRequest, ConnectRequest
-
-ANSWER_SECONDS = 10.0
-"""A server on loopback that has not answered by then is paused, or dead."""
 
 
 class Counts(NamedTuple):
@@ -38,7 +31,7 @@ class Counts(NamedTuple):
 _FIGURES = ("zk_global_sessions", "zk_watch_count", "zk_znode_count", "zk_ephemerals_count")
 
 
-class EmbeddedServer:
+class EmbeddedServer(Breakable):
     """A ZooKeeper server of one's own, on a free port of loopback, gone with all it had when the block is over.
 
     >>> with EmbeddedServer() as server:                          # doctest: +SKIP
@@ -64,11 +57,6 @@ class EmbeddedServer:
         self._proxy: Proxy | None = None
 
     # ---- where it is
-
-    @property
-    def hosts(self) -> str:
-        """What clients connect to: ``127.0.0.1:PORT``."""
-        return self._faults.hosts
 
     @property
     def address(self) -> tuple[str, int]:
@@ -159,31 +147,7 @@ class EmbeddedServer:
         """The session is over, and its ephemeral nodes are gone; its client learns of it when it connects again.
 
         ``whose``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
-        session_id = _session_id(whose)
-        session = self._faults.session(session_id)
-        if session is None:
-            raise UsageError(f"session 0x{session_id:x} was not made over {self.hosts}")
-        hello = ConnectRequest(timeout_ms=session.timeout_ms, session_id=session_id, password=session.password)
-        self._say(framed(encode_connect(hello)) + framed(encode_request(0, CloseSessionRequest())))
-
-    def drop_connection(self, whose: object = None) -> None:
-        """The connection of that session is broken (None: those of all); its client may connect again at once."""
-        self._faults.cut(None if whose is None else _session_id(whose))
-
-    def drop_next_reply(self, opcode: int | None = None, whose: object = None) -> threading.Event:
-        """The next request of that session (None: of any) and of that kind, an `OpCode` (None: any), will be
-        executed; its reply is lost, and the connection with it.
-
-        Returns: an event that is set when it has happened."""
-        return self._faults.drop_next_reply(opcode, None if whose is None else _session_id(whose))
-
-    def drop_next_request(self, opcode: int | None = None, whose: object = None) -> threading.Event:
-        """As `drop_next_reply`, but the request is not executed."""
-        return self._faults.drop_next_request(opcode, None if whose is None else _session_id(whose))
-
-    def refuse_connections(self) -> None:
-        """Every connection is broken, and new ones are hung up on, until `heal`."""
-        self._faults.refuse()
+        end_session(self.address, [self._faults], session_id(whose))
 
     def heal(self) -> None:
         """No fault is there, and none to come: the server runs and is not paused, connections are welcome."""
@@ -201,12 +165,6 @@ class EmbeddedServer:
         return Counts(*(int(told[name]) for name in _FIGURES))
 
     @property
-    def _faults(self) -> Proxy:
-        if self._proxy is None:
-            raise UsageError("the server was not started: use start() or a with block")
-        return self._proxy
-
-    @property
     def _hosted(self) -> Host:
         if self._host is None:
             raise UsageError("the server was not started: use start() or a with block")
@@ -220,17 +178,4 @@ class EmbeddedServer:
         return ProcessHost(folder) if self._process else ThreadHost(folder)
 
     def _say(self, sent: bytes) -> bytes:
-        """All that the server answers until it closes the connection."""
-        with socket.create_connection(self.address, timeout=ANSWER_SECONDS) as link:
-            link.sendall(sent)
-            return b"".join(iter(lambda: link.recv(1 << 16), b""))
-
-
-def _session_id(whose: object) -> int:
-    """Of a distsync client, of a kazoo client (which has ``client_id``, id and password), or the id itself."""
-    if isinstance(whose, int):
-        return whose
-    id = getattr(whose, "session_id", None) or (getattr(whose, "client_id", None) or (0,))[0]
-    if not isinstance(id, int) or id == 0:
-        raise UsageError(f"{whose!r} has no session: it gets one with its first request")
-    return id
+        return say(self.address, sent)

@@ -7,6 +7,8 @@ asked for; it has no options, hooks or autouse fixtures.
 ``distsync_namespace``  a path that no other test has
 ``distsync_client``     a client of both; the default one of this test, and of the processes that it starts
 ``distsync_shared``     a client of the server that all runs share: other tox environments, other xdist workers
+``distsync_ensemble``   an `Ensemble` of Java's ZooKeeper, one for the whole run: three participants and two observers,
+                        or what a fixture ``distsync_ensemble_size`` of yours says; all is well again after the test
 ``distsync_faults``     what can happen to them: expire, drop, pause, restart; all is well again after the test
 """
 
@@ -25,6 +27,7 @@ import pytest
 if TYPE_CHECKING:
     from distsync.session.client import Client
     from distsync.testing.embedded import EmbeddedServer
+    from distsync.testing.ensembles import Ensemble
 
 
 @pytest.fixture(scope="session")
@@ -138,3 +141,24 @@ def distsync_faults(distsync_server: EmbeddedServer, distsync_client: Client) ->
     """Faults for the test's client and server; all is well again before the client closes."""
     yield Faults(distsync_server, distsync_client)
     distsync_server.heal()
+
+
+@pytest.fixture(scope="session")
+def distsync_ensemble_size() -> tuple[int, int]:
+    """How many participants and observers: override it in a conftest.py."""
+    return 3, 2
+
+
+@pytest.fixture(scope="session")
+def _distsync_ensemble(distsync_ensemble_size: tuple[int, int]) -> Iterator[Ensemble]:
+    from distsync.testing.ensembles import Ensemble
+
+    with Ensemble(*distsync_ensemble_size) as ensemble:
+        yield ensemble
+
+
+@pytest.fixture
+def distsync_ensemble(_distsync_ensemble: Ensemble) -> Iterator[Ensemble]:
+    """An ensemble of Java's ZooKeeper, the same for all tests; it needs Java and ZooKeeper here."""
+    yield _distsync_ensemble
+    _distsync_ensemble.heal()

@@ -16,8 +16,11 @@ import select
 import socket
 import struct
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator
 from types import TracebackType
+from typing import NamedTuple
 
 from distsync.wire.codec import decode_connect_response
 from distsync.wire.codes import OpCode
@@ -68,10 +71,20 @@ class _Pair:
         self._shaken = [False, False]
         self._opcodes: dict[int, int] = {}
         self.session = NO_SESSION
+        self.ended: set[socket.socket] = set()
 
-    def pass_on(self, source: socket.socket, trap: _Trap | None) -> bool:
-        """What has arrived at ``source`` goes to the other side. False: the connection is over."""
-        piece = source.recv(PIECE)
+    def take(self, source: socket.socket) -> bytes:
+        """What has arrived at ``source``; empty when it is over."""
+        try:
+            piece = source.recv(PIECE)
+        except OSError:
+            piece = b""
+        if not piece:
+            self.ended.add(source)
+        return piece
+
+    def pass_on(self, source: socket.socket, piece: bytes, trap: _Trap | None) -> bool:
+        """What had arrived at ``source`` goes to the other side. False: the connection is over."""
         upwards = source is self.client
         for frame in (self._requests if upwards else self._replies).feed(piece):
             if self._is_caught(frame, upwards, trap):
@@ -103,6 +116,15 @@ class _Pair:
             one.close()
 
 
+class _Late(NamedTuple):
+    """What came from ``source``, and when it is to go on."""
+
+    due: float
+    pair: _Pair
+    source: socket.socket
+    piece: bytes
+
+
 class Proxy:
     """Listens on loopback and passes everything on to ``upstream`` ("host:port"), until told otherwise."""
 
@@ -116,6 +138,8 @@ class Proxy:
         self._sessions: dict[int, ConnectResponse] = {}
         self._mode = Mode.PASSED
         self._trap: _Trap | None = None
+        self._delay = 0.0
+        self._late: deque[_Late] = deque()
         self._closed = False
         self.connections = 0
         self._thread = threading.Thread(target=self._work, name="distsync-proxy", daemon=True)
@@ -130,6 +154,11 @@ class Proxy:
         """What the server answered to the handshake of this session, password and all; None if it was not here."""
         with self._lock:
             return self._sessions.get(session_id)
+
+    def sessions(self) -> list[int]:
+        """The ids of all sessions that came through here, the latest at the end."""
+        with self._lock:
+            return list(self._sessions)
 
     def cut(self, session_id: int | None = None) -> None:
         """Every connection (of this session) is broken; new ones are welcome."""
@@ -149,8 +178,14 @@ class Proxy:
         """Connections stay, but nothing gets through in either direction until `heal`, which delivers it late."""
         self._become(Mode.HELD)
 
+    def delay(self, seconds: float) -> None:
+        """All that is said comes so much later (0: at once), in its order."""
+        self._delay = seconds
+        self._wake()
+
     def heal(self) -> None:
         """All is well again."""
+        self._delay = 0.0
         self._become(Mode.PASSED)
 
     def disarm(self) -> None:
@@ -209,21 +244,25 @@ class Proxy:
                     self._accept()
                 else:
                     self._serve(source)
+            self._deliver()
 
     def _readable(self) -> list[socket.socket]:
         """Whatever can be read, in a mode in which it is read."""
+        patience = 1.0
         with self._lock:
             sources = [self._wake_read]
             if self._mode is not Mode.HELD:
                 sources += [self._listener, *self._ends()]
+                if self._late:
+                    patience = min(patience, max(0.0, self._late[0].due - time.monotonic()))
         try:
-            return select.select(sources, [], [], 1.0)[0]
+            return select.select(sources, [], [], patience)[0]
         except (OSError, ValueError):  # one was cut just now
             return []
 
     def _ends(self) -> Iterator[socket.socket]:
         for pair in self._pairs:
-            yield from (pair.client, pair.server)
+            yield from (end for end in (pair.client, pair.server) if end not in pair.ended)
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
@@ -247,16 +286,29 @@ class Proxy:
             pair = next((pair for pair in self._pairs if source in (pair.client, pair.server)), None)
             if pair is None or self._mode is Mode.HELD:
                 return
-            if not self._passes(pair, source):
-                self._pairs.remove(pair)
-                pair.close()
-            elif pair.session.session_id:
-                self._sessions[pair.session.session_id] = pair.session
+            due = max(time.monotonic() + self._delay, self._late[-1].due if self._late else 0.0)
+            self._late.append(_Late(due, pair, source, pair.take(source)))
 
-    def _passes(self, pair: _Pair, source: socket.socket) -> bool:
+    def _deliver(self) -> None:
+        """What is due goes on, in the order in which it came."""
+        with self._lock:
+            while self._late and self._mode is not Mode.HELD and self._late[0].due <= time.monotonic():
+                self._hand_over(self._late.popleft())
+
+    def _hand_over(self, late: _Late) -> None:
+        pair = late.pair
+        if pair not in self._pairs:
+            return
+        if not self._passes(pair, late.source, late.piece):
+            self._pairs.remove(pair)
+            pair.close()
+        elif pair.session.session_id:
+            self._sessions[pair.session.session_id] = pair.session
+
+    def _passes(self, pair: _Pair, source: socket.socket, piece: bytes) -> bool:
         trap = self._trap
         try:
-            going_on = pair.pass_on(source, trap)
+            going_on = pair.pass_on(source, piece, trap)
         except (OSError, ValueError):
             going_on = False
         if trap is not None and trap.sprung.is_set():

@@ -1,0 +1,71 @@
+"""``distsync ensemble``: a ZooKeeper ensemble for a developer.
+
+Rules for this file: it names the options, prints who is who, and waits; the servers are testing/ensembles.py.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+from types import FrameType
+
+import click
+
+from distsync.errors import DistsyncError
+from distsync.session.ensemble import Role, Server
+from distsync.testing.ensembles import TICK_MS, Ensemble
+
+LOOK_AGAIN_SECONDS = 1.0
+
+
+@click.command("ensemble", short_help="Run a ZooKeeper ensemble, with observers.")
+@click.option("--participants", default=3, show_default=True, type=click.IntRange(1, 99), help="Servers that vote.")
+@click.option("--observers", default=0, show_default=True, type=click.IntRange(0, 99), help="Servers that do not.")
+@click.option(
+    "--tick-ms", default=TICK_MS, show_default=True, type=click.IntRange(50, 60_000), help="ZooKeeper's tickTime."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder that keeps znodes and logs. Default: a temporary one, removed at the end.",
+)
+def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: Path | None) -> None:
+    """Run a ZooKeeper ensemble on loopback until SIGTERM or Ctrl-C, and say who leads, also when that changes.
+
+    It needs Java and ZooKeeper: Debian's package zookeeper, or jars named by ZOOKEEPER_CLASSPATH.
+    """
+    over = Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        over.set()
+
+    signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, end)
+    try:
+        with Ensemble(participants, observers, tick_ms=tick_ms, data_dir=data_dir) as ensemble:
+            _tell(ensemble, over)
+    except DistsyncError as error:
+        click.secho(f"ensemble: {error}", fg="red", err=True)
+        sys.exit(1)
+
+
+def _tell(ensemble: Ensemble, over: Event) -> None:
+    """Its address; then each server, and again when one of them plays another role."""
+    click.echo("DISTSYNC_HOSTS=" + ",".join("{}:{}".format(*server.address) for server in ensemble.servers))
+    told: list[Role] = []
+    while not over.is_set():
+        status = ensemble.status()
+        if told != [server.role for server in status]:
+            told = [server.role for server in status]
+            click.echo("\n".join(_lines(ensemble, status)))
+        over.wait(LOOK_AGAIN_SECONDS)
+
+
+def _lines(ensemble: Ensemble, status: list[Server]) -> Iterator[str]:
+    for server, says in zip(ensemble.servers, status, strict=True):
+        where = f"{says.host}:{says.port}"
+        known = says.problem if says.zxid is None else f"epoch {says.epoch}  counter {says.counter}"
+        yield f"server {server.number}  {where:<15}  {says.role.value:<11}  pid {server.pid or '-':<8}  {known}"

@@ -1,0 +1,204 @@
+"""What breaks: faults by name, and a schedule of them from a seed.
+
+Rules for this file: a fault is over when its function returns; what it has broken is whole again, or heals by itself.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from chaos.stage import SESSION_S, Actor, Stage
+
+from distsync.testing import Ensemble, OpCode
+
+BEYOND_S = 1.6 * SESSION_S
+"""A process that is silent for so long has lost its session."""
+
+CREATES = (OpCode.CREATE, OpCode.CREATE2, OpCode.MULTI)
+
+# ---- to one process
+
+
+def kill(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    actor.kill()
+    time.sleep(dice.random())
+    actor.start()
+
+
+def stop(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    actor.signal(signal.SIGSTOP)
+    time.sleep(BEYOND_S)
+    actor.signal(signal.SIGCONT)
+
+
+def interrupt(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    actor.signal(signal.SIGINT)
+
+
+def cut(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    for link in actor.links:
+        link.cut()
+
+
+def silence(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    for link in actor.links:
+        link.blackhole()
+    time.sleep(dice.choice((0.3, BEYOND_S)))
+    for link in actor.links:
+        link.heal()
+
+
+def refuse(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    for link in actor.links:
+        link.refuse()
+    time.sleep(dice.choice((0.3, BEYOND_S)))
+    for link in actor.links:
+        link.heal()
+
+
+def late(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    for link in actor.links:
+        link.delay(0.2)
+    time.sleep(1.0)
+    for link in actor.links:
+        link.delay(0.0)
+
+
+def drop_reply(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    opcode = dice.choice((None, *CREATES))
+    for link in actor.links:
+        link.drop_next_reply(opcode)
+
+
+def drop_request(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    opcode = dice.choice((None, *CREATES))
+    for link in actor.links:
+        link.drop_next_request(opcode)
+
+
+def expire(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    try:
+        actor.expire()
+    except OSError:  # no server is there, the other lane has seen to that
+        stage.note("nobody to expire it over")
+
+
+def fork(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    actor.say("fork")
+
+
+def clock(stage: Stage, actor: Actor, dice: random.Random) -> None:
+    actor.say(f"clock {dice.choice((-3600, 3600))}")
+
+
+CLIENT_FAULTS: dict[str, Callable[[Stage, Actor, random.Random], None]] = {
+    each.__name__: each
+    for each in (kill, stop, interrupt, cut, silence, refuse, late, drop_reply, drop_request, expire, fork, clock)
+}
+
+
+# ---- to the servers
+
+
+def server_killed(stage: Stage, dice: random.Random) -> None:
+    """The leader, where there are several."""
+    server = stage.server
+    if isinstance(server, Ensemble):
+        server.wait_for_leader().kill()
+    else:
+        server.kill()
+    time.sleep(dice.random())
+    server.start()
+
+
+def server_paused(stage: Stage, dice: random.Random) -> None:
+    """A follower, where there are several."""
+    server = stage.server
+    if isinstance(server, Ensemble):
+        server = dice.choice(server.followers() or server.servers)
+    with server.paused():
+        time.sleep(dice.choice((0.3, BEYOND_S)))
+
+
+def observer_killed(stage: Stage, dice: random.Random) -> None:
+    dice.choice(stage.server.observers).restart(kill=True)
+
+
+def rolling_restart(stage: Stage, dice: random.Random) -> None:
+    stage.server.rolling_restart()
+
+
+def all_down(stage: Stage, dice: random.Random) -> None:
+    stage.server.kill()
+    time.sleep(dice.choice((0.3, BEYOND_S)))
+    stage.server.start()
+
+
+def leader_isolated(stage: Stage, dice: random.Random) -> None:
+    stage.server.isolate(stage.server.wait_for_leader(), silent=dice.random() < 0.7)
+    time.sleep(dice.choice((0.5, 4.0)))
+    stage.server.heal()
+
+
+def disk_full(stage: Stage, dice: random.Random) -> None:
+    dice.choice(stage.server.servers).fill_disk()
+    time.sleep(2.0)
+    stage.server.heal()
+
+
+ANYWHERE = (server_killed, server_paused, all_down)
+SERVER_FAULTS: dict[str, dict[str, Callable[[Stage, random.Random], None]]] = {
+    "embedded": {each.__name__: each for each in ANYWHERE},
+    "zookeeper": {each.__name__: each for each in ANYWHERE},
+    "ensemble": {
+        each.__name__: each for each in (*ANYWHERE, observer_killed, rolling_restart, leader_isolated, disk_full)
+    },
+}
+
+
+# ---- when
+
+
+class Lane(NamedTuple):
+    """Faults that come one after the other; two lanes go on at a time."""
+
+    names: tuple[str, ...]
+    dice: random.Random
+    pause_s: float
+
+
+def lanes(kind: str, seed: str, names: tuple[str, ...]) -> list[Lane]:
+    """Those of clients and those of servers; ``names``: only these (none: all)."""
+
+    def chosen(all: dict[str, Callable[..., None]]) -> tuple[str, ...]:
+        return tuple(name for name in all if not names or name in names)
+
+    both = [
+        Lane(chosen(CLIENT_FAULTS), random.Random(f"{seed} clients"), 0.8),
+        Lane(chosen(SERVER_FAULTS[kind]), random.Random(f"{seed} servers"), 3.0),
+    ]
+    return [lane for lane in both if lane.names]
+
+
+def run_lane(stage: Stage, lane: Lane, over: threading.Event) -> None:
+    """One fault after the other, in an order that the seed decides; each name comes before any comes again."""
+    dice, left = lane.dice, list[str]()
+    while not over.wait(lane.pause_s * (0.5 + dice.random())):
+        if not left:
+            left = list(lane.names)
+            dice.shuffle(left)
+        name = left.pop()
+        if name in CLIENT_FAULTS:
+            number, of_holder = dice.randrange(len(stage.actors)), dice.random() < 0.5
+            actor = (stage.holder() if of_holder else None) or stage.actors[number]
+            stage.note(name, whose=actor.who)
+            CLIENT_FAULTS[name](stage, actor, dice)
+        else:
+            stage.note(name)
+            SERVER_FAULTS[stage.kind][name](stage, dice)
+        stage.note(f"{name} over")

@@ -1,0 +1,271 @@
+"""What must be true of a history, whatever broke: a line for each promise that was not kept.
+
+Rules for this file: pure; it knows histories, and nothing of how they came about. It refuses only what cannot be right:
+where it is not known what a call has done (its process was killed, or it ended with an error), both are allowed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from chaos.history import Call, Event, calls
+
+EXPECTED_ERRORS = frozenset(
+    "Empty Full BrokenBarrierError KeyboardInterrupt LockLostError NotHeldError UnreachableError SessionLostError"
+    " OutcomeUnknownError DeadlineError DisconnectedError VoteRefusedError".split()
+)
+"""What calls may end with when the world breaks, and nothing else."""
+
+
+# ---- what is held
+
+
+class Holding(NamedTuple):
+    """It surely held from ``first`` to ``last``: it said so after the one, and before the other."""
+
+    first: float
+    last: float
+    who: str
+    token: int
+
+
+def holdings(events: Iterable[Event]) -> list[Holding]:
+    """In the order in which they began."""
+    found: dict[tuple[str, int], Holding] = {}
+    for event in events:
+        if "claim" in event:
+            key = event["who"], event["claim"]
+            before = found.get(key)
+            first = before.first if before else event["t"]
+            found[key] = Holding(first, max(event["from"], before.last if before else 0.0), *key)
+    return sorted(found.values())
+
+
+def overlapping(events: Iterable[Event], permits: int = 1) -> Iterator[str]:
+    """More than ``permits`` held at a time."""
+    inside: list[Holding] = []
+    for one in holdings(events):
+        if one.first >= one.last:
+            continue  # it said so once only: at no time that is known
+        inside = [other for other in inside if other.last > one.first]
+        inside.append(one)
+        if len(inside) > permits:
+            yield f"{len(inside)} hold at {one.first:.3f}, {permits} may: " + ", ".join(map(str, inside))
+
+
+def tokens(events: Iterable[Event]) -> Iterator[str]:
+    """A later holder's token is not greater, or two have the same."""
+    found = holdings(events)
+    owners: dict[int, str] = {}
+    for one in found:
+        other = owners.setdefault(one.token, one.who)
+        if other != one.who:
+            yield f"token {one.token} was {other}'s and {one.who}'s"
+    ended: list[Holding] = []
+    for one in found:
+        for before in ended:
+            if before.last < one.first and before.token >= one.token and before.who != one.who:
+                yield f"{one} came after {before}, with a token that is not greater"
+        ended = [*ended[-20:], one]
+
+
+def lock(events: list[Event]) -> Iterator[str]:
+    """Lock and Election: one at a time, and tokens grow."""
+    yield from overlapping(events)
+    yield from tokens(events)
+
+
+def semaphore(events: list[Event], permits: int) -> Iterator[str]:
+    """No more than its permits."""
+    yield from overlapping(events, permits)
+
+
+# ---- queues
+
+
+def _item(value: Any) -> tuple[Any, ...]:
+    return tuple(value)
+
+
+class Queued:
+    """The puts and gets of a history."""
+
+    def __init__(self, events: list[Event]) -> None:
+        self.puts = {_item(call.arg): call for call in calls(events, "put")}
+        self.gets: dict[tuple[Any, ...], list[Call]] = defaultdict(list)
+        self.failed: list[Call] = []
+        for call in calls(events, "get"):
+            if call.succeeded:
+                self.gets[_item(call.value)].append(call)
+            else:
+                self.failed.append(call)
+        killed = {event["whose"] for event in events if event.get("fault") == "kill"}
+        #: Each may have taken an item with it: who finds nothing in time gives back later what was on its way.
+        self.lost = [call for call in self.failed if call.error != "Empty"]
+        self.lost += {call.who: call for call in self.failed if call.error == "Empty" and call.who in killed}.values()
+
+    def unknown(self) -> Iterator[str]:
+        """What was got and never put."""
+        for item in self.gets:
+            if item not in self.puts:
+                yield f"{item} was got, and never put"
+
+    def missing(self, there: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+        """What was put, as its producer was told, and is nowhere."""
+        seen = {*self.gets, *there}
+        return [item for item, call in self.puts.items() if call.succeeded and item not in seen]
+
+
+def queue(events: list[Event]) -> Iterator[str]:
+    """At most once, nothing acknowledged is lost but by a get that did not end well, first in first out."""
+    queued = Queued(events)
+    yield from queued.unknown()
+    for item, gets in queued.gets.items():
+        if len(gets) > 1:
+            yield f"{item} was got {len(gets)} times: {gets}"
+    missing = queued.missing(())
+    if len(missing) > len(queued.lost):
+        yield f"{len(missing)} items are lost, {missing[:5]}, and only {len(queued.lost)} gets did not end well"
+    yield from disorder(queued)
+
+
+def disorder(queued: Queued) -> Iterator[str]:
+    """An item that was put after another one's put had ended was got, and only then somebody began to get the other.
+
+    Not where a get that got nothing may have had the other one on its way back meanwhile."""
+    got = [(gets[0], queued.puts[item], item) for item, gets in queued.gets.items() if item in queued.puts]
+    by_end = sorted(got, key=lambda one: one[0].ended or 0.0)
+    before, latest = 0, None  # of what was got before the present one was asked for, the one that was put last
+    for later, put, item in sorted(got, key=lambda one: one[0].begun):
+        while (by_end[before][0].ended or 0.0) < later.begun:
+            latest = max((latest, by_end[before]), key=lambda one: one[1].begun if one else 0.0)
+            before += 1
+        put_first = latest is not None and put.succeeded and (put.ended or 0.0) < latest[1].begun
+        if latest and put_first and not _on_its_way(queued.failed, put.begun, later.begun):
+            yield f"{latest[2]} was got before {item}, which was put first"
+
+
+def _on_its_way(failed: list[Call], since: float, until: float) -> bool:
+    return any(one.begun < until and (one.ended or until) > since for one in failed)
+
+
+def joinable(events: list[Event]) -> Iterator[str]:
+    """At least once; done once; what is done is not delivered again."""
+    queued = Queued(events)
+    yield from queued.unknown()
+    done: dict[tuple[Any, ...], list[Call]] = defaultdict(list)
+    for call in calls(events, "done"):
+        done[_item(call.arg)].append(call)
+    for item, ends in done.items():
+        succeeded = [call for call in ends if call.succeeded]
+        if len(succeeded) > 1:
+            yield f"{item} was done {len(succeeded)} times: {succeeded}"
+        for call in succeeded:
+            for get in queued.gets.get(item, ()):
+                if call.ended is not None and get.begun > call.ended:
+                    yield f"{item} was done at {call.ended:.3f} and delivered again at {get.begun:.3f}"
+    for item, put in queued.puts.items():
+        if put.succeeded and not done.get(item):
+            yield f"{item} was put, and nobody has ever begun to say that it is done"
+
+
+# ---- barrier
+
+
+LONGEST_WAIT_S = 120.0
+"""Nobody waits for so long, nor stands there after he gave up."""
+
+
+def barrier(events: list[Event], parties: int) -> Iterator[str]:
+    """Who passes has met as many others as it takes, each with another number.
+
+    Another one may be one that gave up, or was killed: it stands there until it comes anew, at most."""
+    waits = sorted(_standing(calls(events, "wait")), key=lambda call: call.begun)
+    begun = [call.begun for call in waits]
+    for one in waits:
+        if not one.succeeded:
+            continue
+        near = waits[bisect_left(begun, one.begun - LONGEST_WAIT_S) : bisect_left(begun, one.ended or 0.0)]
+        met = [other for other in near if other is not one and _overlap(one, other)]
+        numbers = {other.value for other in met if other.succeeded} - {one.value}
+        unknown = sum(not other.succeeded for other in met)
+        if len(numbers & set(range(parties))) + unknown < parties - 1 or one.value not in range(parties):
+            yield f"{one} has passed, and met only {sorted(numbers)}"
+
+
+def _standing(waits: list[Call]) -> Iterator[Call]:
+    """The same, but who gave up stands there until he comes anew."""
+    anew: dict[str, float] = {}
+    for call in reversed(waits):
+        yield call if call.succeeded else replace(call, ended=anew.get(call.who))
+        anew[call.who] = call.begun
+
+
+def _overlap(one: Call, other: Call) -> bool:
+    return (other.ended is None or other.ended > one.begun) and (one.ended is None or other.begun < one.ended)
+
+
+# ---- transactions
+
+
+def transaction(events: list[Event], sites: Iterable[str]) -> Iterator[str]:
+    """All who are told of one transaction are told the same; a commit needs the yes of every site."""
+    told: dict[str, set[str]] = defaultdict(set)
+    votes: dict[str, dict[str, bool]] = defaultdict(dict)
+    for event in events:
+        if "told" in event:
+            told[event["what"]].add(event["told"])
+        if "vote" in event:
+            votes[event["what"]][event["site"]] = event["vote"]
+    for call in calls(events, "decide"):
+        if call.succeeded:
+            told[call.arg].add("commit" if call.value else "abort")
+    for what, decisions in told.items():
+        if len(decisions) > 1:
+            yield f"{what} was {' and '.join(sorted(decisions))}"
+        if "commit" in decisions:
+            against = [site for site in sites if not votes[what].get(site)]
+            if against:
+                yield f"{what} was committed without the yes of {', '.join(against)}"
+
+
+# ---- all
+
+
+def surprises(events: Iterable[Event]) -> Iterator[str]:
+    """Errors that nobody should ever see."""
+    for event in events:
+        if event.get("error") not in (None, *EXPECTED_ERRORS):
+            yield f"{event['who']} at {event['t']:.3f}: {event['error']}: {event.get('text', '')}"
+
+
+def idle(events: list[Event], alive: Iterable[str]) -> Iterator[str]:
+    """Of who lived to the end nobody got anything done when all was well again."""
+    calm = next((event["t"] for event in events if event.get("fault") == "calm"), None)
+    if calm is None:
+        return
+    for who in alive:
+        mine = [event for event in events if event["who"] == who and event["t"] > calm]
+        if not any("end" in event and event.get("error") in (None, "Empty", "BrokenBarrierError") for event in mine):
+            yield f"{who} got nothing done after all was well again; its last word: {mine[-1:]}"
+
+
+CHECKS: Mapping[str, Any] = {
+    "lock": lock,
+    "election": lock,
+    "nothing": lock,
+    "semaphore": lambda events: semaphore(events, 2),
+    "queue": queue,
+    "joinable": joinable,
+    "barrier": lambda events: barrier(events, 3),
+    "transaction": lambda events: transaction(events, ("a", "b")),
+}
+
+
+def violations(primitive: str, events: list[Event], alive: Iterable[str] = ()) -> list[str]:
+    """All that is wrong."""
+    return [*CHECKS[primitive](events), *surprises(events), *idle(events, alive)]

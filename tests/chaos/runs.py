@@ -1,0 +1,139 @@
+"""One run: actors, faults, and a history that is checked; a failure leaves the history and the line that repeats it.
+
+Rules for this file: what a run is; the command line is __main__.py.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, Lane, lanes, run_lane
+from chaos.history import Event, Recorder, read
+from chaos.model import holdings, idle, violations
+from chaos.stage import NAMESPACE, Stage, addresses
+from chaos.worker import Desk
+from chaos.workloads import drain
+
+from distsync.session import default
+from distsync.session.client import Client
+
+WORKERS = 4
+SETTLE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be run; the same plan has the same faults in the same order."""
+
+    primitive: str
+    server: str
+    seed: int
+    seconds: float = 15.0
+    faults: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        chosen = f" --faults {','.join(self.faults)}" if self.faults else ""
+        words = f"{self.primitive} --server {self.server} --seed {self.seed} --seconds {self.seconds:g}{chosen}"
+        return f"make chaos CHAOS_ARGS='{words}'"
+
+
+@dataclass
+class Outcome:
+    """What came of it."""
+
+    plan: Plan
+    violations: list[str]
+    folder: Path | None
+    faults: Counter[str] = field(default_factory=Counter)
+    calls: int = 0
+    holdings: int = 0
+
+    def __str__(self) -> str:
+        faults = sum(self.faults.values())
+        text = f"{self.plan.primitive} on {self.plan.server}, seed {self.plan.seed}: "
+        text += f"{self.calls} calls, {self.holdings} holdings, {faults} faults"
+        if not self.violations:
+            return f"ok    {text}"
+        wrong = "".join(f"\n      {each}" for each in self.violations[:10])
+        return f"WRONG {text}{wrong}\n      the history is in {self.folder}\n      again: {self.plan}"
+
+
+def run(plan: Plan, folder: Path | None = None) -> Outcome:
+    """Once. ``folder``: where the history stays if something is wrong (None: a temporary one)."""
+    kept = folder or Path(tempfile.mkdtemp(prefix=f"distsync-chaos-{plan.primitive}-"))
+    kept.mkdir(parents=True, exist_ok=True)
+    with Stage(plan.server, kept, plan.seed) as stage:
+        wrong = list(_played(stage, plan))
+        alive = [actor.who for actor in stage.actors]
+    events = read(kept)
+    wrong += violations(plan.primitive, events, alive)
+    if not wrong:
+        shutil.rmtree(kept)
+    names = [call for call in events if "call" in call]
+    return Outcome(plan, wrong, kept, _faults(events), len(names), len(holdings(events)))
+
+
+def _faults(events: list[Event]) -> Counter[str]:
+    names = (str(event["fault"]) for event in events if "fault" in event)
+    return Counter(name for name in names if name in CLIENT_FAULTS or name in SERVER_FAULTS["ensemble"])
+
+
+def _played(stage: Stage, plan: Plan) -> Iterator[str]:
+    stage.add(plan.primitive, WORKERS)
+    _wait_for_all(stage)
+    over = threading.Event()
+    chosen = lanes(plan.server, f"{plan.seed} {plan.primitive}", plan.faults)
+    with ThreadPoolExecutor(max(1, len(chosen)), "chaos") as pool:
+        running = [pool.submit(_lane, stage, lane, over) for lane in chosen]
+        over.wait(plan.seconds)
+        over.set()
+    for each in running:
+        each.result()
+    stage.heal()
+    stage.note("calm")
+    _settle(stage)
+    yield from filter(None, [actor.stop() for actor in stage.actors])
+    _drain(stage, plan)
+
+
+def _lane(stage: Stage, lane: Lane, over: threading.Event) -> None:
+    try:
+        run_lane(stage, lane, over)
+    finally:
+        over.set()
+
+
+def _wait_for_all(stage: Stage) -> None:
+    """Each has begun."""
+    until = time.monotonic() + SETTLE_S
+    while len(list(stage.written())) < len(stage.actors) and time.monotonic() < until:
+        time.sleep(0.05)
+
+
+def _settle(stage: Stage) -> None:
+    """Each has got something done, or a minute is over: the model says which."""
+    until = time.monotonic() + SETTLE_S
+    while list(idle(read(stage.folder), [actor.who for actor in stage.actors])) and time.monotonic() < until:
+        time.sleep(0.5)
+
+
+def _drain(stage: Stage, plan: Plan) -> None:
+    """What is left is got over a link that nothing breaks."""
+    hosts = ",".join("{}:{}".format(*address) for address in addresses(stage.server))
+    with Client(hosts, namespace=f"{NAMESPACE}/{plan.primitive}") as client:
+        before = default.set_default(client)
+        recorder = Recorder(stage.folder, "last")
+        try:
+            drain(Desk(recorder, random.Random(0)), plan.primitive)
+        finally:
+            recorder.close()
+            default.set_default(before)

@@ -1,0 +1,186 @@
+"""Servers, and processes that use them over links of their own: what chaos is made on.
+
+Rules for this file: each thing that can be done to them is a method; when and to whom, faults.py knows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from chaos.history import Recorder
+
+from distsync.testing import EmbeddedServer, Ensemble, Proxy
+from distsync.testing.breaking import end_session
+
+TESTS = Path(__file__).parents[1]
+SESSION_S = 2.0
+STOP_S = 60.0
+NAMESPACE = "/chaos"
+
+SERVERS: dict[str, Callable[[], Any]] = {
+    "embedded": lambda: EmbeddedServer(process=True),
+    "zookeeper": lambda: Ensemble(1, 0, tick_ms=200),
+    "ensemble": lambda: Ensemble(3, 2, tick_ms=200),
+}
+
+
+def addresses(server: Any) -> list[tuple[str, int]]:
+    """Of all its servers, past their own proxies."""
+    return [each.address for each in server.servers] if isinstance(server, Ensemble) else [server.address]
+
+
+class Actor:
+    """A process that works, behind a link of its own to each server."""
+
+    def __init__(self, stage: Stage, name: str, workload: str, role: int) -> None:
+        self.stage, self.name, self.workload, self.role = stage, name, workload, role
+        self.links = [Proxy("{}:{}".format(*address)) for address in addresses(stage.server)]
+        self.lives = 0
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def who(self) -> str:
+        """Each life has a name of its own."""
+        return f"{self.name}.{self.lives}"
+
+    def start(self) -> None:
+        self.lives += 1
+        spec = {
+            "who": self.who,
+            "role": self.role,
+            "workload": self.workload,
+            "folder": str(self.stage.folder),
+            "hosts": ",".join(link.hosts for link in self.links),
+            "namespace": f"{NAMESPACE}/{self.workload}",
+            "session_timeout": SESSION_S,
+            "poll_s": self.stage.poll_s,
+            "seed": f"{self.stage.seed} {self.who}",
+        }
+        path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+        with open(self.stage.folder / f"{self.who}.log", "wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "chaos.worker", json.dumps(spec)],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                text=True,
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
+            )
+
+    def say(self, line: str) -> None:
+        assert self.process is not None
+        assert self.process.stdin is not None
+        try:
+            self.process.stdin.write(line + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            self.stage.note(f"{self.who} has ended by itself")
+
+    def signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """It is dead."""
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+    def kill_all(self) -> None:
+        """It is dead, and so is what it has forked."""
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.kill()
+
+    def stop(self) -> str:
+        """It has ended in good order; or what was the matter."""
+        self.say("stop")
+        assert self.process is not None
+        try:
+            self.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"{self.who} did not end within {STOP_S:.0f} s"
+        code = self.process.returncode
+        self.process.communicate()
+        self.process = None
+        return "" if code == 0 else f"{self.who} ended with {code}: {self.output()}"
+
+    def output(self) -> str:
+        return (self.stage.folder / f"{self.who}.log").read_text(errors="replace")[-2000:]
+
+    def expire(self) -> None:
+        """The sessions that came over its links are over."""
+        server = self.stage.server
+        for link in self.links:
+            for id in link.sessions()[-1:]:
+                whom = server.wait_for_leader() if isinstance(server, Ensemble) else server
+                end_session(whom.address, [link], id)
+
+    def close(self) -> None:
+        self.kill_all()
+        for link in self.links:
+            link.close()
+
+
+class Stage:
+    """Servers of a kind, actors, and what is done to them, all of it written down in ``folder``."""
+
+    def __init__(self, kind: str, folder: Path, seed: int, poll_s: float = 0.002) -> None:
+        self.kind, self.folder, self.seed, self.poll_s = kind, folder, seed, poll_s
+        self.recorder = Recorder(folder, "chaos")
+        self.server = SERVERS[kind]()
+        self.actors: list[Actor] = []
+
+    def __enter__(self) -> Stage:
+        self.server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for actor in self.actors:
+            actor.close()
+        self.server.close()
+        self.recorder.close()
+
+    def add(self, workload: str, count: int) -> None:
+        """So many more actors; they have started."""
+        for role in range(count):
+            actor = Actor(self, f"{workload}{role}", workload, role)
+            self.actors.append(actor)
+            actor.start()
+
+    def note(self, fault: str, **fields: Any) -> None:
+        self.recorder.write(fault=fault, **fields)
+
+    def holder(self) -> Actor | None:
+        """Who was the last to say that he holds something, or has got something."""
+        ages = [(os.stat(self.folder / f"{actor.who}.jsonl").st_mtime, actor) for actor in self.written()]
+        return max(ages, key=lambda each: each[0])[1] if ages else None
+
+    def written(self) -> Iterator[Actor]:
+        return (actor for actor in self.actors if (self.folder / f"{actor.who}.jsonl").exists())
+
+    def heal(self) -> None:
+        """All is well."""
+        for actor in self.actors:
+            for link in actor.links:
+                link.disarm()
+                link.heal()
+            actor.signal(signal.SIGCONT)
+            if actor.process is None or actor.process.poll() is not None:
+                actor.start()
+        self.server.heal()

@@ -1,0 +1,185 @@
+"""The checker of histories refuses histories that are wrong, each for its reason, and takes those that are right."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from chaos.history import Event, Recorder, calls, read
+from chaos.model import CHECKS, violations
+
+INF = float("inf")
+
+
+class Tale:
+    """A history by hand."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self._id = 0
+
+    def claim(self, who: str, token: int, *times: float) -> Tale:
+        self.events += [{"t": t, "from": t, "who": who, "claim": token} for t in times]
+        return self
+
+    def call(
+        self, who: str, name: str, begun: float, ended: float, *, arg: Any = None, value: Any = None, error: Any = None
+    ) -> Tale:
+        self._id += 1
+        self.events.append({"t": begun, "who": who, "call": name, "id": self._id, "arg": arg})
+        if ended < INF:
+            self.events.append({"t": ended, "who": who, "end": self._id, "value": value, "error": error})
+        return self
+
+    def put(self, who: str, number: int, begun: float, ended: float, error: Any = None) -> Tale:
+        return self.call(who, "put", begun, ended, arg=[who, number], error=error)
+
+    def get(self, who: str, item: Any, begun: float, ended: float, error: Any = None) -> Tale:
+        return self.call(who, "get", begun, ended, value=item, error=error)
+
+    def done(self, who: str, item: Any, begun: float, ended: float, error: Any = None) -> Tale:
+        return self.call(who, "done", begun, ended, arg=item, error=error)
+
+    def wait(self, who: str, begun: float, ended: float, value: Any = None, error: Any = None) -> Tale:
+        return self.call(who, "wait", begun, ended, value=value, error=error)
+
+    def vote(self, what: str, site: str, vote: bool) -> Tale:
+        self.events.append({"t": 1.0, "who": site, "vote": vote, "site": site, "what": what})
+        return self
+
+    def told(self, what: str, who: str, decision: str) -> Tale:
+        self.events.append({"t": 2.0, "who": who, "told": decision, "what": what})
+        return self
+
+
+A1, A2 = ["a", 1], ["a", 2]
+
+GOOD: dict[str, tuple[str, Tale]] = {
+    "one after the other": ("lock", Tale().claim("x", 1, 1, 2).claim("y", 5, 3, 4)),
+    "silent while another one holds": ("lock", Tale().claim("x", 1, 1, 2).claim("y", 5, 2.5, 9).claim("x", 9, 10, 11)),
+    "two permits": ("semaphore", Tale().claim("x", 1, 1, 4).claim("y", 2, 2, 5).claim("z", 3, 4.5, 9)),
+    "put and got": ("queue", Tale().put("a", 1, 1, 2).get("b", A1, 1, 3)),
+    "not acknowledged and not there": ("queue", Tale().put("a", 1, 1, 2, "OutcomeUnknownError")),
+    "not acknowledged and there": ("queue", Tale().put("a", 1, 1, INF).get("b", A1, 3, 4)),
+    "got by who was killed": ("queue", Tale().put("a", 1, 1, 2).get("b", None, 3, INF)),
+    "puts that overlap come in any order": (
+        "queue",
+        Tale().put("a", 1, 1, 4).put("a", 2, 3, 5).get("b", A2, 6, 7).get("b", A1, 8, 9),
+    ),
+    "an item that came back": (
+        "queue",
+        Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 5, 9, "KeyboardInterrupt").get("b", A2, 6, 7)
+        .get("b", A1, 8, 9.5),
+    ),
+    "an item that came back from who had found nothing": (
+        "queue",
+        Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 2.5, 3.5, "Empty").get("b", A2, 6, 7)
+        .get("b", A1, 8, 9.5),
+    ),
+    "delivered again to another one": (
+        "joinable",
+        Tale().put("a", 1, 1, 2).get("b", A1, 3, 4).get("c", A1, 5, 6).done("b", A1, 6, 7, "LockLostError")
+        .done("c", A1, 7, 8),
+    ),
+    "all have met": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 1).wait("z", 3, 4, 2)),
+    "one was killed as it passed": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 1).wait("z", 3, INF)),
+    "one had just given up": (
+        "barrier", Tale().wait("x", 1, 2, error="BrokenBarrierError").wait("y", 3, 5, 1).wait("z", 3, 4, 2),
+    ),
+    "broken for all": ("barrier", Tale().wait("x", 1, 5, error="BrokenBarrierError")),
+    "all agree": (
+        "transaction",
+        Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit")
+        .call("k", "decide", 1, 3, arg="t", value=True),
+    ),
+    "aborted by a no": ("transaction", Tale().vote("t", "a", True).vote("t", "b", False).told("t", "a", "abort")),
+}  # fmt: skip
+
+BAD: dict[str, tuple[str, Tale, str]] = {
+    "two hold at a time": ("lock", Tale().claim("x", 1, 1, 3).claim("y", 5, 2, 4), "2 hold at 2.000"),
+    "said so again afterwards": ("lock", Tale().claim("x", 1, 1, 9).claim("y", 5, 3, 4), "2 hold at 3.000"),
+    "a token that is smaller": ("lock", Tale().claim("x", 5, 1, 2).claim("y", 3, 3, 4), "not greater"),
+    "a term of two leaders": ("election", Tale().claim("x", 5, 1, 2).claim("y", 5, 3, 4), "was x's and y's"),
+    "a third permit": (
+        "semaphore", Tale().claim("x", 1, 1, 5).claim("y", 2, 2, 5).claim("z", 3, 3, 5), "3 hold at 3.000",
+    ),
+    "lost": ("queue", Tale().put("a", 1, 1, 2).get("b", None, 3, 4, "Empty"), "1 items are lost"),
+    "more lost than killed": ("queue", Tale().put("a", 1, 1, 2).put("a", 2, 1, 2).get("b", None, 3, INF), "2 items"),
+    "got twice": ("queue", Tale().put("a", 1, 1, 2).get("b", A1, 3, 4).get("c", A1, 5, 6), "was got 2 times"),
+    "never put": ("queue", Tale().get("b", A1, 3, 4), "never put"),
+    "out of order": (
+        "queue",
+        Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("b", A2, 5, 6).get("b", A1, 7, 8),
+        "('a', 2) was got before ('a', 1)",
+    ),
+    "never done": ("joinable", Tale().put("a", 1, 1, 2).get("b", A1, 3, 4), "nobody has ever begun"),
+    "done twice": (
+        "joinable",
+        Tale().put("a", 1, 1, 2).get("b", A1, 3, 4).get("c", A1, 3, 4).done("b", A1, 5, 6).done("c", A1, 5, 6),
+        "was done 2 times",
+    ),
+    "delivered when it was done": (
+        "joinable", Tale().put("a", 1, 1, 2).get("b", A1, 3, 4).done("b", A1, 5, 6).get("c", A1, 7, 8), "again",
+    ),
+    "passed alone": ("barrier", Tale().wait("x", 1, 2, 0).wait("y", 3, 4, 1).wait("z", 3, 4, 2), "has passed"),
+    "one had given up and come anew": (
+        "barrier",
+        Tale().wait("x", 1, 2, error="BrokenBarrierError").wait("x", 2.5, 2.6, 0).wait("y", 3, 5, 1).wait("z", 3, 4, 2),
+        "has passed",
+    ),
+    "the same number twice": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 0).wait("z", 3, 5, 1), "has passed"),
+    "a number too high": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 1).wait("z", 3, 5, 3), "has passed"),
+    "two decisions": (
+        "transaction",
+        Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit").told("t", "b", "abort"),
+        "was abort and commit",
+    ),
+    "a coordinator who says otherwise": (
+        "transaction",
+        Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit")
+        .call("k", "decide", 1, 3, arg="t", value=False),
+        "was abort and commit",
+    ),
+    "committed against a no": (
+        "transaction", Tale().vote("t", "a", True).vote("t", "b", False).told("t", "a", "commit"), "the yes of b",
+    ),
+    "committed before a vote": ("transaction", Tale().vote("t", "a", True).told("t", "a", "commit"), "yes of b"),
+    "an error of ours": ("lock", Tale().call("x", "acquire", 1, 2, error="AttributeError"), "AttributeError"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_history_that_may_be_is_taken(name: str) -> None:
+    primitive, tale = GOOD[name]
+    assert violations(primitive, tale.events) == []
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_history_that_cannot_be_right_is_refused(name: str) -> None:
+    primitive, tale, reason = BAD[name]
+    found = violations(primitive, tale.events)
+    assert any(reason in one for one in found), found
+
+
+def test_each_primitive_has_a_history_that_is_refused() -> None:
+    assert {primitive for primitive, *_ in BAD.values()} == set(CHECKS) - {"nothing"}
+
+
+def test_who_does_nothing_when_all_is_well_again_is_told() -> None:
+    tale = Tale().call("x", "acquire", 1, 2).call("y", "acquire", 6, 7)
+    tale.events.append({"t": 5.0, "who": "chaos", "fault": "calm"})
+    (found,) = violations("lock", tale.events, ["x", "y"])
+    assert "x got nothing done" in found
+
+
+def test_a_history_is_read_as_it_was_written_but_for_half_a_line(tmp_path: Any) -> None:
+    one, other = Recorder(tmp_path, "one"), Recorder(tmp_path, "other")
+    first = one.begin("put", ["one", 1])
+    other.begin("get")
+    one.end(first, value=None)
+    with (tmp_path / "other.jsonl").open("a") as file:
+        file.write('{"t": 5, "wh')
+    one.close()
+    other.close()
+    put, get = calls(read(tmp_path), "put", "get")
+    assert (put.who, put.arg, put.succeeded, get.ended) == ("one", ["one", 1], True, None)

@@ -1,0 +1,136 @@
+"""One process under chaos: it does its work again and again, and writes down what it was told.
+
+``python -m chaos.worker SPEC`` (JSON). Its standard input says, a line each, what is to befall it from inside:
+``fork``, ``clock SECONDS``, ``stop``. It ends when nobody writes there any more.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from chaos.history import Recorder, now
+from chaos.workloads import PROOFS, WORKLOADS, Workload
+
+from distsync.session import default
+from distsync.session.client import Client
+
+
+class Desk:
+    """Where a workload writes down what it does."""
+
+    def __init__(self, recorder: Recorder, dice: random.Random, poll_s: float = 0.002) -> None:
+        self.recorder, self.dice, self.poll_s = recorder, dice, poll_s
+        self.stopping = threading.Event()
+
+    @property
+    def who(self) -> str:
+        return self.recorder.who
+
+    def call(self, name: str, function: Callable[[], Any], arg: Any = None) -> Any:
+        """It is done, and written down, however it ends."""
+        id = self.recorder.begin(name, arg)
+        try:
+            value = function()
+        except BaseException as error:
+            self.recorder.end(id, error=type(error).__name__, text=str(error)[:200])
+            raise
+        self.recorder.end(id, value=value)
+        return value
+
+    def claim(self, holds: Callable[[], bool], token: int) -> bool:
+        """What it says of itself at this moment."""
+        since = now()
+        held = holds()
+        if held:
+            self.recorder.write(claim=token, **{"from": since})
+        return held
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """An error ends what was being done, not the process; the calls have written it down."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self.recorder.write(interrupted=True)
+        except Exception as error:
+            self.recorder.write(error=type(error).__name__, text=str(error)[:200])
+
+
+def work(desk: Desk, workload: Workload) -> None:
+    while not desk.stopping.is_set():
+        with suppress(KeyboardInterrupt):  # between two steps
+            while not desk.stopping.is_set():
+                with desk.noted():
+                    workload.step()
+
+
+def forked(spec: dict[str, Any], count: int) -> None:
+    """A child that has all of the parent's objects, and does as it does for a while."""
+    recorder = Recorder(Path(spec["folder"]), f"{spec['who']}.fork{count}")
+    desk = Desk(recorder, random.Random(f"{spec['seed']} {count}"))
+    workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
+    for _ in range(3):
+        with desk.noted():
+            workload.step()
+    with desk.noted():
+        workload.end()
+        default.close_default()
+
+
+def listen(desk: Desk, spec: dict[str, Any]) -> None:
+    """In a thread of its own."""
+    children: list[int] = []
+    for line in sys.stdin:
+        word, _, rest = line.strip().partition(" ")
+        if word == "stop":
+            desk.stopping.set()
+        elif word == "clock":
+            step_clock(float(rest))
+        elif word == "fork":
+            child = os.fork()
+            if child == 0:
+                try:
+                    forked(spec, len(children))
+                finally:
+                    os._exit(0)
+            children.append(child)
+    os._exit(1)
+
+
+def step_clock(seconds: float) -> None:
+    """The wall clock of this process is so much ahead."""
+    real = time.time
+    time.time = lambda: real() + seconds
+    real_ns = time.time_ns
+    time.time_ns = lambda: real_ns() + int(seconds * 1e9)
+
+
+def main(text: str) -> None:
+    spec = json.loads(text)
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)
+    desk = Desk(Recorder(Path(spec["folder"]), spec["who"]), random.Random(spec["seed"]), spec["poll_s"])
+    client = Client(spec["hosts"], namespace=spec["namespace"], session_timeout=spec["session_timeout"])
+    default.set_default(client)
+    threading.Thread(target=listen, args=(desk, spec), daemon=True).start()
+    workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
+    work(desk, workload)
+    with desk.noted():
+        workload.end()
+    with desk.noted():
+        client.close()
+    desk.recorder.write(closed=True)
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

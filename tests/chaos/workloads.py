@@ -1,0 +1,212 @@
+"""What processes under chaos do, a step at a time, with one object of each kind.
+
+Rules for this file: a step ends by itself, whatever breaks: each call that waits has a time-out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from distsync import Barrier, BrokenBarrierError, Empty, JoinableQueue, Lock, Queue, Semaphore, Transaction
+from distsync.recipes import Election
+
+if TYPE_CHECKING:
+    from chaos.worker import Desk
+
+PATIENCE_S = 3.0
+SITES = ("a", "b")
+
+
+class Workload:
+    """``role`` counts the processes that do the same."""
+
+    #: How many processes do it, and which of them must get something done when all is well.
+    workers: ClassVar[int] = 4
+
+    def __init__(self, desk: Desk, role: int) -> None:
+        self.desk, self.role = desk, role
+        self.number = 0
+        self.begin()
+
+    def begin(self) -> None:
+        """Its objects."""
+        raise NotImplementedError
+
+    def step(self) -> None:
+        """It does its work once."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """It is about to end in good order."""
+
+    def rest(self, most: float) -> None:
+        time.sleep(self.desk.dice.random() * most)
+
+    def next_item(self) -> list[Any]:
+        self.number += 1
+        return [self.desk.who, self.number]
+
+
+class Holding(Workload):
+    """It holds, says so all the time, and lets go."""
+
+    held: Any
+
+    def step(self) -> None:
+        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=PATIENCE_S)):
+            return
+        try:
+            token = int(self.held.fencing_token)
+            until = time.monotonic() + self.desk.dice.choice((0.0, 0.05, 0.05, 1.0)) * self.desk.dice.random()
+            while self.desk.claim(lambda: self.held.held, token) and time.monotonic() < until:
+                time.sleep(self.desk.poll_s)
+        finally:
+            self.desk.call("release", self.held.release)
+        self.rest(0.02)
+
+
+class HoldingLock(Holding):
+    def begin(self) -> None:
+        self.held = Lock(name="chaos")
+
+
+class HoldingSemaphore(Holding):
+    def begin(self) -> None:
+        self.held = Semaphore(2, name="chaos")
+
+
+class Leading(Holding):
+    def begin(self) -> None:
+        self.held = Election(self.desk.who, name="chaos")
+
+
+class Everybody:
+    """What is no lock: a run with it must be refused."""
+
+    held = True
+    fencing_token = 1
+
+    def acquire(self, timeout: float) -> bool:
+        return True
+
+    def release(self) -> None:
+        pass
+
+
+class HoldingNothing(Holding):
+    def begin(self) -> None:
+        self.held = Everybody()
+
+
+class Passing(Workload):
+    """Of two one puts, the other one gets."""
+
+    def begin(self) -> None:
+        self.queue: Any = Queue(name="chaos")
+
+    def step(self) -> None:
+        if self.role % 2:
+            self.get()
+        else:
+            item = self.next_item()
+            self.desk.call("put", lambda: self.queue.put(item, timeout=PATIENCE_S) and None, item)
+            self.rest(0.05)
+
+    def get(self) -> None:
+        self.desk.call("get", lambda: self.queue.get(timeout=1.0))
+
+
+class Working(Passing):
+    """Who gets has it until he says that it is done."""
+
+    def begin(self) -> None:
+        self.queue = JoinableQueue(name="chaos")
+
+    def get(self) -> None:
+        delivery: list[Any] = []
+
+        def claim() -> Any:
+            delivery.append(self.queue.claim(timeout=1.0))
+            return delivery[0].item
+
+        item = self.desk.call("get", claim)
+        try:
+            self.rest(self.desk.dice.choice((0.0, 0.02, 0.5)))
+        finally:
+            self.desk.call("done", delivery[0].done, item)
+
+
+class Meeting(Workload):
+    """Three of four meet; who finds it broken mends it."""
+
+    def begin(self) -> None:
+        self.barrier = Barrier(3, name="chaos")
+
+    def step(self) -> None:
+        try:
+            self.desk.call("wait", lambda: self.barrier.wait(1.5))
+        except BrokenBarrierError:
+            self.rest(0.2)
+            if self.barrier.broken:
+                self.desk.call("reset", self.barrier.reset)
+        self.rest(0.02)
+
+
+class Deciding(Workload):
+    """Two sites, and two who begin transactions."""
+
+    def begin(self) -> None:
+        self.order = Transaction(SITES, name="chaos")
+        if self.role < len(SITES):
+            self.site = SITES[self.role]
+            self.part = self.order.participant(self.site, self.prepare, self.commit, self.abort)
+
+    def step(self) -> None:
+        if self.role < len(SITES):
+            self.desk.call("take_part", lambda: self.part.take_part(1.0))
+            return
+        what = "-".join(map(str, self.next_item()))
+        self.desk.call("begin", lambda: self.order.begin(what, PATIENCE_S), what)
+        self.desk.call("decide", lambda: self.order.decide(1.0), what)
+
+    def prepare(self, what: str) -> bool:
+        vote = self.desk.dice.random() < 0.8
+        self.desk.recorder.write(what=what, site=self.site, vote=vote)
+        return vote
+
+    def commit(self, what: str) -> None:
+        self.desk.recorder.write(what=what, told="commit")
+
+    def abort(self, what: str) -> None:
+        self.desk.recorder.write(what=what, told="abort")
+
+    def end(self) -> None:
+        if self.role < len(SITES):
+            self.part.leave()
+
+
+WORKLOADS: dict[str, Callable[[Desk, int], Workload]] = {
+    "lock": HoldingLock,
+    "semaphore": HoldingSemaphore,
+    "election": Leading,
+    "queue": Passing,
+    "joinable": Working,
+    "barrier": Meeting,
+    "transaction": Deciding,
+}
+PROOFS: dict[str, Callable[[Desk, int], Workload]] = {"nothing": HoldingNothing}
+"""What shows that a run can fail."""
+
+
+def drain(desk: Desk, workload: str) -> None:
+    """What is left in a queue has been got, and done."""
+    if workload not in ("queue", "joinable"):
+        return
+    last = WORKLOADS[workload](desk, 1)
+    while True:
+        try:
+            last.step()
+        except Empty:
+            return
