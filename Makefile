@@ -9,13 +9,16 @@ FUZZ_ARGS ?= -max_total_time=300
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test interop bench-server scale fuzz lint types simulate differential zookeeper clean
+.PHONY: demo test interop bench-server scale fuzz wire lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
 
 test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real ZooKeeper
 	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+wire: $(STAMP)  ## the session tests with kazoo's own reading and writing
+	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/session -n $(WORKERS) $(PYTEST_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
 	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
