@@ -22,6 +22,7 @@ import ssl
 from collections import deque
 from contextlib import suppress
 from itertools import islice
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
@@ -37,6 +38,9 @@ READ_BYTES = 256 * 1024
 
 #: At most so many requests, and about so many bytes of them, go out with one write.
 WRITE_REQUESTS, WRITE_BYTES = 1000, 256 * 1024
+
+#: This part of kazoo's read time-out after a request no ping is needed.
+RECENT = 1 / 8
 
 #: An answer begins with its xid, zxid and error.
 HEADER_BYTES = 16
@@ -117,6 +121,8 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
         super().__init__(*args, **options)
         self._input = bytearray()
         self._outgoing: Outgoing | None = None
+        #: When a request was sent last, and for how long (seconds) that is as good as a ping.
+        self._sent_at, self._recent = 0.0, 0.0
         #: Whether any thread may send: there is a connection, and one write of its socket is one operation of C.
         self._open = False
 
@@ -126,6 +132,7 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
         self.broken()
         self._input.clear()
         timeouts = super()._connect(host, hostip, port)
+        self._recent = timeouts[0] / 1000 * RECENT
         with self.lock:
             self._open = type(self._socket) is socket.socket
         return timeouts
@@ -208,10 +215,10 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
     def _push(self) -> bool:
         """Whether the next requests of the queue are sent; False if there is no room."""
         with self.lock:
-            if not self._finish():
+            if self._outgoing is not None and not self._finish():
                 return False
-            chosen = self._choose()
-            return chosen is None or (self._begin(chosen) and self._finish())
+            self._outgoing = self._choose()
+            return self._outgoing is None or self._finish()
 
     def _choose(self) -> Outgoing | None:
         """The next requests; from then on they have their xids."""
@@ -253,7 +260,14 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
                 except NOT_NOW:
                     return False
             self._outgoing = None
+            self._sent_at = monotonic()
             return True
+
+    def _send_ping(self, connect_timeout: float) -> None:
+        """kazoo does not know of what other threads sent: a connection that is at work is not pinged, and not given up
+        for an answer that is somewhat late."""
+        if monotonic() - self._sent_at > self._recent:
+            super()._send_ping(connect_timeout)
 
     def _expect(self, outgoing: Outgoing) -> None:
         """From the queue to what is pending. Before the first byte is sent nothing of it can be answered."""
