@@ -4,12 +4,13 @@ VENV ?= .venv
 N ?= 50000
 PYTEST_ARGS ?=
 SCALE_ARGS ?=
+DEEP_ARGS ?=
 FUZZ_ARGS ?= -max_total_time=300
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test interop bench-server scale fuzz wire lint types simulate differential zookeeper clean
+.PHONY: demo test interop bench-server deep-queue scale fuzz wire lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -38,6 +39,9 @@ bench-server: $(STAMP) zookeeper  ## the embedded server, with uvloop, next to Z
 fuzz: $(STAMP)  ## mutated frames against the server's engine: make fuzz FUZZ_ARGS=-max_total_time=3600
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,fuzz]'
 	$(VENV)/bin/python tests/server/fuzz_frames.py $(FUZZ_ARGS)
+
+deep-queue: $(STAMP)  ## a queue of 1,000,000 items: DEEP_ARGS='--items 300000 --window 1000'
+	$(VENV)/bin/python bench/deep_queue.py $(DEEP_ARGS)
 
 scale: $(STAMP)  ## 100,000 watches, 1,000,000 nodes, 10,000,000 operations: SCALE_ARGS='--operations 2000000'
 	$(VENV)/bin/python bench/scale.py $(SCALE_ARGS)
