@@ -6,18 +6,22 @@ PYTEST_ARGS ?=
 SCALE_ARGS ?=
 CHAOS_ARGS ?=
 MINUTES ?= 30
+DEEP_ARGS ?=
 FUZZ_ARGS ?= -max_total_time=300
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test interop bench-server scale fuzz chaos soak lint types simulate differential zookeeper clean
+.PHONY: demo test interop bench-server deep-queue scale fuzz wire chaos soak lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
 
 test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real ZooKeeper
 	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+wire: $(STAMP)  ## the session tests with kazoo's own reading and writing
+	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/session -n $(WORKERS) $(PYTEST_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
 	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)
@@ -43,6 +47,9 @@ bench-server: $(STAMP) zookeeper  ## the embedded server, with uvloop, next to Z
 fuzz: $(STAMP)  ## mutated frames against the server's engine: make fuzz FUZZ_ARGS=-max_total_time=3600
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,fuzz]'
 	$(VENV)/bin/python tests/server/fuzz_frames.py $(FUZZ_ARGS)
+
+deep-queue: $(STAMP)  ## a queue of 1,000,000 items: DEEP_ARGS='--items 300000 --window 1000'
+	$(VENV)/bin/python bench/deep_queue.py $(DEEP_ARGS)
 
 scale: $(STAMP)  ## 100,000 watches, 1,000,000 nodes, 10,000,000 operations: SCALE_ARGS='--operations 2000000'
 	$(VENV)/bin/python bench/scale.py $(SCALE_ARGS)

@@ -196,7 +196,8 @@ class JoinableQueue(Queue[Item]):
         if key is not None and not isinstance(key, str):
             raise TypeError(f"key must be a str, not {type(key).__name__}")
         waits = seconds if self.maxsize > 0 else timeout
-        return bool(self._run(self._claims.add(self._encoded(item), bool(block), later, key), waits))
+        adding = self._claims.add(self._encoded(item), bool(block), later, key, waits is None)
+        return bool(self._run(adding, waits))
 
     def put_many(self, items: Iterable[Item], block: bool = True, timeout: float | None = None) -> None:
         """All ``items`` are in the queue, in their order: up to 100 with one request, all of these or none.

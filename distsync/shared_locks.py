@@ -49,7 +49,10 @@ class Side(Revocable):
     def locked(self) -> bool:
         """Whether anybody holds this side.
 
-        Cost: none if this process does, else 1 request.
+        What a watch has kept: what others do shows as soon as the server has told us, and before anything that this
+        client reads after it; after a loss of the connection it is looked at anew.
+        Cost: none if this process does; else 1 request, 2 where nobody has ever held it, and 1 watch; then none until
+            somebody comes or goes.
         """
         return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
 

@@ -25,9 +25,10 @@ from distsync.errors import (
 )
 from distsync.multiprocessing.crew import Crew
 from distsync.multiprocessing.tasks import Encoder, Label
+from distsync.protocols.batches import BATCH
 from distsync.protocols.callers import Caller, Said, sweep_all
 from distsync.protocols.guard import parent_of
-from distsync.protocols.many import BATCH, Progress
+from distsync.protocols.many import Progress
 from distsync.protocols.pool import DONE, REFUSED, PoolCore, Task
 from distsync.session.client import Client
 

@@ -9,11 +9,14 @@ not as the worker's claim left it: nobody ends what somebody else has got.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from distsync.errors import BadVersionError, LockLostError, NoNodeError
+from distsync.protocols.batches import BATCH
 from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
 from distsync.protocols.commit import Operation, Outcome, Receipts
+from distsync.protocols.ferry import Ferry
 from distsync.protocols.guard import read
 from distsync.protocols.queue import QueueCore
 from distsync.session.steps import (
@@ -37,6 +40,7 @@ class Deliveries(QueueCore):
         super().__init__(path, receipts)
         self.znodes: ClaimSegments = ClaimSegments(path)
         self.max_deliveries = 0
+        self.endings: Ferry[Delivery, bool] = Ferry(self._finish, lambda loads: min(len(loads), BATCH))
         #: No earlier than this it is now (ms, the servers' clock).
         self.time = 0
 
@@ -46,8 +50,18 @@ class Deliveries(QueueCore):
 
     async def done(self, delivery: Delivery) -> None:
         """The item is done, and gone. Raises LockLostError if somebody else has got it meanwhile."""
-        counted = (SetData(self.znodes.dones), *self._without_key(delivery.label))
-        await self._end(delivery, self._move(delivery, *counted))
+        await self._end(delivery, self.endings.send(delivery))
+
+    async def _finish(self, deliveries: Sequence[Delivery]) -> Sequence[bool]:
+        """These are done, and gone: for each whether it was ours. Several at once, if all are."""
+        if len(deliveries) == 1:
+            return [await self._move(deliveries[0], *self._counted(deliveries[0]))]
+        gone = [(Delete(each.path, each.version), Delete(each.claim), *self._counted(each)) for each in deliveries]
+        await self.receipts.commit(*(operation for each in gone for operation in each))
+        return [True] * len(deliveries)
+
+    def _counted(self, delivery: Delivery) -> tuple[Operation, ...]:
+        return (SetData(self.znodes.dones), *self._without_key(delivery.label))
 
     async def nack(self, delivery: Delivery, delay: float = 0.0) -> None:
         """The item is to be got again, after ``delay`` seconds; unless it was delivered too often. Raises LockLostError

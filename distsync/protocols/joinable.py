@@ -25,12 +25,12 @@ from distsync.errors import (
     NoNodeError,
     ShutDown,
 )
+from distsync.protocols.batches import BATCH, BATCH_BYTES, ITEM_BYTES
 from distsync.protocols.claims import Delivery, Label, due_of, in_time
 from distsync.protocols.commit import Operation, Receipts
 from distsync.protocols.deliveries import Deliveries
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.line import in_order
-from distsync.protocols.many import BATCH, BATCH_BYTES, ITEM_BYTES
 from distsync.protocols.outside import Outside
 from distsync.protocols.taking import take
 from distsync.session.steps import (
@@ -65,17 +65,28 @@ class JoinableCore(Deliveries):
 
     @property
     def idle(self) -> bool:
-        return not self.open and super().idle
+        return not self.open and self.endings.idle and super().idle
 
     # Putting
 
-    async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None) -> None:
-        """An item, with its label, is in the queue. Raises Full and ShutDown."""
-        await self._put(data, wait, self.maxsize if maxsize is None else maxsize)
+    async def put(
+        self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None, together: bool = False
+    ) -> None:
+        """An item, with its label, is in the queue. Raises Full and ShutDown. ``together``: as QueueCore.put."""
+        maxsize = self.maxsize if maxsize is None else maxsize
+        if together and maxsize <= 0:
+            await super().put(data, wait, "", maxsize, together)
+        else:
+            await self._put(data, wait, maxsize)
 
-    async def add(self, payload: bytes, wait: bool = True, delay: float = 0.0, key: str | None = None) -> bool:
+    async def add(
+        self, payload: bytes, wait: bool = True, delay: float = 0.0, key: str | None = None, together: bool = False
+    ) -> bool:
         """Whether the item is in the queue now, to be got after ``delay`` seconds; False: one of this key is there."""
         data = Label(0, key).before(payload)
+        if together and key is None and delay <= 0:
+            await self.put(data, wait, together=True)
+            return True
         also = () if key is None else (Create(self.znodes.key(key)),)
         try:
             if delay > 0:

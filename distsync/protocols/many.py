@@ -7,23 +7,18 @@ Rules for this file: pure; it knows queues by their QueueCore. A batch is put or
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 
 from distsync.errors import DeadlineError, Full, NoNodeError, ShutDown
+from distsync.protocols.batches import BATCH, batches
 from distsync.protocols.guard import read_all
 from distsync.protocols.queue import QueueCore
 from distsync.protocols.taking import take
 from distsync.session.steps import Delete, GetData, Guid, Node, SetData, Watch
 
-#: Items of one transaction: beyond that there is little left to save, and others wait for it.
-BATCH = 100
-#: What they may be together (bytes): a request that is longer than 1 MiB with its paths is refused (jute.maxbuffer).
-BATCH_BYTES = 900_000
 #: Transactions of a feeder that are on their way at once: enough for the server to have the next one when it is done.
 AHEAD = 8
-#: What an item takes beside its data: path, GUID, counter.
-ITEM_BYTES = 400
 
 
 class Progress:
@@ -31,23 +26,6 @@ class Progress:
 
     def __init__(self) -> None:
         self.put = 0
-
-
-def batches(
-    items: Sequence[tuple[str, bytes]], path_bytes: int, most: int = BATCH
-) -> Iterator[Sequence[tuple[str, bytes]]]:
-    """The items, which are key and data, in their order."""
-    batch: list[tuple[str, bytes]] = []
-    size = 0
-    for item in items:
-        more = len(item[1]) + ITEM_BYTES + 2 * path_bytes
-        if batch and (len(batch) >= most or size + more > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(item)
-        size += more
-    if batch:
-        yield batch
 
 
 async def put_many(core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bool, progress: Progress) -> None:

@@ -21,11 +21,12 @@ from typing import NamedTuple
 
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError
 from distsync.protocols import parts
+from distsync.protocols.batches import BATCH_BYTES, ITEM_BYTES
 from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
 from distsync.protocols.commit import Operation, Receipts
 from distsync.protocols.guard import ensure, parent_of, read, read_all
 from distsync.protocols.joinable import RACED, JoinableCore, fitting, nobodys
-from distsync.protocols.many import BATCH_BYTES, ITEM_BYTES, Progress, put_many
+from distsync.protocols.many import Progress, put_many
 from distsync.session.steps import Background, Children, Create, Delete, Exists, Guid, SetData, Unhold
 
 #: Tasks that a worker claims at once: a quarter of a segment, so that four find some in it.

@@ -19,8 +19,10 @@ from functools import partial
 from typing import Any
 
 from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, ShutDown
+from distsync.protocols.batches import BATCH, batches
 from distsync.protocols.bound import Blocked
 from distsync.protocols.commit import Operation, Outcome, Receipts
+from distsync.protocols.ferry import Ferry
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.line import in_order, offset
 from distsync.protocols.segments import SEGMENT, Segments, before_all
@@ -63,11 +65,13 @@ class QueueCore:
         self.outstanding = 0
         self.got = 0
         self.maxsize = 0
+        self.puts: Ferry[tuple[str, bytes], None] = Ferry(self._put_together, self._first_batch)
+        self.dones: Ferry[None, Outcome] = Ferry(self._done_together, lambda loads: min(len(loads), BATCH))
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for an item. (How many got here are not done yet only saves requests.)"""
-        return not self.turns.taken
+        """Nobody waits for an item or is on the way. (How many got here are not done yet only saves requests.)"""
+        return not self.turns.taken and self.puts.idle and self.dones.idle
 
     @property
     def segment_size(self) -> int:
@@ -76,12 +80,18 @@ class QueueCore:
 
     # Putting
 
-    async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None) -> None:
-        """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown."""
+    async def put(
+        self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None, together: bool = False
+    ) -> None:
+        """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown. ``together``
+        with other threads' puts, where there is no bound: for calls without a deadline."""
         maxsize = self.maxsize if maxsize is None else maxsize
         if maxsize > 0 and not wait:
             await self._expect_room(maxsize)
         item = f"i_{key}{await Guid()}-"
+        if together and maxsize <= 0:
+            await self.puts.send((item, data))
+            return
         try:
             segment, outcome = await self.insert([(item, data)], bounded=maxsize > 0)
         except DeadlineError:
@@ -89,6 +99,13 @@ class QueueCore:
         path = self._path_in(outcome, 1)
         if maxsize > 0:
             await Blocked(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
+
+    async def _put_together(self, items: Sequence[tuple[str, bytes]]) -> Sequence[None]:
+        await self.insert(items)
+        return [None] * len(items)
+
+    def _first_batch(self, items: Sequence[tuple[str, bytes]]) -> int:
+        return len(next(batches(items, len(self.znodes.items))))
 
     async def _expect_room(self, maxsize: int) -> None:
         """Raises ShutDown or Full if there is no room, and Full if we do not learn in time."""
@@ -255,8 +272,7 @@ class QueueCore:
         while True:
             if self.outstanding > 0:
                 self.outstanding -= 1
-                outcome = await self.receipts.commit(SetData(znodes.dones))
-                return await self._was_due(outcome)
+                return await self._was_due(await self.dones.send(None))
             *puts, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
             if dones is None or znodes.ahead(*puts, dones) == 0:
                 return False
@@ -265,6 +281,13 @@ class QueueCore:
                 return True
             except BadVersionError:
                 continue
+
+    async def _done_together(self, loads: Sequence[None]) -> Sequence[Outcome]:
+        """One more done for each, in one transaction."""
+        outcome = await self.receipts.commit(*[SetData(self.znodes.dones)] * len(loads))
+        if outcome.results is None:
+            return [outcome] * len(loads)
+        return [outcome._replace(results=(result,)) for result in outcome.results]
 
     async def _was_due(self, outcome: Outcome) -> bool:
         """Whether this done is not one too many: somebody else may have counted for an item that we got. If it is,

@@ -13,6 +13,7 @@ Picture: ``<path>/_c_<guid>-__READ__<sequence>``  ephemeral, the readers of a pr
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 from distsync.errors import (
@@ -24,8 +25,10 @@ from distsync.errors import (
 )
 from distsync.protocols import line
 from distsync.protocols.downgrade import Share, into_reader
+from distsync.protocols.group import names_below
 from distsync.protocols.guard import leave, read, remove
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore, hold
+from distsync.protocols.watched import Watched
 from distsync.session.steps import (
     Background,
     Children,
@@ -62,6 +65,8 @@ class SharedCore:
         self.lost: dict[object, Grant] = {}
         self.contending = False
         self.changed = Signal()
+        #: Who is in the line, as the watch kept it.
+        self.names: Watched[tuple[str, ...]] = Watched(path, partial(names_below, path))
 
     @property
     def idle(self) -> bool:
@@ -195,12 +200,9 @@ class SharedCore:
                 self.lost.update(dict.fromkeys(share.owners, share.grant))
 
     async def is_held(self, is_meant: line.Rule) -> bool:
-        """Whether anybody who is meant holds."""
-        try:
-            listing = await read(Children(self.path))
-        except NoNodeError:
-            return False
-        return any(map(is_meant, line.front(line.in_order(listing.names))))
+        """Whether anybody who is meant holds: what the watch kept, or a look. What this process has done counts: the
+        event of a write comes before its answer."""
+        return any(map(is_meant, line.front(line.in_order(await self.names.get()))))
 
     # ---- no longer reading
 

@@ -2,6 +2,8 @@
 
 Rules for this file: the only one that overrides kazoo's insides; it knows nothing of steps.
 
+How it reads and writes is a matter of fastwire.py, unless that is switched off.
+
 * kazoo runs callbacks in two further threads. Ours only fire signals and fill mailboxes, so they run in the
   connection thread, and a wake-up is one thread switch shorter.
 * kazoo sends one request for each byte that it reads from its wake-up socket, and writes that byte with a send that
@@ -22,6 +24,7 @@ import logging
 import socket
 import ssl
 import struct
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -30,10 +33,11 @@ from kazoo.exceptions import EXCEPTIONS, AuthFailedError, ConnectionDropped, SAS
 from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol import connection as kazoo
 from kazoo.protocol.serialization import SASL, Auth, CloseInstance, Connect
+from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from distsync.errors import PayloadTooLargeError
-from distsync.session import tls
+from distsync.session import fastwire, tls
 from distsync.session.settings import Settings
 from distsync.session.threads import OwnThread
 
@@ -76,8 +80,9 @@ logger.addFilter(_tells_no_secret)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without its worker threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, fast: bool = False) -> None:
         super().__init__()
+        self._fast = fast
         self.spawned: list[OwnThread] = []
 
     def spawn(self, func: Any, *args: Any, **kwargs: Any) -> OwnThread:
@@ -95,6 +100,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
 
     def dispatch_callback(self, callback: Any) -> None:
         callback.func(*callback.args)
+
+    def select(self, reads: Any, writes: Any, others: Any, timeout: float | None = None) -> Any:
+        if self._fast and not (others or (reads and writes)):
+            return fastwire.ready(reads, writes, timeout)
+        return super().select(reads, writes, others, timeout)
 
     host = ""
     """Whom the next connection is meant for; kazoo 2.8 tells the address only."""
@@ -122,6 +132,9 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     _xid: int
 
+    lock: Any
+    """Of the client: that of its requests."""
+
     def start(self) -> None:
         super().start()
         self._write_sock.setblocking(False)
@@ -130,6 +143,13 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         """The connection thread looks at the queue. A full pipe wakes it as well."""
         with contextlib.suppress(BlockingIOError):
             self._write_sock.send(b"\0")
+
+    def send(self) -> None:
+        """What is queued is sent. Any thread; never waits."""
+        self.wake()
+
+    def broken(self) -> None:
+        """In the connection thread, before anybody is told that the connection went."""
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self.client.on_attempt(host, port)
@@ -167,14 +187,20 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         frames = bytearray()
         queue = self.client._queue
         while queue and len(frames) < WRITE_BYTES:
-            frames += self._frame(*queue.popleft())
+            request, reply = queue.popleft()
+            xid = self._xid % 2147483647 + 1
+            frame = self._frame(request, reply, xid)
+            if frame:
+                self._xid = xid
+                self.client._pending.append((request, reply, xid))
+            frames += frame
         if queue:
             self.wake()
         if frames:
             self._write(frames, connect_timeout)
 
-    def _frame(self, request: Any, reply: Any) -> bytes:
-        """The request's bytes; from now on its answer is expected. One that no server takes is answered here."""
+    def _frame(self, request: Any, reply: Any, xid: int) -> bytes:
+        """The request's bytes. One that no server takes is answered here, and has none."""
         try:
             body = request.serialize()
         except Exception as error:  # a wrong type somewhere in it
@@ -183,8 +209,6 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         if len(body) + 8 > REQUEST_BYTES:
             reply.set_exception(PayloadTooLargeError("a request", len(body) + 8, REQUEST_BYTES))
             return b""
-        xid = self._xid = self._xid % 2147483647 + 1
-        self.client._pending.append((request, reply, xid))
         return FRAME.pack(len(body) + 8, xid, request.type) + bytes(body)
 
     def _read_socket(self, read_timeout: float) -> Any:
@@ -222,8 +246,20 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
                 one.close()
 
 
+class FastConnection(fastwire.FastWire, Connection):
+    """The same with a wire of its own."""
+
+
+def connection_class(fast_wire: bool) -> type[Connection]:
+    """Who connects: kazoo, where the fast wire is switched off or does not know this kazoo."""
+    unknown = fastwire.unknown() if fast_wire else "it is switched off"
+    if unknown:
+        logger.info("kazoo's own wire is used: %s", unknown)
+    return Connection if unknown else FastConnection
+
+
 class Kazoo(KazooClient):  # type: ignore[misc]
-    """A kazoo client that is told requests, and tells its sessions."""
+    """A kazoo client that is told requests, and tells its sessions. ``lock`` is had by who asks."""
 
     _connection: Connection
 
@@ -231,26 +267,37 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         self,
         on_attempt: Callable[[str, int], None],
         on_session: Callable[[int, int], None],
+        lock: Any = None,
+        fast_wire: bool = True,
         **options: Any,
     ) -> None:
+        kind = connection_class(fast_wire)
+        handler = Handler(kind is FastConnection)
         retry = KazooRetry(max_tries=-1, delay=RETRY_S, backoff=2, max_delay=SLOWEST_RETRY_S)
         super().__init__(
-            handler=Handler(), read_only=False, connection_retry=retry, command_retry=retry, logger=logger, **options
+            handler=handler, read_only=False, connection_retry=retry, command_retry=retry, logger=logger, **options
         )
         self.on_attempt = on_attempt
         self.on_session = on_session
         sleeper, sasl = self._connection.retry_sleeper, self._connection.sasl_options
-        self._connection = Connection(self, sleeper, logger=logger, sasl_options=sasl)
+        self._connection = kind(self, sleeper, logger=logger, sasl_options=sasl)
+        self._connection.lock = lock or threading.RLock()
 
-    def enqueue(self, request: Any, reply: Any) -> None:
-        """``request`` will be sent; ``reply.set`` or ``reply.set_exception`` is called in the connection thread."""
-        self._queue.append((request, reply))
-        self._connection.wake()
+    def enqueue(self, *requests: tuple[Any, Any]) -> None:
+        """They will be sent, in this order; of each one's reply ``set`` or ``set_exception`` is called, in the
+        connection thread, or here if it cannot be sent at all."""
+        self._queue.extend(requests)
+        self._connection.send()
 
     def enqueue_first(self, request: Any, reply: Any) -> None:
         """As enqueue, before all that waits: what was asked while the connection broke may be in the queue still."""
         self._queue.appendleft((request, reply))
         self._connection.wake()
+
+    def _session_callback(self, state: Any) -> None:
+        if state not in (KeeperState.CONNECTED, KeeperState.CONNECTED_RO):
+            self._connection.broken()
+        super()._session_callback(state)
 
     @property
     def is_dead(self) -> bool:
@@ -278,7 +325,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
             self._live.wait(seconds / 4)  # it may be coming back just now
         self._stopped.set()
         if politely:
-            self.enqueue(CloseInstance, None)
+            self.enqueue((CloseInstance, None))
             connection.connection_stopped.wait(seconds / 2)
         connection.hang_up()
         with contextlib.suppress(OSError, AttributeError):
@@ -296,7 +343,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
 def kazoo_options(settings: Settings) -> dict[str, Any]:
     """The settings that are kazoo's to know."""
-    options: dict[str, Any] = {"timeout": settings.session_timeout}
+    options: dict[str, Any] = {"timeout": settings.session_timeout, "fast_wire": settings.fast_wire}
     if settings.tls:
         options |= {
             "use_ssl": True,

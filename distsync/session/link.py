@@ -79,7 +79,8 @@ class Link:
 
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The connection is being made; from now on it is kept up."""
-        kazoo = Kazoo(self._on_attempt, self._on_session, hosts=hosts, auth_data=_told(auth), **self._options)
+        reports = (self._on_attempt, self._on_session, self.lock)
+        kazoo = Kazoo(*reports, hosts=hosts, auth_data=_told(auth), **self._options)
         with self.lock:
             if self.state is State.CLOSED:
                 return
@@ -118,8 +119,7 @@ class Link:
         with self.lock:
             self._requests.update(type(request).__name__ for request in requests)
             self._round_trips += 1
-            for reply in batch.replies:
-                self._take(reply)
+            self._take(*batch.replies)
         return batch
 
     def beat(self, wake: Callable[[], object]) -> Batch:
@@ -130,21 +130,24 @@ class Link:
             self._take(batch.replies[0])
         return batch
 
-    def _take(self, reply: Reply) -> None:
-        reply.on_response(self._on_response)
+    def _take(self, *replies: Reply) -> None:
+        for reply in replies:
+            reply.on_response(self._on_response)
         if self.state is State.CONNECTED:
-            self._send(reply)
+            self._send(replies)
         elif self.closing:
-            reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))
+            _refuse(replies)
         elif self.failure is not None:
-            reply.settle(Outcome(error=self.failure))
+            for reply in replies:
+                reply.settle(Outcome(error=self.failure))
         else:
-            reply.session_id = self._session_id
-            self._waiting.append(reply)
+            for reply in replies:
+                reply.session_id = self._session_id
+            self._waiting += replies
 
-    def _send(self, reply: Reply) -> None:
+    def _send(self, replies: Sequence[Reply]) -> None:
         assert self._kazoo is not None
-        self._kazoo.enqueue(self._stamped(reply), reply)
+        self._kazoo.enqueue(*[(self._stamped(reply), reply) for reply in replies])
 
     def _send_first(self, reply: Reply) -> None:
         """The server behind a new connection may know less than the one before, and not even what we wrote without
@@ -218,8 +221,7 @@ class Link:
             self.state = State.CONNECTED
             waiting, self._waiting = self._waiting, []
             self._send_first(Batch((Sync("/"),), _nobody).replies[0])
-            for reply in waiting:
-                self._send(reply)
+            self._send(waiting)
         self._tell()
 
     def _on_kazoo_state(self, kazoo: Kazoo, state: str) -> None:
@@ -319,8 +321,7 @@ class Link:
         with self.lock:
             self.closing = True
             waiting, self._waiting = self._waiting, []
-        for reply in waiting:
-            reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))
+        _refuse(waiting)
         self._tell()
 
     def close(self, seconds: float) -> None:
@@ -348,6 +349,12 @@ class Link:
 def _told(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """What is told to a server as it is; SASL is a talk of its own, which kazoo is configured for."""
     return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
+
+
+def _refuse(replies: Sequence[Reply]) -> None:
+    """The client is closed."""
+    for reply in replies:
+        reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))
 
 
 def _nobody() -> None:

@@ -23,6 +23,7 @@ tls_ca                   DISTSYNC_TLS_CA               file of the authorities t
 tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own certificate and its key
 tls_key_password         DISTSYNC_TLS_KEY_PASSWORD     of that key
 tls_verify               DISTSYNC_TLS_VERIFY           0: take any certificate of the server
+fast_wire                DISTSYNC_FAST_WIRE            0: kazoo reads and writes, as slowly as it does
 ======================== ============================= ========================================================
 
 An empty variable counts as not set, but for DISTSYNC_AUTHKEY, where it is an error: signing must not go by itself.
@@ -74,6 +75,7 @@ class Settings:
     tls_key: str | None = None
     tls_key_password: str | None = field(default=None, repr=False)
     tls_verify: bool = True
+    fast_wire: bool = True
 
     def payload_codec(self, limit_bytes: int = LIMIT_BYTES) -> Codec:
         return Codec(self.codec, self.authkey, limit_bytes, self.authkeys_accepted)
@@ -251,4 +253,5 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "tls_key": _file,
     "tls_key_password": _text,
     "tls_verify": _switch,
+    "fast_wire": _switch,
 }

@@ -18,6 +18,7 @@ from distsync.protocols.semaphore import SemaphoreCore
 from distsync.queue import Queue
 from distsync.session.client import Client
 from distsync.session.steps import Delete
+from distsync.testing.proxy import Proxy
 
 MakeClient = Callable[..., Client]
 
@@ -74,17 +75,46 @@ def test_side_tried_in_vain_costs_1_request(client: Client, other: Client, side:
         assert cost == Cost(1, 1)
 
 
-def test_looking_at_both_sides_costs_1_request_where_others_hold(client: Client, other: Client) -> None:
+def test_looking_at_both_sides_costs_1_request_until_somebody_comes_or_goes(client: Client, other: Client) -> None:
     ours, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
     with ours.reader, counted(client) as cost:
         assert ours.reader.locked()
         assert ours.reader.held
         assert ours.reader.fencing_token > 0
     assert cost == Cost()
-    with theirs.reader, counted(client) as cost:
-        assert ours.reader.locked()
+    for side in (theirs.reader, theirs.writer):
+        with side:
+            held = (side is theirs.reader, side is theirs.writer)
+            eventually(lambda: (ours.reader.locked(), ours.writer.locked()) == held)  # noqa: B023
+            with counted(client) as again:
+                for _ in range(100):
+                    assert (ours.reader.locked(), ours.writer.locked()) == held
+            assert again == Cost()
+
+
+def test_what_this_client_does_shows_in_its_next_look(client: Client, other: Client) -> None:
+    ours, theirs = SharedLock(name="t"), SharedLock(name="t", client=other)
+    assert not ours.writer.locked()
+    for _ in range(5):
+        ours.writer.acquire()
+        assert Running(ours.writer.locked).result()
+        ours.writer.release()
         assert not ours.writer.locked()
-    assert cost == Cost(2, 2)
+    with theirs.reader:
+        eventually(ours.reader.locked)
+
+
+def test_what_was_kept_is_not_relied_upon_after_a_lost_connection(make_client: MakeClient, other: Client) -> None:
+    with Proxy(other.hosts) as proxy:
+        away = make_client(hosts=proxy.hosts)
+        ours, theirs = SharedLock(name="t", client=away), SharedLock(name="t", client=other)
+        assert not ours.writer.locked()
+        proxy.refuse()
+        eventually(lambda: away.state == "suspended")
+        with theirs.writer:
+            proxy.heal()
+            assert ours.writer.locked()
+        away.close()
 
 
 # ---- no herd

@@ -51,7 +51,7 @@ def test_readers_read_together_and_a_writer_is_alone(shared: SharedLock, theirs:
         assert not theirs.writer.locked()
         assert not Running(theirs.writer.acquire, False).result()
     with shared.writer:
-        assert (theirs.writer.locked(), theirs.reader.locked()) == (True, False)
+        eventually(lambda: (theirs.writer.locked(), theirs.reader.locked()) == (True, False))
         assert not theirs.reader.acquire(blocking=False)
         assert not theirs.writer.acquire(timeout=UNIT)
     released_at_last(shared)

@@ -26,7 +26,7 @@ from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.partition import PARTITION
 from distsync.testing.simulation.scenarios.pool import POOL
-from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY
+from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY, TOGETHER
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
 from distsync.testing.simulation.scenarios.semaphore import CURATOR_SEMAPHORE, KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
@@ -54,6 +54,7 @@ ALL = (
     FIFO,
     BOUNDED,
     MANY,
+    TOGETHER,
     JOINABLE,
     POOL,
     LIFO,

@@ -96,7 +96,9 @@ class Play:
             key = rng.choice((None, None, None, "key", "other"))
             world.record("putting", item=item, delay_ms=round(delay * 1000), key=key)
             try:
-                new = await Run(core.add(json.dumps(item).encode(), timeout != 0.0, delay, key), timeout)
+                new = await Run(
+                    core.add(json.dumps(item).encode(), timeout != 0.0, delay, key, timeout is None), timeout
+                )
             except (Full, OutcomeUnknownError) as error:
                 world.record("full" if isinstance(error, Full) else "unknown", item=item)
                 continue

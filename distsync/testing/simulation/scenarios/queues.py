@@ -77,9 +77,11 @@ class Returns(Check):
 class Play:
     """One schedule of one kind of queue."""
 
-    def __init__(self, world: World, make: Make, maxsize: int, several: bool = False) -> None:
+    def __init__(self, world: World, make: Make, maxsize: int, several: bool = False, crowd: int = 0) -> None:
         self.world = world
         self.several = several
+        #: So many producers more in each process, all of whom put together.
+        self.crowd = crowd
         self.make = make
         self.maxsize = maxsize
         self.acknowledged: set[tuple[Any, ...]] = set()
@@ -123,7 +125,8 @@ class Play:
             world.record("putting", item=item)
             try:
                 data = json.dumps(item).encode()
-                await Run(core.put(data, timeout != 0.0, key_of(item) if self.make is priority_core else ""), timeout)
+                key = key_of(item) if self.make is priority_core else ""
+                await Run(core.put(data, timeout != 0.0, key, together=timeout is None), timeout)
             except (Full, OutcomeUnknownError) as error:
                 world.record("full" if isinstance(error, Full) else "unknown", item=item)
                 continue
@@ -174,7 +177,7 @@ class Play:
     def play(self) -> None:
         world, number = self.world, 0
         for process in processes(world, 2, 3):
-            for _ in range(world.rng.choice((1, 1, 2))):
+            for _ in range(self.crowd + world.rng.choice((1, 1, 2))):
                 number += 1
                 producer = (self.producer_of_many if self.several else self.producer)(process, f"p{number}")
                 spawn(process, producer, name=f"producer{number}", daemon=bool(self.maxsize))
@@ -243,14 +246,15 @@ def segments_of(size: int) -> Iterator[None]:
         queue.SEGMENT = usual  # type: ignore[attr-defined]
 
 
-def play(world: World, make: Make, bounded: bool, several: bool = False) -> None:
+def play(world: World, make: Make, bounded: bool, several: bool = False, crowd: int = 0) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
     with segments_of(world.rng.choice((2, 3, SEGMENT))):
-        Play(world, make, maxsize, several).play()
+        Play(world, make, maxsize, several, crowd).play()
 
 
 FIFO = Scenario("fifo", partial(play, make=QueueCore, bounded=False))
 BOUNDED = Scenario("bounded", partial(play, make=QueueCore, bounded=True))
 MANY = Scenario("many", partial(play, make=QueueCore, bounded=False, several=True))
+TOGETHER = Scenario("together", partial(play, make=QueueCore, bounded=False, crowd=2))
 LIFO = Scenario("lifo", partial(play, make=OrderedCore, bounded=False))
 PRIORITY = Scenario("priority", partial(play, make=priority_core, bounded=False))
