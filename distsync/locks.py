@@ -10,14 +10,17 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from distsync.errors import DistsyncError, LockLostError, MismatchError, NotHeldError
+from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 from distsync.held import checked_acquire
 from distsync.layouts import checked_layout
-from distsync.named import leave_block, me
+from distsync.named import contenders_of, leave_block, me
 from distsync.protocols import line
+from distsync.protocols.keep import ANSWER_S, standing
 from distsync.protocols.lock import Grant, Holding, LockCore
+from distsync.quick import Quick
 from distsync.revocable import Revocable
-from distsync.session.whoami import describe
+from distsync.session.settings import linger
+from distsync.session.whoami import Contender, describe
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -26,10 +29,20 @@ if TYPE_CHECKING:
 Core = TypeVar("Core", bound=LockCore)
 
 
+def checked_keep(keep: Any) -> float:
+    """Seconds for which a lock is kept. Raises ConfigurationError, as for the setting of the client."""
+    try:
+        return linger(keep)
+    except ValueError as error:
+        raise ConfigurationError("keep", keep, str(error)) from None
+
+
 class LockBase(Revocable):
     """What Lock and RLock share."""
 
     _kind = "lock"
+    #: Whether only the thread that holds it can release it.
+    _is_owners: ClassVar[bool] = False
     #: What each layout has in the names of contenders.
     _marks: ClassVar[dict[str, str]] = {"curator": line.LOCK, "kazoo": line.KAZOO_LOCK}
 
@@ -42,12 +55,24 @@ class LockBase(Revocable):
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
+        keep: float | None = None,
     ) -> None:
         super().__init__(name, client, path, on_lost, on_revoke)
         self._layout = checked_layout(layout, tuple(self._marks))
+        self._given_keep = None if keep is None else checked_keep(keep)
+        self._quick: Quick | None = None
 
     def _options(self) -> dict[str, Any]:
-        return {} if self._layout == "curator" else {"layout": self._layout}
+        keep = {} if self._given_keep is None else {"keep": self._given_keep}
+        return keep if self._layout == "curator" else {**keep, "layout": self._layout}
+
+    @property
+    def keep(self) -> float:
+        """For how many seconds, at least, a lock that nobody else wants stays this process's after its release.
+
+        0: it does not. That of the client (``connect(keep=...)``, DISTSYNC_KEEP), unless the object was given one.
+        """
+        return self.client.settings.keep if self._given_keep is None else self._given_keep
 
     @property
     def _core(self) -> LockCore:
@@ -64,13 +89,41 @@ class LockBase(Revocable):
         return self._core.grant
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
-        acquired: bool = self._run(self._core.acquire(me(), describe(), blocking), timeout)
+        core, keep = self._core, self.keep
+        brief = timeout is not None and timeout < ANSWER_S
+        work = core.acquire(me(), describe(keep), blocking, keep=keep, brief=brief)
+        acquired: bool = self._run(work, timeout)
         if acquired:
             self._tell_loss()
+            if keep:
+                self._be_quick(core)
         return acquired
 
-    def _release(self) -> None:
-        self._run(self._core.release(me()), self.client.settings.session_timeout)
+    def _standing_as_now(self) -> Callable[[], bool]:
+        core = self._core
+        grant, taken = core.grant, core.taken
+        return lambda: core.grant is grant and core.taken == taken
+
+    def _holding_line(self) -> list[Contender]:
+        """A lock that is kept, here or elsewhere, is held by nobody."""
+        core = self._core
+        if core.grant is not None:
+            return self._line()
+        return contenders_of(self._run(standing(self.path)))
+
+    def _be_quick(self, core: LockCore) -> None:
+        """From now on what is kept is taken again without a protocol."""
+        grant = core.grant
+        if grant is not None and grant.keeping is not None:
+            self._quick = Quick(core, grant, self.client, self._given_client is None)
+
+    def _tell_loss(self) -> None:
+        self._quick = None
+        super()._tell_loss()
+
+    def _release(self, keep: bool = True) -> None:
+        keep = keep and self.keep > 0
+        self._run(self._core.release(me(), keep), self.client.settings.session_timeout)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """See Lock and RLock."""
@@ -85,6 +138,9 @@ class LockBase(Revocable):
     ) -> None:
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and quick.put_by(before, self._is_owners):
+                return
             before.append(self._core.holding)
             leave_block(self.release, error)
         except DistsyncError:
@@ -99,12 +155,12 @@ class LockBase(Revocable):
     def _let_go(self, before: list[Holding]) -> None:
         """A release was interrupted: it has happened. May be done twice."""
         core = self._core
-        self.client.background(core.give_up(before[0] if before else core.holding))
+        self.client.background(core.give_up(Holding(*before[0]) if before else core.holding))
 
     def _undo(self, before: list[Holding]) -> None:
         """An acquire was interrupted: it has not happened. May be done twice."""
         if before:
-            self.client.background(self._core.revert(me(), before[0], object()))
+            self.client.background(self._core.revert(me(), Holding(*before[0]), object()))
 
     def _standing(self) -> Holding:
         """For who may have to undo an acquire that has succeeded."""
@@ -156,9 +212,12 @@ class Lock(LockBase):
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
-        seconds = checked_acquire(blocking, timeout)
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and timeout == -1 and quick.take(before):
+                return True
+            seconds = checked_acquire(blocking, timeout)
             before.append(self._core.holding)
             return self._acquire(seconds, blocking)
         except DistsyncError:
@@ -181,6 +240,9 @@ class Lock(LockBase):
         """
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and quick.put_by(before):
+                return
             before.append(self._core.holding)
             self._release()
         except DistsyncError:
@@ -218,6 +280,7 @@ class RLock(LockBase):
     """
 
     __module__ = "distsync"
+    _is_owners = True
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """The lock is held, once more if this thread held it already.
@@ -231,9 +294,12 @@ class RLock(LockBase):
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
-        seconds = checked_acquire(blocking, timeout)
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and timeout == -1 and quick.take(before):
+                return True
+            seconds = checked_acquire(blocking, timeout)
             core = self._core
             before.append(core.holding)
             if self._is_owned():
@@ -257,6 +323,9 @@ class RLock(LockBase):
         """
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and quick.put_by(before, mine=True):
+                return
             core = self._core
             before.append(core.holding)
             if self._is_owned() and core.depth > 1:
@@ -270,17 +339,17 @@ class RLock(LockBase):
             raise
 
     def _let_go(self, before: list[Holding]) -> None:
-        if (before[0] if before else self._core.holding).owner is me():
+        if (Holding(*before[0]) if before else self._core.holding).owner is me():
             super()._let_go(before)
 
-    def _release_all(self) -> None:
+    def _release_all(self, keep: bool = True) -> None:
         before: list[Holding] = []
         try:
             core = self._core
             before.append(core.holding._replace(depth=1))
             if not self._is_owned() and not core.has_lost(me()):
                 raise NotHeldError("cannot release un-acquired lock")
-            self._release()
+            self._release(keep)
         except DistsyncError:
             raise
         except BaseException:
@@ -296,7 +365,7 @@ class RLock(LockBase):
 
     def _release_save(self) -> int:
         depth = self._core.depth
-        self._release_all()
+        self._release_all(keep=False)  # who waits for a notify wants others to have it
         return depth
 
     def _acquire_restore(self, depth: int) -> None:

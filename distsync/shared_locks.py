@@ -15,6 +15,7 @@ from distsync.held import checked_acquire
 from distsync.locks import RLock
 from distsync.named import leave_block, me
 from distsync.protocols import line, revoke
+from distsync.protocols.keep import ANSWER_S
 from distsync.protocols.lock import Grant
 from distsync.protocols.shared import Marks, Reading, SharedCore, WriterCore
 from distsync.revocable import Revocable
@@ -58,7 +59,7 @@ class Side(Revocable):
 
         Cost: 1 request and 1 for each contender, 2 round trips.
         """
-        return _chosen(self._line(), self._is_meant, True)
+        return _chosen(self._holding_line(), self._is_meant, True)
 
     def waiters(self) -> list[Contender]:
         """Who waits for this side, first in line first.
@@ -201,7 +202,8 @@ class SharedReader(Side):
             before.append(core.reading(owner))
             if core.deepen(owner):
                 return True
-            acquired: bool = self._run(core.acquire(owner, describe(), blocking), seconds)
+            brief = seconds is not None and seconds < ANSWER_S
+            acquired: bool = self._run(core.acquire(owner, describe(), blocking, brief), seconds)
             if acquired:
                 self._tell_loss()
             return acquired
@@ -307,10 +309,13 @@ class SharedLock:
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
+        keep: float | None = None,
     ) -> None:
         resolved = None if path is not None else names.resolve(self, name)
         text = name if resolved is None else resolved.text
-        writer = SharedWriter(name=text, client=client, path=path, on_lost=on_lost, on_revoke=on_revoke, layout=layout)
+        writer = SharedWriter(
+            name=text, client=client, path=path, on_lost=on_lost, on_revoke=on_revoke, layout=layout, keep=keep
+        )
         writer._fresh = resolved is not None and resolved.fresh
         self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
 
@@ -357,7 +362,7 @@ class SharedLock:
 
         Cost: 1 request and 1 for each contender, 2 round trips.
         """
-        return _chosen(self._writer._line(), revoke.everybody, True)
+        return _chosen(self._writer._holding_line(), revoke.everybody, True)
 
     def waiters(self) -> list[Contender]:
         """Who waits to read or write, first in line first.

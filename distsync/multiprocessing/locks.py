@@ -99,7 +99,8 @@ class Lock(_locks.Lock):
         """
         super().release()
 
-    def _release(self) -> None:
+    def _release(self, keep: bool = True) -> None:
+        """Never kept: whoever releases it from outside has to find it as the server has it."""
         self._run(handed.release(self._core, me()), self.client.settings.session_timeout)
 
     def __repr__(self) -> str:

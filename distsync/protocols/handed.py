@@ -14,6 +14,7 @@ from __future__ import annotations
 from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError, ReleasedTooOftenError
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
+from distsync.protocols.keep import is_taken
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.session.steps import Children, Connected, Delete, GetData, Heed, Listing, Node, Proven, Sync, Unhold
@@ -60,7 +61,7 @@ async def release(core: LockCore, owner: object) -> None:
     grant = core.grant
     core.turns = LOCAL_TURNS  # no hand-over inside the process: the server knows whether it is ours still
     try:
-        await core.release(owner)
+        await core.release(owner, keep=False)
     except LockLostError as lost:
         if not await _given_back(grant, lost):
             raise
@@ -78,7 +79,7 @@ async def _release_elsewhere(directory: str) -> None:
     while True:
         _, listing = await read_all(Sync(directory), Children(directory))
         holders = line.in_order(listing.names)[:1] if isinstance(listing, Listing) else []
-        if not holders:
+        if not holders or not await is_taken(directory):
             raise ReleasedTooOftenError(directory)
         if await _deleted(f"{directory}/{holders[0].name}"):
             return

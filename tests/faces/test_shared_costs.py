@@ -21,7 +21,7 @@ from distsync.session.steps import Delete
 
 MakeClient = Callable[..., Client]
 
-pytestmark = pytest.mark.usefixtures("no_guards")
+pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
 WAITERS = 100
 
 
