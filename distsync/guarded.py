@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import LockLostError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
 from distsync.session.paths import check_path
-from distsync.session.steps import Check, Create, Delete, SetData
+from distsync.session.steps import Check, Create, Delete, Lose, SetData
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -83,6 +83,7 @@ class GuardedTransaction:
             outcome = await self._receipts.commit(Check(self._path), *self._operations)
         except NoNodeError as error:
             if getattr(error, "index", None) == 0:
+                await Lose(self._path)
                 raise LockLostError(self._path.rpartition("/")[0], "znode deleted") from error
             raise
         return None if outcome.results is None else outcome.results[1:]

@@ -26,6 +26,10 @@ class Keeping:
     doze: Signal | None = None
     over: Signal = field(default_factory=Signal)
 
+    def want(self) -> None:
+        """Somebody has come, or may have. Any thread may call this."""
+        self.wanted = True
+
 
 @dataclass(eq=False)
 class Grant:

@@ -39,12 +39,12 @@ from distsync.session.steps import (
     GetData,
     Guid,
     Listing,
+    Lose,
     Multi,
     Node,
     SetData,
     Signal,
     Together,
-    Unhold,
     Wait,
     Watch,
     Woke,
@@ -100,17 +100,14 @@ async def tend(grant: Grant, keeping: Keeping, go: Callable[[], Coroutine[Any, A
 async def _until_wanted(grant: Grant, keeping: Keeping) -> bool:
     """True once somebody has come whom nobody sees: he has asked. False once somebody is seen there, or it is over, or
     was kept for long enough."""
-    while not (keeping.over.fired or grant.loss.fired):
-        watch = Watch()
-        listing = await _listing(grant, watch)
-        if listing is None or not is_alone(grant.place, listing):
-            return listing is not None and len(line.in_order(listing.names)) == 1
+    watch = Watch()
+    watch.subscribe(keeping.want)  # at once: a release that comes just now asks the server
+    listing = await _listing(grant, watch)
+    if listing is not None and is_alone(grant.place, listing):
         if not await _undisturbed(grant, keeping, watch) or keeping.idle:
             return False
         listing = await _listing(grant)
-        if listing is None or not is_alone(grant.place, listing):
-            return listing is not None and len(line.in_order(listing.names)) == 1
-    return False
+    return listing is not None and len(line.in_order(listing.names)) == 1 and not is_alone(grant.place, listing)
 
 
 async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
@@ -120,7 +117,7 @@ async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
         raise listing
     if isinstance(listing, Listing) and grant.place.name in listing.names:
         return listing
-    await _lose(grant)
+    await Lose(grant.place.path)
     return None
 
 
@@ -136,20 +133,12 @@ async def _undisturbed(grant: Grant, keeping: Keeping, watch: Watch) -> bool:
         signals = [watch, grant.loss, grant.plea, keeping.over, *([keeping.doze] if keeping.doze else [])]
         woke = await Wait(*signals, limit=keeping.seconds if idle else None)
         keeping.doze = None
-        if watch.fired:
-            return True
         if grant.loss.fired or keeping.over.fired or grant.plea.fired:
             return False
+        if watch.fired:
+            return True
         if woke is Woke.LIMIT and keeping.idle and keeping.uses == uses:
             return False
-
-
-async def _lose(grant: Grant) -> None:
-    """Somebody has deleted our znode."""
-    if not (grant.loss.fired or (grant.keeping and grant.keeping.over.fired)):
-        grant.loss.reason = grant.loss.reason or "znode deleted"
-        grant.loss.fire()
-        await Unhold(grant.loss)
 
 
 async def _answer(grant: Grant, keeping: Keeping) -> None:
@@ -164,7 +153,7 @@ async def _answer(grant: Grant, keeping: Keeping) -> None:
         except BadVersionError:
             return  # somebody else wrote, and that is seen as well
         except NoNodeError:
-            await _lose(grant)
+            await Lose(grant.place.path)
             return
         except INTERRUPTED:
             continue

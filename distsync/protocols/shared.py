@@ -323,6 +323,7 @@ class WriterCore(LockCore):
             return await super()._erase(grant)
         if not share.inside:  # done before: this call was interrupted, and is made again
             return True
+        grant.end()
         try:
             await Unhold(grant.loss)
         except BaseException:

@@ -265,6 +265,13 @@ class Unhold(Step[None]):
 
 
 @dataclass(frozen=True)
+class Lose(Step[None]):
+    """Whatever is held by the znode ``path``, our own, is lost: somebody has deleted it. No request."""
+
+    path: str
+
+
+@dataclass(frozen=True)
 class Heed(Step[None]):
     """From now on the driver watches the znode that is held by ``loss``, and calls ``heard`` with its data, as it finds
     it and whenever somebody writes there. Nothing if it is held no more, or heeded already. 1 request, apart from this

@@ -294,6 +294,10 @@ class Task(Actor):
         self.process.keeper.heed(step)
         self.resume(False, None)
 
+    def _lose(self, frame: Frame, step: steps.Lose) -> None:
+        self.process.keeper.holds.lose_path(step.path)
+        self.resume(False, None)
+
     def _guid(self, frame: Frame, step: steps.Guid) -> None:
         self.resume(False, self.process.world.guid())
 
@@ -325,6 +329,7 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Proven: Task._proven,
     steps.Hold: Task._hold,
     steps.Unhold: Task._unhold,
+    steps.Lose: Task._lose,
     steps.Heed: Task._heed,
     steps.Guid: Task._guid,
     steps.Background: Task._background,
