@@ -182,11 +182,18 @@ class Lock(LockBase):
 
     ``on_lost`` and ``on_revoke`` are called when it is lost, and when somebody asks for it (``revoke``). With
     ``layout="kazoo"`` its znodes have the names of kazoo's own Lock, and stand in one line with them.
+
+    What was free when it was acquired stays this process's for ``keep`` seconds after its release, and at most twice as
+    long, unless somebody else wants it: then it goes at once. Meanwhile it is not held, and to acquire it again costs
+    nothing; it then has the same fencing token, which grows from process to process. Who tries from another process
+    without waiting gets it as well; a client of another make does not know how to ask, and finds it taken (``keep=0``).
     On loss: ``held`` turns False, ``on_lost`` is called, and ``release`` or the end of the ``with`` block raises
         LockLostError. Somebody else may hold the lock then: what it protects must stop.
-    Cost: acquire and release alone, 3 requests, 2 round trips; handed over between threads of a process, none.
+    Cost: acquire and release while it is kept, none; else acquire 2 requests, 1 round trip, and apart from any call 1
+        to hear of others and 1 at its end. Not kept (``keep=0``, or after a wait): 3 requests, 2 round trips. Handed
+        over between threads of a process, none.
     Fair: between processes, first come first served; a process hands over between its own threads at most 32 times
-        in a row.
+        in a row while others wait. Of these threads one that comes just then may be 32 times before those that wait.
     Source: recipes.txt, Locks; ``threading.Lock``.
 
     Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one a process that holds or waits.
@@ -208,7 +215,8 @@ class Lock(LockBase):
             the stdlib refuses.
         On loss: of the session while waiting: it stands in line anew.
         On cancel: no znode is left.
-        Cost: 2 requests, 1 round trip, if free; with ``blocking=False`` 1 if it is not free, else 3.
+        Cost: none while kept; 2 requests, 1 round trip, if free; with ``blocking=False``, or a time-out below 0.5 s, 1
+            more, or 2 where one stands there; 6 more to ask a process that may only keep it, once.
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
@@ -235,7 +243,7 @@ class Lock(LockBase):
             held, and then somebody else may hold it.
         On loss: of the connection: it waits as long as a session lasts at most; the znode goes in the background.
         On cancel: it is let go all the same.
-        Cost: 1 request; none if another thread of this process is next.
+        Cost: none if it is kept, or another thread of this process is next; else 1 request.
         Source: recipes.txt, Locks, the unlock protocol.
         """
         before: list[Holding] = []
@@ -254,7 +262,8 @@ class Lock(LockBase):
     def locked(self) -> bool:
         """Whether anybody holds it.
 
-        Cost: none if this process does, else 1 request.
+        Cost: none if this process does, or keeps it; else 1 request if nobody stands there, 2 if somebody does, and 6
+            more to ask a process that may only keep it, once.
         """
         return self.held or bool(self._run(self._core.locked()))
 
@@ -290,7 +299,7 @@ class RLock(LockBase):
         Raises: as Lock.acquire.
         On loss: of the session while waiting: it stands in line anew.
         On cancel: no znode is left.
-        Cost: 2 requests, 1 round trip, if free; none if this thread holds it.
+        Cost: as Lock.acquire; none if this thread holds it.
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
@@ -318,7 +327,7 @@ class RLock(LockBase):
         """Held once less; after the last release the lock goes to the next one.
 
         Raises: NotHeldError (a RuntimeError) if this thread does not hold it; LockLostError if it was lost.
-        Cost: none, but for the last: 1 request.
+        Cost: none, but for the last, as Lock.release.
         Source: recipes.txt, Locks, the unlock protocol.
         """
         before: list[Holding] = []

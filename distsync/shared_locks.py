@@ -50,7 +50,7 @@ class Side(Revocable):
     def locked(self) -> bool:
         """Whether anybody holds this side.
 
-        Cost: none if this process does, else 1 request.
+        Cost: none if this process does, else 1 or 2 requests, as Lock.locked.
         """
         return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
 
@@ -285,7 +285,8 @@ class SharedLock:
     read too; when it lets go of the writer then, it reads on, and no other writer comes in between. A reader that
     wants to write would wait for itself: UpgradeError.
     On loss: as Lock, for each side.
-    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode.
+    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode. The writer is kept
+        as a Lock is (``keep``), readers are not.
     Fair: first come, first served: a reader that comes after a waiting writer waits for it.
     Source: recipes.txt, Shared Locks, Revocable Shared Locks; ``threading.RLock`` for each side.
 

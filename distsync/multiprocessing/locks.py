@@ -60,8 +60,8 @@ class Lock(_locks.Lock):
 
     Whoever held it when another process released it is not the holder any more, and no loss is told: he may acquire
     it again. If he releases it all the same, that is an error, and whoever holds it by then keeps it.
-    On loss, Cost, Fair, Znodes: as ``threading.Lock``; a release from outside 3 requests, 2 round trips; threads of one
-        process do not hand it over without a request.
+    On loss, Cost, Fair, Znodes: as ``threading.Lock``; a release from outside 4 requests, 3 round trips; it is never
+        kept, and threads of one process do not hand it over without a request.
     Source: recipes.txt, Locks; ``multiprocessing.Lock``.
 
     >>> lock = Lock(name="orders")
@@ -94,7 +94,7 @@ class Lock(_locks.Lock):
             held; LockLostError if it was lost while held, and then somebody else may hold it.
         On loss: of the connection: it waits as long as a session lasts at most; then its own znode goes in the
             background, and of another's nothing is known (DeadlineError).
-        Cost: 1 request if this process holds it, else 3, 2 round trips.
+        Cost: 1 request if this process holds it, else 4, 3 round trips.
         Source: recipes.txt, Locks, the unlock protocol; ``multiprocessing.Lock``.
         """
         super().release()
