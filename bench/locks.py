@@ -2,8 +2,9 @@
 
     python bench/locks.py [--hosts HOST:PORT] [--seconds S]
 
-Without --hosts on those of DISTSYNC_HOSTS, or else on an embedded server in a thread of this process. A cycle is ``with lock: pass``. All
-take turns, and each figure is the median over the turns; the ratios are what is meant, the times are of this machine.
+Without --hosts on those of DISTSYNC_HOSTS, or else on an embedded server in a thread of this process. A cycle is
+``with lock: pass``. All take turns, and each figure is the median over the turns; the ratios are what is meant, the
+times are of this machine.
 """
 
 from __future__ import annotations
