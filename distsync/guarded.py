@@ -5,13 +5,14 @@ Rules for this file: no kazoo; the names of the operations are those of kazoo's 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync.errors import LockLostError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
 from distsync.session.paths import check_path
-from distsync.session.steps import Check, Create, Delete, SetData
+from distsync.session.steps import Check, Create, Delete, Lose, SetData
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -41,8 +42,12 @@ class GuardedTransaction:
     Source: ZooKeeper's multi with a check of the holder's own znode.
     """
 
-    def __init__(self, client: Client, receipts: Receipts, path: str) -> None:
+    def __init__(
+        self, client: Client, receipts: Receipts, path: str, stands: Callable[[], bool] = lambda: True
+    ) -> None:
+        """``stands()``: whether what ``path`` holds is held as it was, for a znode may outlive its release."""
         self._client = client
+        self._stands = stands
         self._receipts = receipts
         self._path = path
         self._operations: list[Operation] = []
@@ -72,10 +77,13 @@ class GuardedTransaction:
         return self._client.run(self._commit())
 
     async def _commit(self) -> tuple[Any, ...] | None:
+        if not self._stands():
+            raise LockLostError(self._path.rpartition("/")[0], "released")
         try:
             outcome = await self._receipts.commit(Check(self._path), *self._operations)
         except NoNodeError as error:
             if getattr(error, "index", None) == 0:
+                await Lose(self._path)
                 raise LockLostError(self._path.rpartition("/")[0], "znode deleted") from error
             raise
         return None if outcome.results is None else outcome.results[1:]

@@ -94,7 +94,8 @@ class Held(Named):
             self.client.on_loss(grant.loss, partial(self._lost, grant))
 
     def _lost(self, grant: Grant) -> None:
-        if self._on_lost is not None:
+        kept = grant.keeping is not None and grant.keeping.idle
+        if self._on_lost is not None and not kept:
             self._on_lost(LockLostError(self.path, grant.loss.reason))
 
     @property
@@ -133,10 +134,18 @@ class Held(Named):
         Raises: NotHeldError when this process does not hold it; see GuardedTransaction for its end.
         Cost: 1 request at its commit.
         """
-        return GuardedTransaction(self.client, self._receipts, self._held_grant().place.path)
+        return GuardedTransaction(self.client, self._receipts, self._held_grant().place.path, self._standing_as_now())
+
+    def _standing_as_now(self) -> Callable[[], bool]:
+        """What says later whether it is held still as it is now."""
+        return lambda: True
 
     def _line(self) -> list[Contender]:
         return contenders_of(self._run(line.contenders(self._folder())))
+
+    def _holding_line(self) -> list[Contender]:
+        """The same, where who stands there without holding, and without waiting, does not count."""
+        return self._line()
 
     def _folder(self) -> str:
         """Where the line is."""
@@ -147,7 +156,7 @@ class Held(Named):
 
         Cost: 1 request and 1 for each contender, 2 round trips; 1 more for a semaphore.
         """
-        return self._line()[: self._capacity()]
+        return self._holding_line()[: self._capacity()]
 
     def waiters(self) -> list[Contender]:
         """Who waits for it now, first in line first. A process whose threads wait for each other shows once.

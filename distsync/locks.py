@@ -10,14 +10,17 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from distsync.errors import DistsyncError, LockLostError, MismatchError, NotHeldError
+from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 from distsync.held import checked_acquire
 from distsync.layouts import checked_layout
-from distsync.named import leave_block, me
+from distsync.named import contenders_of, leave_block, me
 from distsync.protocols import line
+from distsync.protocols.keep import ANSWER_S, standing
 from distsync.protocols.lock import Grant, Holding, LockCore
+from distsync.quick import Quick
 from distsync.revocable import Revocable
-from distsync.session.whoami import describe
+from distsync.session.settings import linger
+from distsync.session.whoami import Contender, describe
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -26,10 +29,20 @@ if TYPE_CHECKING:
 Core = TypeVar("Core", bound=LockCore)
 
 
+def checked_keep(keep: Any) -> float:
+    """Seconds for which a lock is kept. Raises ConfigurationError, as for the setting of the client."""
+    try:
+        return linger(keep)
+    except ValueError as error:
+        raise ConfigurationError("keep", keep, str(error)) from None
+
+
 class LockBase(Revocable):
     """What Lock and RLock share."""
 
     _kind = "lock"
+    #: Whether only the thread that holds it can release it.
+    _is_owners: ClassVar[bool] = False
     #: What each layout has in the names of contenders.
     _marks: ClassVar[dict[str, str]] = {"curator": line.LOCK, "kazoo": line.KAZOO_LOCK}
 
@@ -43,12 +56,24 @@ class LockBase(Revocable):
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
+        keep: float | None = None,
     ) -> None:
         super().__init__(name, client, path, on_lost, on_revoke, acl)
         self._layout = checked_layout(layout, tuple(self._marks))
+        self._given_keep = None if keep is None else checked_keep(keep)
+        self._quick: Quick | None = None
 
     def _options(self) -> dict[str, Any]:
-        return {} if self._layout == "curator" else {"layout": self._layout}
+        keep = {} if self._given_keep is None else {"keep": self._given_keep}
+        return keep if self._layout == "curator" else {**keep, "layout": self._layout}
+
+    @property
+    def keep(self) -> float:
+        """For how many seconds, at least, a lock that nobody else wants stays this process's after its release.
+
+        0: it does not. That of the client (``connect(keep=...)``, DISTSYNC_KEEP), unless the object was given one.
+        """
+        return self.client.settings.keep if self._given_keep is None else self._given_keep
 
     @property
     def _core(self) -> LockCore:
@@ -65,13 +90,41 @@ class LockBase(Revocable):
         return self._core.grant
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
-        acquired: bool = self._run(self._core.acquire(me(), describe(), blocking), timeout)
+        core, keep = self._core, self.keep
+        brief = timeout is not None and timeout < ANSWER_S
+        work = core.acquire(me(), describe(keep), blocking, keep=keep, brief=brief)
+        acquired: bool = self._run(work, timeout)
         if acquired:
             self._tell_loss()
+            if keep:
+                self._be_quick(core)
         return acquired
 
-    def _release(self) -> None:
-        self._run(self._core.release(me()), self.client.settings.session_timeout)
+    def _standing_as_now(self) -> Callable[[], bool]:
+        core = self._core
+        grant, taken = core.grant, core.taken
+        return lambda: core.grant is grant and core.taken == taken
+
+    def _holding_line(self) -> list[Contender]:
+        """A lock that is kept, here or elsewhere, is held by nobody."""
+        core = self._core
+        if core.grant is not None:
+            return self._line()
+        return contenders_of(self._run(standing(self.path)))
+
+    def _be_quick(self, core: LockCore) -> None:
+        """From now on what is kept is taken again without a protocol."""
+        grant = core.grant
+        if grant is not None and grant.keeping is not None:
+            self._quick = Quick(core, grant, self.client, self._given_client is None)
+
+    def _tell_loss(self) -> None:
+        self._quick = None
+        super()._tell_loss()
+
+    def _release(self, keep: bool = True) -> None:
+        keep = keep and self.keep > 0
+        self._run(self._core.release(me(), keep), self.client.settings.session_timeout)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """See Lock and RLock."""
@@ -86,6 +139,9 @@ class LockBase(Revocable):
     ) -> None:
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and quick.put_by(before, self._is_owners):
+                return
             before.append(self._core.holding)
             leave_block(self.release, error)
         except DistsyncError:
@@ -100,12 +156,12 @@ class LockBase(Revocable):
     def _let_go(self, before: list[Holding]) -> None:
         """A release was interrupted: it has happened. May be done twice."""
         core = self._core
-        self.client.background(core.give_up(before[0] if before else core.holding))
+        self.client.background(core.give_up(Holding(*before[0]) if before else core.holding))
 
     def _undo(self, before: list[Holding]) -> None:
         """An acquire was interrupted: it has not happened. May be done twice."""
         if before:
-            self.client.background(self._core.revert(me(), before[0], object()))
+            self.client.background(self._core.revert(me(), Holding(*before[0]), object()))
 
     def _standing(self) -> Holding:
         """For who may have to undo an acquire that has succeeded."""
@@ -127,11 +183,18 @@ class Lock(LockBase):
 
     ``on_lost`` and ``on_revoke`` are called when it is lost, and when somebody asks for it (``revoke``). With
     ``layout="kazoo"`` its znodes have the names of kazoo's own Lock, and stand in one line with them.
+
+    What was free when it was acquired stays this process's for ``keep`` seconds after its release, and at most twice as
+    long, unless somebody else wants it: then it goes at once. Meanwhile it is not held, and to acquire it again costs
+    nothing; it then has the same fencing token, which grows from process to process. Who tries from another process
+    without waiting gets it as well; a client of another make does not know how to ask, and finds it taken (``keep=0``).
     On loss: ``held`` turns False, ``on_lost`` is called, and ``release`` or the end of the ``with`` block raises
         LockLostError. Somebody else may hold the lock then: what it protects must stop.
-    Cost: acquire and release alone, 3 requests, 2 round trips; handed over between threads of a process, none.
+    Cost: acquire and release while it is kept, none; else acquire 2 requests, 1 round trip, and apart from any call 1
+        to hear of others and 1 at its end. Not kept (``keep=0``, or after a wait): 3 requests, 2 round trips. Handed
+        over between threads of a process, none.
     Fair: between processes, first come first served; a process hands over between its own threads at most 32 times
-        in a row.
+        in a row while others wait. Of these threads one that comes just then may be 32 times before those that wait.
     Source: recipes.txt, Locks; ``threading.Lock``.
 
     Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one a process that holds or waits.
@@ -153,13 +216,17 @@ class Lock(LockBase):
             the stdlib refuses.
         On loss: of the session while waiting: it stands in line anew.
         On cancel: no znode is left.
-        Cost: 2 requests, 1 round trip, if free; with ``blocking=False`` 1 if it is not free, else 3.
+        Cost: none while kept; 2 requests, 1 round trip, if free; with ``blocking=False``, or a time-out below 0.5 s, 1
+            more, or 2 where one stands there; 6 more to ask a process that may only keep it, once.
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
-        seconds = checked_acquire(blocking, timeout)
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and timeout == -1 and quick.take(before):
+                return True
+            seconds = checked_acquire(blocking, timeout)
             before.append(self._core.holding)
             return self._acquire(seconds, blocking)
         except DistsyncError:
@@ -177,11 +244,14 @@ class Lock(LockBase):
             held, and then somebody else may hold it.
         On loss: of the connection: it waits as long as a session lasts at most; the znode goes in the background.
         On cancel: it is let go all the same.
-        Cost: 1 request; none if another thread of this process is next.
+        Cost: none if it is kept, or another thread of this process is next; else 1 request.
         Source: recipes.txt, Locks, the unlock protocol.
         """
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and quick.put_by(before):
+                return
             before.append(self._core.holding)
             self._release()
         except DistsyncError:
@@ -193,7 +263,8 @@ class Lock(LockBase):
     def locked(self) -> bool:
         """Whether anybody holds it.
 
-        Cost: none if this process does, else 1 request.
+        Cost: none if this process does, or keeps it; else 1 request if nobody stands there, 2 if somebody does, and 6
+            more to ask a process that may only keep it, once.
         """
         return self.held or bool(self._run(self._core.locked()))
 
@@ -219,6 +290,7 @@ class RLock(LockBase):
     """
 
     __module__ = "distsync"
+    _is_owners = True
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """The lock is held, once more if this thread held it already.
@@ -228,13 +300,16 @@ class RLock(LockBase):
         Raises: as Lock.acquire.
         On loss: of the session while waiting: it stands in line anew.
         On cancel: no znode is left.
-        Cost: 2 requests, 1 round trip, if free; none if this thread holds it.
+        Cost: as Lock.acquire; none if this thread holds it.
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
-        seconds = checked_acquire(blocking, timeout)
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and timeout == -1 and quick.take(before):
+                return True
+            seconds = checked_acquire(blocking, timeout)
             core = self._core
             before.append(core.holding)
             if self._is_owned():
@@ -253,11 +328,14 @@ class RLock(LockBase):
         """Held once less; after the last release the lock goes to the next one.
 
         Raises: NotHeldError (a RuntimeError) if this thread does not hold it; LockLostError if it was lost.
-        Cost: none, but for the last: 1 request.
+        Cost: none, but for the last, as Lock.release.
         Source: recipes.txt, Locks, the unlock protocol.
         """
         before: list[Holding] = []
         try:
+            quick = self._quick
+            if quick is not None and quick.put_by(before, mine=True):
+                return
             core = self._core
             before.append(core.holding)
             if self._is_owned() and core.depth > 1:
@@ -271,17 +349,17 @@ class RLock(LockBase):
             raise
 
     def _let_go(self, before: list[Holding]) -> None:
-        if (before[0] if before else self._core.holding).owner is me():
+        if (Holding(*before[0]) if before else self._core.holding).owner is me():
             super()._let_go(before)
 
-    def _release_all(self) -> None:
+    def _release_all(self, keep: bool = True) -> None:
         before: list[Holding] = []
         try:
             core = self._core
             before.append(core.holding._replace(depth=1))
             if not self._is_owned() and not core.has_lost(me()):
                 raise NotHeldError("cannot release un-acquired lock")
-            self._release()
+            self._release(keep)
         except DistsyncError:
             raise
         except BaseException:
@@ -297,7 +375,7 @@ class RLock(LockBase):
 
     def _release_save(self) -> int:
         depth = self._core.depth
-        self._release_all()
+        self._release_all(keep=False)  # who waits for a notify wants others to have it
         return depth
 
     def _acquire_restore(self, depth: int) -> None:

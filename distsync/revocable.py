@@ -89,7 +89,7 @@ class Revocable(Held):
     def on_revoke(self, callback: Callable[[Any], Any] | None) -> None:
         self._on_revoke = callback
         if callback is not None and self._is_used:
-            self._heeded_grant()
+            self._tell_loss()
 
     @property
     def revoked(self) -> Revoked:

@@ -15,6 +15,7 @@ from distsync.held import checked_acquire
 from distsync.locks import RLock
 from distsync.named import leave_block, me
 from distsync.protocols import line, revoke
+from distsync.protocols.keep import ANSWER_S
 from distsync.protocols.lock import Grant
 from distsync.protocols.shared import Marks, Reading, SharedCore, WriterCore
 from distsync.revocable import Revocable
@@ -51,8 +52,9 @@ class Side(Revocable):
 
         What a watch has kept: what others do shows as soon as the server has told us, and before anything that this
         client reads after it; after a loss of the connection it is looked at anew.
-        Cost: none if this process does; else 1 request, 2 where nobody has ever held it, and 1 watch; then none until
-            somebody comes or goes.
+        Cost: none if this process does; else 1 request, 2 where nobody has ever held it, 3 where one stands there
+            alone, and what asking him costs if he may be a keeper (as Lock.locked); 1 watch. Then none until somebody
+            comes or goes.
         """
         return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
 
@@ -61,7 +63,7 @@ class Side(Revocable):
 
         Cost: 1 request and 1 for each contender, 2 round trips.
         """
-        return _chosen(self._line(), self._is_meant, True)
+        return _chosen(self._holding_line(), self._is_meant, True)
 
     def waiters(self) -> list[Contender]:
         """Who waits for this side, first in line first.
@@ -204,7 +206,8 @@ class SharedReader(Side):
             before.append(core.reading(owner))
             if core.deepen(owner):
                 return True
-            acquired: bool = self._run(core.acquire(owner, describe(), blocking), seconds)
+            brief = seconds is not None and seconds < ANSWER_S
+            acquired: bool = self._run(core.acquire(owner, describe(), blocking, brief), seconds)
             if acquired:
                 self._tell_loss()
             return acquired
@@ -286,7 +289,8 @@ class SharedLock:
     read too; when it lets go of the writer then, it reads on, and no other writer comes in between. A reader that
     wants to write would wait for itself: UpgradeError.
     On loss: as Lock, for each side.
-    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode.
+    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode. The writer is kept
+        as a Lock is (``keep``), readers are not.
     Fair: first come, first served: a reader that comes after a waiting writer waits for it.
     Source: recipes.txt, Shared Locks, Revocable Shared Locks; ``threading.RLock`` for each side.
 
@@ -311,11 +315,19 @@ class SharedLock:
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
+        keep: float | None = None,
     ) -> None:
         resolved = None if path is not None else names.resolve(self, name)
         text = name if resolved is None else resolved.text
         writer = SharedWriter(
-            name=text, client=client, path=path, acl=acl, on_lost=on_lost, on_revoke=on_revoke, layout=layout
+            name=text,
+            client=client,
+            path=path,
+            acl=acl,
+            on_lost=on_lost,
+            on_revoke=on_revoke,
+            layout=layout,
+            keep=keep,
         )
         writer._fresh = resolved is not None and resolved.fresh
         self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
@@ -363,7 +375,7 @@ class SharedLock:
 
         Cost: 1 request and 1 for each contender, 2 round trips.
         """
-        return _chosen(self._writer._line(), revoke.everybody, True)
+        return _chosen(self._writer._holding_line(), revoke.everybody, True)
 
     def waiters(self) -> list[Contender]:
         """Who waits to read or write, first in line first.

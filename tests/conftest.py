@@ -52,7 +52,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     home.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("DISTSYNC_") and "TEST" not in name]:
-            if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER"):
+            if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER", "DISTSYNC_KEEP"):
                 patch.delenv(name)
         patch.setenv("DISTSYNC_FAST_WIRE", os.environ.get("DISTSYNC_TEST_FAST_WIRE", "1"))
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):

@@ -60,8 +60,8 @@ class Lock(_locks.Lock):
 
     Whoever held it when another process released it is not the holder any more, and no loss is told: he may acquire
     it again. If he releases it all the same, that is an error, and whoever holds it by then keeps it.
-    On loss, Cost, Fair, Znodes: as ``threading.Lock``; a release from outside 3 requests, 2 round trips; threads of one
-        process do not hand it over without a request.
+    On loss, Cost, Fair, Znodes: as ``threading.Lock``; a release from outside 4 requests, 3 round trips; it is never
+        kept, and threads of one process do not hand it over without a request.
     Source: recipes.txt, Locks; ``multiprocessing.Lock``.
 
     >>> lock = Lock(name="orders")
@@ -94,12 +94,13 @@ class Lock(_locks.Lock):
             held; LockLostError if it was lost while held, and then somebody else may hold it.
         On loss: of the connection: it waits as long as a session lasts at most; then its own znode goes in the
             background, and of another's nothing is known (DeadlineError).
-        Cost: 1 request if this process holds it, else 3, 2 round trips.
+        Cost: 1 request if this process holds it, else 4, 3 round trips.
         Source: recipes.txt, Locks, the unlock protocol; ``multiprocessing.Lock``.
         """
         super().release()
 
-    def _release(self) -> None:
+    def _release(self, keep: bool = True) -> None:
+        """Never kept: whoever releases it from outside has to find it as the server has it."""
         self._run(handed.release(self._core, me()), self.client.settings.session_timeout)
 
     def __repr__(self) -> str:

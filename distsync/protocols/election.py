@@ -4,7 +4,7 @@ Source: recipes.txt and the Hadoop wiki, "Leader Election" (the line); the mail 
 Reed (who wakes whom, and LEADER).
 
 Rules for this file: pure. The line is the Lock's, with two differences: each term has a contender and so a token of its
-own (no hand-over inside a process), and LEADER comes and goes with it.
+own (no hand-over inside a process, and no term is kept), and LEADER comes and goes with it.
 
 LEADER is written and deleted only in transactions that check that the writer's own contender stands. A contender that
 stands first has, as leader, nobody before it: whatever LEADER says then is of one who leads no more, and is replaced.
@@ -100,7 +100,7 @@ class ElectionCore(LockCore):
         """Each term is one of its own."""
         return False
 
-    async def _contend(self, owner: object, data: bytes) -> bool:
+    async def _contend(self, owner: object, data: bytes, keep: float = 0.0) -> bool:
         """Volunteering, steps 1 to 3, and then the leader procedure, which begins with LEADER."""
         while await super()._contend(owner, data):
             grant = self.grant

@@ -10,11 +10,10 @@ Picture: ``<path>/m_<guid>``  ephemeral, data = JSON, who it is and its data
 
 from __future__ import annotations
 
-from distsync.errors import NoNodeError
-from distsync.protocols.guard import read, read_all
+from distsync.protocols.guard import read_all
 from distsync.protocols.presence import Presence
-from distsync.protocols.watched import Watched, fired
-from distsync.session.steps import Children, Exists, GetData, Guid, Node, Signal, Watch
+from distsync.protocols.watched import Watched, fired, names_below
+from distsync.session.steps import GetData, Guid, Node, Signal, Watch
 
 OURS = "m_"
 KAZOO = "__party__"
@@ -26,16 +25,6 @@ Members = dict[str, Node]
 def is_member(name: str) -> bool:
     """Whether a child of this name is one."""
     return name.startswith(OURS) or KAZOO in name
-
-
-async def names_below(path: str, watch: Watch) -> tuple[str, ...]:
-    """The children of ``path``; the watch fires when they change, also if there is no such znode yet."""
-    while True:
-        try:
-            return (await read(Children(path, watch))).names
-        except NoNodeError:
-            if await read(Exists(path, watch)) is None:
-                return ()
 
 
 class GroupCore:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError, ReleasedTooOftenError
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
+from distsync.protocols.keep import is_taken, keeps
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.session.steps import Children, Connected, Delete, GetData, Heed, Listing, Node, Proven, Sync, Unhold
@@ -60,7 +61,7 @@ async def release(core: LockCore, owner: object) -> None:
     grant = core.grant
     core.turns = LOCAL_TURNS  # no hand-over inside the process: the server knows whether it is ours still
     try:
-        await core.release(owner)
+        await core.release(owner, keep=False)
     except LockLostError as lost:
         if not await _given_back(grant, lost):
             raise
@@ -78,10 +79,19 @@ async def _release_elsewhere(directory: str) -> None:
     while True:
         _, listing = await read_all(Sync(directory), Children(directory))
         holders = line.in_order(listing.names)[:1] if isinstance(listing, Listing) else []
-        if not holders:
+        if not holders or await _is_only_kept(directory, holders[0]):
             raise ReleasedTooOftenError(directory)
         if await _deleted(f"{directory}/{holders[0].name}"):
             return
+
+
+async def _is_only_kept(directory: str, first: line.Contender) -> bool:
+    """Whether who stands first in the line has let go already, and keeps his znode for a while."""
+    try:
+        node = await read(GetData(f"{directory}/{first.name}"))
+    except NoNodeError:
+        return False
+    return keeps(node.data) and not await is_taken(directory)
 
 
 async def _deleted(path: str) -> bool:

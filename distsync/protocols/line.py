@@ -60,12 +60,14 @@ class Contender(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Our own contender: where it stands, its czxid, and the session that it belongs to."""
+    """Our own contender: where it stands, its czxid, and the session that it belongs to; ``alone`` if nobody else stood
+    there when it came."""
 
     directory: str
     name: str
     token: int
     session_id: int
+    alone: bool = False
 
     @property
     def path(self) -> str:
@@ -303,7 +305,7 @@ async def acquire(directory: str, mark: str, data: bytes, rule: Rule = exclusive
             await Background(remove(place.path, place.session_id))
             raise
         if standing is Standing.HELD:
-            return place
+            return place._replace(alone=getattr(listing, "names", ()) == (place.name,))
         if standing is Standing.BEHIND:
             await leave(place.path, place.session_id)
             return None

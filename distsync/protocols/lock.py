@@ -1,6 +1,6 @@
 """Lock and RLock: the first in the line holds; the threads of one process share one contender.
 
-Source: recipes.txt, "Locks". The hand-over inside a process is ours.
+Source: recipes.txt, "Locks". The hand-over inside a process is ours, and so is that a lock is kept (keep.py).
 
 Rules for this file: pure; who calls is an opaque ``owner`` (any object that compares by identity); the state of a
 LockCore is shared by the threads of one process, and changes only between two awaits.
@@ -10,81 +10,45 @@ Picture: ``<path>/_c_<guid>-lock-<sequence>``, ephemeral, one for each process t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError
+from distsync.errors import DeadlineError, LockLostError, NotHeldError
 from distsync.protocols import line
-from distsync.protocols.guard import leave, read, remove
-from distsync.session.steps import Background, Children, Hold, Loss, Proven, Signal, Unhold, Wait, Woke
+from distsync.protocols.grant import Grant, Keeping, hold
+from distsync.protocols.guard import leave, remove
+from distsync.protocols.keep import is_taken, tend
+from distsync.protocols.kept import KeptCore, Ticket
+from distsync.session.steps import Background, Proven, Signal, Unhold, Wait, Woke
+
+__all__ = ["LOCAL_TURNS", "Grant", "Holding", "LockCore", "Ticket", "hold"]
 
 #: So many times in a row threads of one process hand the lock to each other before it goes back to the line:
 #: a waiter in another process waits for at most so many critical sections per process ahead of it.
 LOCAL_TURNS = 32
 
 
-@dataclass(eq=False)
-class Grant:
-    """The lock is ours: the contender that holds it, what fires when it is lost, and, for who heeds it, what fires
-    when somebody asks for it."""
-
-    place: line.Place
-    loss: Loss = field(default_factory=Loss)
-    owner: object = None
-    plea: Signal = field(default_factory=Signal)
-    heeded: bool = False
-
-    @property
-    def token(self) -> int:
-        return self.place.token
-
-
 class Holding(NamedTuple):
-    """The state of a lock between two lines of its owner; ``untold``: who has to be told of which loss."""
+    """The state of a lock between two lines of its owner; ``untold``: who has to be told of which loss; ``taken``: how
+    often the lock had been taken before, and with this."""
 
     grant: Grant | None
     owner: object
     depth: int
     untold: tuple[tuple[object, Grant], ...] = ()
+    taken: int = 0
 
 
-@dataclass(eq=False)
-class Ticket:
-    """A thread that waits inside the process. It is woken with the lock, or with the turn to stand in the line."""
-
-    owner: object
-    signal: Signal = field(default_factory=Signal)
-    grant: Grant | None = None
-    turn: bool = False
-
-    @property
-    def served(self) -> bool:
-        return self.turn or self.grant is not None
-
-
-async def hold(place: line.Place, owner: object = None) -> Grant:
-    """The lease clock moves for this place from now on."""
-    grant = Grant(place, owner=owner)
-    await Hold(place.path, place.session_id, grant.loss)
-    return grant
-
-
-class LockCore:
+class LockCore(KeptCore):
     """What the threads of one process know together about one lock."""
 
     def __init__(self, path: str, mark: str = line.LOCK, rule: line.Rule = line.exclusive) -> None:
+        super().__init__()
         self.path = path
         self.mark = mark
         self.rule = rule
-        self.grant: Grant | None = None
-        self.owner: object = None
-        self.depth = 0
         self.contending = False
         self.turns = 0
-        self.tickets: deque[Ticket] = deque()
-        self.lost: list[tuple[object, Grant]] = []
 
     @property
     def busy(self) -> bool:
@@ -95,11 +59,19 @@ class LockCore:
     @property
     def idle(self) -> bool:
         """Nothing is held or waited for, and nobody has to be told of a loss."""
-        return not (self.grant or self.contending or self.tickets or self.lost)
+        kept = self.kept is not None and not self.kept.loss.fired
+        return not (self.grant or kept or self.contending or self.tickets or self.lost)
 
-    async def acquire(self, owner: object, data: bytes, wait: bool = True) -> bool:
-        """``owner`` holds the lock. False: not at once if he does not ``wait``, or not before the deadline."""
-        while self.busy or self._next_ticket():
+    async def acquire(
+        self, owner: object, data: bytes, wait: bool = True, *, keep: float = 0.0, brief: bool = False
+    ) -> bool:
+        """``owner`` holds the lock. False: not at once if he does not ``wait``, or not before the deadline, which is
+        near if it is ``brief``. What is free is kept for ``keep`` seconds after its release, as ``data`` then says."""
+        while self.busy or self.kept is not None or self._next_ticket():
+            if self.kept is not None:
+                if await self._take_kept(owner):
+                    return True
+                continue
             if not wait:
                 return False
             ticket = await self._queue(owner)
@@ -112,9 +84,9 @@ class LockCore:
                 return True
         self.contending = True
         try:
-            if not wait and await self.occupied():
+            if (brief or not wait) and await self.occupied() and not wait:
                 return False
-            return await self._contend(owner, data)
+            return await self._contend(owner, data, keep)
         except DeadlineError:
             return False
         finally:
@@ -123,12 +95,8 @@ class LockCore:
                 self._pass_turn()
 
     async def occupied(self) -> bool:
-        """One read instead of a create and a delete: who only tries does not stand in the way of others."""
-        try:
-            listing = await read(Children(self.path))
-        except NoNodeError:
-            return False
-        return bool(line.in_order(listing.names))
+        """Reads instead of a create and a delete: who only tries does not stand in the way of others."""
+        return await is_taken(self.path)
 
     def has_lost(self, owner: object) -> bool:
         """Whether ``owner`` held the lock when it was lost, and was not told yet. Changes nothing."""
@@ -138,14 +106,17 @@ class LockCore:
 
     async def locked(self) -> bool:
         """Whether anybody holds it."""
-        return self.busy or await self.occupied()
+        return self.busy or (self.kept is None and await self.occupied())
 
-    async def _contend(self, owner: object, data: bytes) -> bool:
+    async def _contend(self, owner: object, data: bytes, keep: float = 0.0) -> bool:
         place = await line.acquire(self.path, self.mark, data, self.rule)
         if place is None:
             return False
         try:
             grant = await hold(place)
+            if keep and place.alone:
+                grant.keeping = Keeping(keep)
+                await Background(tend(grant, grant.keeping, lambda: self.let_kept_go(grant)))
         except BaseException:
             await Background(remove(place.path, place.session_id))
             raise
@@ -162,7 +133,9 @@ class LockCore:
             while not ticket.served:
                 ticket.signal = Signal()
                 self._settle()
-                if self.grant is None:
+                if self.kept is not None and await self._take_kept(owner):
+                    ticket.grant = self.grant
+                if self.grant is None and self.kept is None:
                     self._pass_turn()
                 if ticket.served or await Wait(ticket.signal) is Woke.DEADLINE:
                     break
@@ -172,6 +145,8 @@ class LockCore:
         finally:
             if ticket in self.tickets:
                 self.tickets.remove(ticket)
+            if self.kept is not None:
+                self._nudge()
         return ticket
 
     async def _pass_on(self, ticket: Ticket) -> None:
@@ -191,7 +166,8 @@ class LockCore:
         return self.grant is ticket.grant and self.owner is ticket.owner
 
     def _take(self, grant: Grant, owner: object) -> None:
-        self.grant, self.owner, self.depth = grant, owner, 1
+        self.taken += 1
+        self.owner, self.depth, self.grant = owner, 1, grant
         self.lost = [entry for entry in self.lost if entry[0] is not owner]
 
     def _hint(self) -> None:
@@ -205,6 +181,9 @@ class LockCore:
             self.lost.append((self.owner, self.grant))
             self.grant, self.owner, self.depth = None, None, 0
             self._pass_turn()
+        if self.kept is not None and self.kept.loss.fired:
+            self.kept = None
+            self._pass_turn()
 
     def _pass_turn(self) -> None:
         """The next one inside the process stands in the line, if nobody of it does."""
@@ -213,24 +192,22 @@ class LockCore:
             ticket.turn = self.contending = True
             ticket.signal.fire()
 
-    def _next_ticket(self) -> Ticket | None:
-        """The first who was not served. It stays in the queue until it wakes: whoever is interrupted between choosing
-        it and telling it has taken nobody out of the queue."""
-        return next((ticket for ticket in self.tickets if not ticket.served), None)
-
     def _hand_over(self) -> bool:
         """The next one inside the process holds the lock; False if there is none, or others have waited enough."""
         ticket = self._next_ticket()
         if ticket is None or self.grant is None or self.turns >= LOCAL_TURNS or self.grant.plea.fired:
             return False
-        self.turns += 1
+        if not self.grant.may_be_kept:  # others wait, as far as we know
+            self.turns += 1
+        self.overtaken = 0
         ticket.grant = self.grant
         self.owner = ticket.owner
         ticket.signal.fire()
         return True
 
-    async def release(self, owner: object) -> None:
-        """The lock goes to the next one. Raises LockLostError if it was lost meanwhile, NotHeldError if free."""
+    async def release(self, owner: object, keep: bool = True) -> None:
+        """The lock goes to the next one, or, if nobody wants it, is kept. Raises LockLostError if it was lost,
+        NotHeldError if free."""
         self._settle()
         self._claim_loss(owner)
         grant = self.grant
@@ -243,7 +220,7 @@ class LockCore:
             raise
         self._settle()
         self._claim_loss(owner)
-        if proven and self.grant is grant and self._hand_over():
+        if proven and self.grant is grant and ((keep and self.put_by()) or self._hand_over()):
             return
         if not await self._let_go(grant) or not proven:
             raise LockLostError(self.path, grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
@@ -254,6 +231,7 @@ class LockCore:
         if grant is not None and self.grant is grant and self.owner is owner:
             await self._let_go(grant)
         elif grant is not None and self.grant is not grant:
+            self.kept = None if self.kept is grant else self.kept
             await self._erase(grant)
         if self.grant is None:
             self._pass_turn()
@@ -276,6 +254,8 @@ class LockCore:
     def give_up(self, was: Holding) -> Coroutine[Any, Any, None]:
         """A release by who held so is over, however far it came; what is returned ends it. May be done twice."""
         owner = was.owner
+        if self.grant is was.grant and self.taken != was.taken:  # kept, and taken again since
+            return self.drop(None, owner)
         if self.grant is was.grant is not None and self.owner is owner:
             self.depth = was.depth - 1
             if was.depth <= 1:
@@ -285,7 +265,7 @@ class LockCore:
     @property
     def holding(self) -> Holding:
         """What is held now, by whom, how deep."""
-        return Holding(self.grant, self.owner, self.depth, tuple(self.lost))
+        return Holding(self.grant, self.owner, self.depth, tuple(self.lost), self.taken)
 
     async def _let_go(self, grant: Grant) -> bool:
         """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""
@@ -298,12 +278,14 @@ class LockCore:
         await Background(self._erase(grant))
 
     def _vacate(self, grant: Grant) -> None:
+        self.kept = None if self.kept is grant else self.kept
         if self.grant is grant:
             self.grant, self.owner, self.depth = None, None, 0
             self._pass_turn()
 
     async def _erase(self, grant: Grant) -> bool:
         try:
+            grant.end()
             await Unhold(grant.loss)
             return await leave(grant.place.path, grant.place.session_id)
         except BaseException:

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NoNodeError
 from distsync.protocols import line
-from distsync.protocols.group import GroupCore, Members, names_below
+from distsync.protocols.group import GroupCore, Members
 from distsync.protocols.guard import INTERRUPTED, ensure, leave, remove
 from distsync.protocols.lock import Grant, hold
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import Watched, names_below
 from distsync.session.steps import (
     Background,
     Call,

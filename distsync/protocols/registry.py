@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
 from distsync.protocols.commit import Operation, Outcome, Receipts
-from distsync.protocols.group import names_below
 from distsync.protocols.guard import ensure, read, read_all
 from distsync.protocols.presence import Presence
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import Watched, names_below
 from distsync.session.steps import (
     Background,
     Connected,

@@ -20,6 +20,7 @@ from typing import Any
 from distsync.errors import DeadlineError, DistsyncError, NoNodeError, NotHeldError
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
+from distsync.protocols.keep import is_taken, keeps
 from distsync.protocols.lock import Grant
 from distsync.session.steps import (
     Children,
@@ -110,7 +111,8 @@ async def ask(directory: str, is_meant: line.Rule = everybody, word: object = Tr
     paths = [f"{directory}/{name}" for name in names]
     nodes = await read_all(*map(GetData, paths)) if paths else ()
     asked = {path: node.data for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
-    if not asked:
+    perhaps_kept = len(asked) == 1 and any(map(keeps, asked.values()))
+    if not asked or (perhaps_kept and not await is_taken(directory)):
         raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
     await _each_of([SetData(path, plea(path, data, word)) for path, data in asked.items()])
     return list(asked)

@@ -19,19 +19,17 @@ from typing import Any, NamedTuple
 from distsync.errors import (
     DeadlineError,
     LockLostError,
-    NoNodeError,
     NotHeldError,
     UpgradeError,
 )
 from distsync.protocols import line
 from distsync.protocols.downgrade import Share, into_reader
-from distsync.protocols.group import names_below
-from distsync.protocols.guard import leave, read, remove
+from distsync.protocols.guard import leave, remove
+from distsync.protocols.keep import is_taken, names_taken
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore, hold
 from distsync.protocols.watched import Watched
 from distsync.session.steps import (
     Background,
-    Children,
     Proven,
     Signal,
     Unhold,
@@ -66,7 +64,7 @@ class SharedCore:
         self.contending = False
         self.changed = Signal()
         #: Who is in the line, as the watch kept it.
-        self.names: Watched[tuple[str, ...]] = Watched(path, partial(names_below, path))
+        self.names: Watched[tuple[str, ...]] = Watched(path, partial(names_taken, path))
 
     @property
     def idle(self) -> bool:
@@ -102,10 +100,12 @@ class SharedCore:
 
     # ---- reading
 
-    async def acquire(self, owner: object, data: bytes, wait: bool = True) -> bool:
-        """``owner`` reads. False: not at once if he does not ``wait``, or not before the deadline."""
+    async def acquire(self, owner: object, data: bytes, wait: bool = True, brief: bool = False) -> bool:
+        """``owner`` reads. False: not at once if he does not ``wait``, or not before the deadline, which is near if it
+        is ``brief``."""
         while True:
             self._settle()
+            await self.writer.let_kept_go(self.writer.kept)
             if self._reenter(owner):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
@@ -121,7 +121,7 @@ class SharedCore:
                 return False
         self.contending = True
         try:
-            if not wait and await self._kept_out():
+            if (brief or not wait) and await self._kept_out() and not wait:
                 return False
             return await self._contend(owner, data)
         except DeadlineError:
@@ -156,11 +156,7 @@ class SharedCore:
 
     async def _kept_out(self) -> bool:
         """One read instead of a create and a delete."""
-        try:
-            listing = await read(Children(self.path))
-        except NoNodeError:
-            return False
-        return any(map(line.shared, line.in_order(listing.names)))
+        return await is_taken(self.path, lambda order: any(map(line.shared, order)))
 
     async def _contend(self, owner: object, data: bytes) -> bool:
         """Obtaining a read lock, steps 1 to 6."""
@@ -312,11 +308,16 @@ class WriterCore(LockCore):
         super().__init__(shared.path, shared.marks.write)
         self.shared = shared
 
-    async def acquire(self, owner: object, data: bytes, wait: bool = True) -> bool:
+    async def acquire(
+        self, owner: object, data: bytes, wait: bool = True, *, keep: float = 0.0, brief: bool = False
+    ) -> bool:
         """``owner`` writes. Raises UpgradeError if he reads: he would wait for himself."""
         if self.shared.reads(owner):
             raise UpgradeError(self.path)
-        return await super().acquire(owner, data, wait)
+        return await super().acquire(owner, data, wait, keep=keep, brief=brief)
+
+    def put_by(self) -> bool:
+        return self.shared.reads_under(self.grant) is None and super().put_by()
 
     def _hand_over(self) -> bool:
         return self.shared.reads_under(self.grant) is None and super()._hand_over()
@@ -327,6 +328,7 @@ class WriterCore(LockCore):
             return await super()._erase(grant)
         if not share.inside:  # done before: this call was interrupted, and is made again
             return True
+        grant.end()
         try:
             await Unhold(grant.loss)
         except BaseException:

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from distsync.errors import ClientClosedError, CorruptNodeError, DeadlineError, PayloadError
+from distsync.errors import ClientClosedError, CorruptNodeError, DeadlineError, NoNodeError, PayloadError
 from distsync.protocols.guard import read
-from distsync.session.steps import Background, Call, Signal, Sync, Wait, Watch, Woke
+from distsync.session.steps import Background, Call, Children, Exists, Signal, Sync, Wait, Watch, Woke
 
 Value = TypeVar("Value")
 
@@ -37,6 +37,16 @@ def fired() -> Watch:
     watch = Watch()
     watch.fire()
     return watch
+
+
+async def names_below(path: str, watch: Watch) -> tuple[str, ...]:
+    """The children of ``path``; the watch fires when they change, also if there is no such znode yet."""
+    while True:
+        try:
+            return (await read(Children(path, watch))).names
+        except NoNodeError:
+            if await read(Exists(path, watch)) is None:
+                return ()
 
 
 class Watched(Generic[Value]):

@@ -17,6 +17,7 @@ from distsync.session import fork, paths
 from distsync.session.access import Access
 from distsync.session.core import Core
 from distsync.session.ensemble import Server, ask_all
+from distsync.session.lease import LeaseClock
 from distsync.session.settings import read_settings
 from distsync.session.state import State, Statistics
 from distsync.session.steps import Connected, Signal, Sync
@@ -182,6 +183,11 @@ class Client:
         """Whether the lease clock proves at this moment that session ``session_id`` lives. No request."""
         core = self._core
         return core is not None and core.proven(session_id)
+
+    def mutex_and_lease(self) -> tuple[Any, LeaseClock]:
+        """What a step of a protocol needs that is done without a driver (quick.py)."""
+        core = self._opened("a call")
+        return core.mutex, core.lease
 
     def statistics(self) -> Statistics:
         """What was sent and came so far, in this process. No request."""

@@ -277,6 +277,9 @@ class Core:
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
 
+    def lose(self, path: str) -> None:
+        self.holds.lose_path(path)
+
     def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None:
         self.holds.heed(loss, heard)
         self.keeper.poke()

@@ -57,6 +57,7 @@ def connect(
     tls_key_password: str | None = None,
     tls_verify: bool | None = None,
     fast_wire: bool | None = None,
+    keep: float | None = None,
     default: bool = True,
 ) -> Client:
     """There is a client with these settings, the default one of this process unless ``default`` is False.

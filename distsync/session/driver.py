@@ -34,6 +34,7 @@ from distsync.session.steps import (
     Guid,
     Heed,
     Hold,
+    Lose,
     Proven,
     Request,
     Together,
@@ -203,6 +204,8 @@ class Task:
             return world.hold(step)
         if isinstance(step, Unhold):
             return world.unhold(step.loss)
+        if isinstance(step, Lose):
+            return world.lose(step.path)
         if isinstance(step, Heed):
             return world.heed(step.loss, step.heard)
         if isinstance(step, Background):

@@ -79,6 +79,12 @@ class Holds:
             self._standing.pop(loss, None)
             held.over.fire()
 
+    def lose_path(self, path: str) -> None:
+        """Nothing is held by this znode any longer: somebody has deleted it."""
+        for held in self.standing():
+            if held.path == path:
+                self.lose(held.loss, ZNODE_DELETED)
+
     def lose_all(self, reason: str) -> list[Held]:
         """Nothing is held any longer. Returns what was."""
         lost = self.standing()

@@ -12,6 +12,7 @@ from __future__ import annotations
 #: The part of the time-out that is not relied upon. A leader learns of a client's touch with the follower's next
 #: ping only (half a tick), rounds down to ticks, and the clocks of two hosts run differently fast.
 MARGIN = 0.4
+RELIED_ON = 1 - MARGIN
 
 #: A proof is asked for this often, as a part of the time-out, while anything is held: one may come 0.26 of the
 #: time-out late before the lease runs out.
@@ -50,7 +51,7 @@ class LeaseClock:
 
     @property
     def valid_until(self) -> float:
-        return self.proven_at + self.timeout * (1 - MARGIN)
+        return self.proven_at + self.timeout * RELIED_ON
 
     @property
     def next_beat(self) -> float:

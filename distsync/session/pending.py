@@ -88,7 +88,10 @@ class Waiting(Pending):
 
     def __init__(self, task: Task, step: Wait) -> None:
         own_limit = None if step.limit is None else task.world.now() + step.limit
-        self.limit = deadlines.earliest(own_limit, task.deadline)
+        deadline = task.deadline
+        if deadline is not None and step.late and not task.cleaning:
+            deadline += task.grace
+        self.limit = deadlines.earliest(own_limit, deadline)
         self._at_limit = Woke.LIMIT if self.limit == own_limit else Woke.DEADLINE
         self._task, self._signals = task, step.signals
         for signal in self._signals:

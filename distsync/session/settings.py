@@ -24,6 +24,7 @@ tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own
 tls_key_password         DISTSYNC_TLS_KEY_PASSWORD     of that key
 tls_verify               DISTSYNC_TLS_VERIFY           0: take any certificate of the server
 fast_wire                DISTSYNC_FAST_WIRE            0: kazoo reads and writes, as slowly as it does
+keep                     DISTSYNC_KEEP                 seconds for which a released lock is kept, 0.1; 0: none is
 ======================== ============================= ========================================================
 
 An empty variable counts as not set, but for DISTSYNC_AUTHKEY, where it is an error: signing must not go by itself.
@@ -76,6 +77,7 @@ class Settings:
     tls_key_password: str | None = field(default=None, repr=False)
     tls_verify: bool = True
     fast_wire: bool = True
+    keep: float = 0.1
 
     def payload_codec(self, limit_bytes: int = LIMIT_BYTES) -> Codec:
         return Codec(self.codec, self.authkey, limit_bytes, self.authkeys_accepted)
@@ -168,6 +170,17 @@ def _seconds(value: Any) -> float:
     return seconds
 
 
+def linger(value: Any) -> float:
+    """Seconds for which a lock is kept after its release; 0: it is not."""
+    try:
+        seconds = float(value)
+    except (ValueError, TypeError):
+        seconds = math.nan
+    if isinstance(value, bool) or not 0 <= seconds <= MAX_TIMEOUT:
+        raise ValueError(f"it must be a number of seconds, from 0 to {MAX_TIMEOUT:.0f}")
+    return seconds
+
+
 def _auth(value: Any) -> tuple[tuple[str, str], ...]:
     entries = [entry.partition(":")[::2] for entry in ANOTHER_ENTRY.split(value)] if isinstance(value, str) else value
     if not isinstance(entries, (list, tuple)) or not all(_is_credential(entry) for entry in entries):
@@ -254,4 +267,5 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "tls_key_password": _text,
     "tls_verify": _switch,
     "fast_wire": _switch,
+    "keep": linger,
 }

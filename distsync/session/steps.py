@@ -219,13 +219,15 @@ class Together(Step["tuple[Any, ...]"]):
 
 
 class Wait(Step[Woke]):
-    """Until one of the signals fires, at most ``limit`` seconds, and never past the call's deadline."""
+    """Until one of the signals fires, at most ``limit`` seconds, and never past the call's deadline; one for an answer
+    that is under way may be ``late``, as that to a request."""
 
-    __slots__ = ("signals", "limit")
+    __slots__ = ("signals", "limit", "late")
 
-    def __init__(self, *signals: Signal, limit: float | None = None) -> None:
+    def __init__(self, *signals: Signal, limit: float | None = None, late: bool = False) -> None:
         self.signals = signals
         self.limit = limit
+        self.late = late
 
     def __repr__(self) -> str:
         return f"Wait(signals={len(self.signals)}, limit={self.limit})"
@@ -260,6 +262,13 @@ class Unhold(Step[None]):
     """``loss`` will not fire any more. No request."""
 
     loss: Loss
+
+
+@dataclass(frozen=True)
+class Lose(Step[None]):
+    """Whatever is held by the znode ``path``, our own, is lost: somebody has deleted it. No request."""
+
+    path: str
 
 
 @dataclass(frozen=True)

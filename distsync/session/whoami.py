@@ -44,15 +44,17 @@ class Contender:
         return f"{who} at {self.place}" if self.place else who
 
 
-def describe() -> bytes:
-    """The data of a contender's znode made by the calling thread or task, now."""
-    fields = {
+def describe(keep: float = 0.0) -> bytes:
+    """The data of a contender's znode made by the calling thread or task, now; ``keep``: for how long (seconds) it may
+    stay after its release."""
+    fields: dict[str, Any] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "thread": _thread_or_task(),
         "since": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "place": place(),
         "version": VERSION,
+        **({"keep": keep} if keep else {}),
     }
     short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
     return json.dumps(short, separators=(",", ":")).encode()

@@ -51,6 +51,9 @@ class World(Protocol):
     def unhold(self, loss: Loss) -> None: ...
 
     @abstractmethod
+    def lose(self, path: str) -> None: ...
+
+    @abstractmethod
     def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None: ...
 
     @abstractmethod

@@ -25,7 +25,7 @@ from distsync.threading import Barrier, Condition, Event, Lock, RLock, Semaphore
 
 MakeClient = Callable[..., Client]
 
-pytestmark = pytest.mark.usefixtures("no_guards")
+pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
 
 
 @dataclass
@@ -79,13 +79,15 @@ def test_rlock_acquired_again_costs_nothing(client: Client) -> None:
     assert cost == Cost()
 
 
-def test_lock_tried_in_vain_costs_1_request(client: Client, other: Client) -> None:
+def test_lock_tried_or_looked_at_costs_2_requests_if_it_is_held_elsewhere(client: Client, other: Client) -> None:
     with Lock(name="a", client=other):
         lock = Lock(name="a")
         lock.locked()
-        with counted(client) as cost:
+        with counted(client) as tried:
             assert not lock.acquire(blocking=False)
-    assert cost == Cost(1, 1)
+        with counted(client) as looked:
+            assert lock.locked()
+    assert (tried, looked) == (Cost(2, 2), Cost(2, 2))
 
 
 def test_lock_looked_at_costs_nothing_while_it_is_held(client: Client) -> None:

@@ -220,6 +220,7 @@ KINDS_OF_REQUEST = [
 ]
 
 
+@pytest.mark.usefixtures("nothing_kept")  # or a used lock would send nothing
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
 @pytest.mark.parametrize("name", CYCLES)
 def test_lost_reply_or_request_of_any_kind_changes_nothing(

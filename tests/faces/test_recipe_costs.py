@@ -40,7 +40,7 @@ from distsync.threading import Barrier, Condition, Event
 
 MakeClient = Callable[..., Client]
 
-pytestmark = pytest.mark.usefixtures("no_guards")
+pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
 
 
 def total(client: Client) -> int:

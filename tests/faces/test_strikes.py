@@ -82,8 +82,11 @@ def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: Make
     assert waiters_of(condition) == 0
 
 
-def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(client: Client) -> None:
-    lock = Lock(name="x")
+@pytest.mark.parametrize(("keep", "places"), [(0.0, 50), (1.0, 10)])
+def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(
+    client: Client, keep: float, places: int
+) -> None:
+    lock = Lock(name="x", keep=keep)
 
     def take() -> None:
         with lock:
@@ -99,7 +102,7 @@ def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(client: 
         if where is not None and where.endswith("release, call"):
             lock.release()
         other.result()
-    assert which > 50
+    assert which > places
 
 
 class EndOfCall(Strike):

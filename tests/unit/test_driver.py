@@ -102,6 +102,9 @@ class Script:
     def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None:
         raise NotImplementedError
 
+    def lose(self, path: str) -> None:
+        raise NotImplementedError
+
     def unhold(self, loss: Loss) -> None:
         self.held.pop(loss, None)
 

@@ -232,13 +232,16 @@ class Task(Actor):
         for signal in signals:
             signal.subscribe(wake)
         self._abandon = leave
-        self._limit(frame, step.limit, over)
+        self._limit(frame, step, over)
 
-    def _limit(self, frame: Frame, limit: float | None, over: Callable[[steps.Woke], None]) -> None:
+    def _limit(self, frame: Frame, step: steps.Wait, over: Callable[[steps.Woke], None]) -> None:
         now_ms, woke = self.scheduler.now_ms, steps.Woke.LIMIT
-        due_ms = None if limit is None else now_ms + max(0, round(limit * 1000))
-        if frame.deadline_ms is not None and (due_ms is None or frame.deadline_ms <= due_ms):
-            due_ms, woke = frame.deadline_ms, steps.Woke.DEADLINE
+        due_ms = None if step.limit is None else now_ms + max(0, round(step.limit * 1000))
+        deadline_ms = frame.deadline_ms
+        if deadline_ms is not None and step.late and not frame.cleaning:
+            deadline_ms += frame.grace_ms
+        if deadline_ms is not None and (due_ms is None or deadline_ms <= due_ms):
+            due_ms, woke = deadline_ms, steps.Woke.DEADLINE
         self._on_deadline = lambda: over(steps.Woke.DEADLINE)
         if due_ms is not None and due_ms <= now_ms:
             over(woke)
@@ -291,6 +294,10 @@ class Task(Actor):
         self.process.keeper.heed(step)
         self.resume(False, None)
 
+    def _lose(self, frame: Frame, step: steps.Lose) -> None:
+        self.process.keeper.holds.lose_path(step.path)
+        self.resume(False, None)
+
     def _guid(self, frame: Frame, step: steps.Guid) -> None:
         self.resume(False, self.process.world.guid())
 
@@ -322,6 +329,7 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Proven: Task._proven,
     steps.Hold: Task._hold,
     steps.Unhold: Task._unhold,
+    steps.Lose: Task._lose,
     steps.Heed: Task._heed,
     steps.Guid: Task._guid,
     steps.Background: Task._background,

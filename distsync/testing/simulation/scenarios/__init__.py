@@ -22,6 +22,7 @@ from distsync.testing.simulation.scenarios.group import GROUP
 from distsync.testing.simulation.scenarios.handed import HANDED_LOCK, HANDED_PERMITS
 from distsync.testing.simulation.scenarios.ids import IDS
 from distsync.testing.simulation.scenarios.joinable import JOINABLE
+from distsync.testing.simulation.scenarios.kept import KEPT_FAIR, KEPT_IDLE, KEPT_LOCK, KEPT_RLOCK
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.partition import PARTITION
@@ -44,6 +45,10 @@ ALL = (
     ELECTION,
     LOCK,
     RLOCK,
+    KEPT_LOCK,
+    KEPT_RLOCK,
+    KEPT_FAIR,
+    KEPT_IDLE,
     HANDED_LOCK,
     HANDED_PERMITS,
     SEMAPHORE,

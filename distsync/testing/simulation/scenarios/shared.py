@@ -141,11 +141,20 @@ async def let_go_of_writer(core: SharedCore, owner: object) -> None:
         return
 
 
-async def writes(world: World, core: SharedCore, owner: object) -> None:
+def keep_of(world: World) -> float:
+    """For how long writers keep: in half of the schedules they do."""
+    return 0.1 if world.seed % 2 else 0.0
+
+
+async def writes(world: World, core: SharedCore, owner: object, process: str) -> None:
     """Writes; at times reads too, and goes on reading for a while."""
-    timeout = maybe_timeout(world)
-    if not await Run(core.writer.acquire(owner, b"", timeout != 0.0), timeout):
-        return
+    timeout, keep = maybe_timeout(world), keep_of(world)
+    kept = core.writer.kept
+    quick = keep and kept is not None and world.processes[process].proven(kept.place.session_id)
+    if not (quick and core.writer.retake(owner)):
+        data, brief = (b'{"keep": 0.1}' if keep else b""), timeout is not None and timeout < 0.5
+        if not await Run(core.writer.acquire(owner, data, timeout != 0.0, keep=keep, brief=brief), timeout):
+            return
     granted(world, core, owner, "writer")
     reading = False
     try:
@@ -178,7 +187,10 @@ async def downgrade(world: World, core: SharedCore, owner: object, reading: bool
 async def thread(world: World, process: SimProcess) -> None:
     owner, core = object(), of(process)
     for _ in range(world.rng.randint(1, 3)):
-        await (writes if world.rng.random() < 0.4 else reads)(world, core, owner)
+        if world.rng.random() < 0.4:
+            await writes(world, core, owner, process.name)
+        else:
+            await reads(world, core, owner)
 
 
 def play_shared(world: World) -> None:

@@ -1,0 +1,224 @@
+"""Kept locks: a lock that was acquired without waiting keeps its znode for a while after its release.
+
+Source: none of the recipes; ours. The line is that of recipes.txt, "Locks".
+
+Rules for this file: pure; it knows lines and grants, and no lock. Whether a kept lock is taken again is lock.py's.
+
+Who holds (or keeps) has one watch on the children of the line. The first thing that happens there ends the keeping: an
+idle keeper deletes its znode at once, a busy one at its release.
+
+Who must not wait has to tell a busy holder from an idle keeper. Its znode says ``"keep"`` if it may be one; and then it
+is one only if nobody has come or gone since its znode was made, that is, if that is the last change of the children
+(pzxid): whoever has waited there saw somebody go, and whoever saw somebody come keeps no more. Then it is asked: a
+child is made and deleted in one transaction, which nobody sees, and which fires the watch. A keeper answers by going,
+a holder by writing into its znode what is there already.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from distsync.errors import (
+    AccessDeniedError,
+    BadVersionError,
+    DistsyncError,
+    NoNodeError,
+    SessionLostError,
+)
+from distsync.protocols import line
+from distsync.protocols.grant import Grant, Keeping
+from distsync.protocols.guard import INTERRUPTED, read
+from distsync.protocols.watched import names_below
+from distsync.session.steps import (
+    Background,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    GetData,
+    Guid,
+    Listing,
+    Lose,
+    Multi,
+    Node,
+    SetData,
+    Signal,
+    Together,
+    Wait,
+    Watch,
+    Woke,
+)
+
+#: A keeper that is asked has so long (seconds) to answer, two round trips and a thread's turn or two; one that does not
+#: (it is stopped) counts as a holder. A time-out shorter than that does not wait for a keeper to go: it asks it first.
+ANSWER_S = 0.5
+
+#: The name in a znode's data of how long (seconds) it may be kept.
+KEEP = "keep"
+
+
+def keeps(data: bytes) -> bool:
+    """Whether a znode with this data may be that of a keeper."""
+    if b'"keep"' not in data:
+        return False
+    try:
+        fields = json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(fields, dict) and bool(fields.get(KEEP))
+
+
+# ---- keeping
+
+
+def is_alone(place: line.Place, listing: Listing) -> bool:
+    """Nobody else stands there, and nobody has come or gone since we came."""
+    order = line.in_order(listing.names)
+    return [each.name for each in order] == [place.name] and listing.stat.pzxid == place.token
+
+
+async def tend(grant: Grant, keeping: Keeping, go: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+    """Until the grant is over: it is known when somebody comes; and when it was kept for long enough, ``go()`` lets go
+    of it."""
+    try:
+        if await _until_wanted(grant, keeping) and not keeping.idle:
+            keeping.wanted = True
+            await _answer(grant, keeping)
+    except SessionLostError:
+        pass
+    except BaseException:
+        keeping.wanted = True
+        if keeping.idle:
+            await Background(go())
+        raise
+    keeping.wanted = True
+    if keeping.idle and not grant.loss.fired:
+        await go()
+
+
+async def _until_wanted(grant: Grant, keeping: Keeping) -> bool:
+    """True once somebody has come whom nobody sees: he has asked. False once somebody is seen there, or it is over, or
+    was kept for long enough."""
+    watch = Watch()
+    watch.subscribe(keeping.want)  # at once: a release that comes just now asks the server
+    listing = await _listing(grant, watch)
+    if listing is not None and is_alone(grant.place, listing):
+        if not await _undisturbed(grant, keeping, watch) or keeping.idle:
+            return False
+        listing = await _listing(grant)
+    return listing is not None and len(line.in_order(listing.names)) == 1 and not is_alone(grant.place, listing)
+
+
+async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
+    """Who stands there; None if our znode does not."""
+    (listing,) = await line.look(grant.place, Children(grant.place.directory, watch))
+    if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
+        raise listing
+    if isinstance(listing, Listing) and grant.place.name in listing.names:
+        return listing
+    await Lose(grant.place.path)
+    return None
+
+
+async def _undisturbed(grant: Grant, keeping: Keeping, watch: Watch) -> bool:
+    """True once ``watch`` has fired; False when the grant is over, or was kept for long enough.
+
+    The clock looks at it once in ``keep`` seconds: if it was not used since the last look it goes. So a release costs
+    nothing, and a lock is kept for at least so long, and at most twice as long.
+    """
+    while True:
+        uses, idle = keeping.uses, keeping.idle
+        keeping.doze = None if idle else Signal()
+        signals = [watch, grant.loss, grant.plea, keeping.over, *([keeping.doze] if keeping.doze else [])]
+        woke = await Wait(*signals, limit=keeping.seconds if idle else None)
+        keeping.doze = None
+        if grant.loss.fired or keeping.over.fired or grant.plea.fired:
+            return False
+        if watch.fired:
+            return True
+        if woke is Woke.LIMIT and keeping.idle and keeping.uses == uses:
+            return False
+
+
+async def _answer(grant: Grant, keeping: Keeping) -> None:
+    """We hold: who asked finds our znode written. What others have written there stays."""
+    while not (keeping.over.fired or grant.loss.fired or keeping.idle):
+        if (await Connected()).session_id != grant.place.session_id:
+            return
+        try:
+            node = await GetData(grant.place.path)
+            await SetData(grant.place.path, node.data, node.stat.version)
+            return
+        except BadVersionError:
+            return  # somebody else wrote, and that is seen as well
+        except NoNodeError:
+            await Lose(grant.place.path)
+            return
+        except INTERRUPTED:
+            continue
+
+
+# ---- asking
+
+
+async def is_taken(directory: str, counts: Callable[[list[line.Contender]], bool] = bool) -> bool:
+    """Whether somebody holds, or waits to, or else what ``counts`` says of the line; a keeper who is asked, and goes,
+    did not stand there."""
+    asked: Node | None = None
+    while True:
+        try:
+            listing = await read(Children(directory))
+        except NoNodeError:
+            return False
+        order = line.in_order(listing.names)
+        if len(order) != 1 or not counts(order):
+            return counts(order)
+        path = f"{directory}/{order[0].name}"
+        try:
+            node = await read(GetData(path))
+            if asked is None and (listing.stat.pzxid != node.stat.czxid or not keeps(node.data)):
+                return True
+            if asked is not None and _is_answer(asked, node):
+                return True
+            watch = Watch()
+            asked = await _ask(directory, path, watch) if asked is None else await read(GetData(path, watch))
+        except NoNodeError:
+            continue
+        except AccessDeniedError:
+            return True
+        if await Wait(watch, limit=ANSWER_S, late=True) is not Woke.SIGNAL:
+            return True
+
+
+async def names_taken(directory: str, watch: Watch) -> tuple[str, ...]:
+    """The names of who stands there, without a keeper, who holds nothing; ``watch`` fires with the next change."""
+    names = await names_below(directory, watch)
+    return () if len(line.in_order(names)) == 1 and not await is_taken(directory) else names
+
+
+async def standing(directory: str) -> list[tuple[str, Node]]:
+    """As line.contenders, without a keeper, who holds nothing."""
+    found = await line.contenders(directory)
+    if len(found) == 1 and keeps(found[0][1].data) and not await is_taken(directory):
+        return await line.contenders(directory)
+    return found
+
+
+def _is_answer(asked: Node, node: Node) -> bool:
+    """Whoever was asked holds; or somebody else stands there now."""
+    return (asked.stat.czxid, asked.stat.mzxid) != (node.stat.czxid, node.stat.mzxid)
+
+
+async def _ask(directory: str, path: str, watch: Watch) -> Node:
+    """The keeper of ``path`` is asked; the watch fires at its answer."""
+    knock = f"{directory}/knock-{await Guid()}-"
+    while True:
+        node, answer = await Together(GetData(path, watch), Multi((Create(knock), Delete(knock))))
+        for each in (node, answer):
+            if isinstance(each, DistsyncError) and not isinstance(each, INTERRUPTED):
+                raise each
+        if isinstance(node, Node) and not isinstance(answer, INTERRUPTED):
+            return node
+        await Connected()

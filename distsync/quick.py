@@ -1,0 +1,64 @@
+"""The way past the driver: a lock that this process keeps is taken again, and put by, without a protocol.
+
+Rules for this file: no znode, no wait, and nothing that protocols/lock.py does not decide; it looks at the lease clock
+and runs one step of a LockCore under the client's mutex, as a driver would between two awaits. Whatever is not as usual
+is for the protocol: then it says False, and nothing has happened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from distsync.named import _me
+from distsync.protocols.grant import Grant
+from distsync.protocols.lock import LockCore
+from distsync.session.clock import lease_now
+from distsync.session.default import _default
+from distsync.session.lease import RELIED_ON
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+
+
+class Quick:
+    """One grant that may be kept, as one object uses it."""
+
+    __slots__ = ("client", "core", "follows", "grant", "lease", "mutex", "session_id")
+
+    def __init__(self, core: LockCore, grant: Grant, client: Client, follows: bool) -> None:
+        """``follows``: the client is the default one, whichever that is."""
+        self.core, self.grant, self.session_id = core, grant, grant.place.session_id
+        self.client, self.follows = client, follows
+        self.mutex: Any
+        self.mutex, self.lease = client.mutex_and_lease()
+
+    # Neither calls anything that it need not, for each call is a tenth of what these may take. Each notes in ``before``
+    # what was held before it changes anything: see locks.py about interrupts.
+
+    def take(self, before: list[Any]) -> bool:
+        """Whether the lock was kept, and now this thread holds it."""
+        core, grant = self.core, self.grant
+        if core.kept is not grant or grant.loss.fired or (self.follows and _default.client is not self.client):
+            return False
+        mutex, lease = self.mutex, self.lease
+        if mutex._is_owned():  # a finalizer in the midst of a protocol: the driver refuses it
+            return False
+        with mutex:
+            if core.kept is not grant or lease.session_id != self.session_id:
+                return False
+            before.append((None, None, 0, tuple(core.lost)))
+            return lease_now() < lease.proven_at + lease.timeout * RELIED_ON and core.retake(_me.token)
+
+    def put_by(self, before: list[Any], mine: bool = False) -> bool:
+        """Whether the lock was held, by this thread if it has to be, and is kept now, or another thread's."""
+        core, grant = self.core, self.grant
+        if core.grant is not grant or grant.loss.fired or (self.follows and _default.client is not self.client):
+            return False
+        mutex, lease = self.mutex, self.lease
+        if mutex._is_owned() or (mine and (core.owner is not _me.token or core.depth != 1)):
+            return False
+        with mutex:
+            if core.grant is not grant or core.lost or lease.session_id != self.session_id:
+                return False
+            before.append((grant, core.owner, 1, (), core.taken))
+            return lease_now() < lease.proven_at + lease.timeout * RELIED_ON and core.put_by()

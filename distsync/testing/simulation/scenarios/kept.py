@@ -1,0 +1,249 @@
+"""Kept locks: as the locks, with processes that keep, that try, look, break and ask; and one that others wait for.
+
+Rules for this file: threads use one core a process, as the faces do; a third of their calls goes past the driver, as
+theirs do where the lock is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from distsync.errors import LockLostError, NotHeldError
+from distsync.protocols import line, revoke
+from distsync.protocols.lock import LockCore
+from distsync.session import steps
+from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Check, Exclusion, NothingLeft
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/lock/k"
+KEEP = 0.1
+#: What is kept goes at the latest after so long (seconds), if nobody comes.
+LONGEST = 2 * KEEP + 0.1
+
+
+def core_of(process: SimProcess) -> LockCore:
+    return process.local(PATH, lambda: LockCore(PATH))
+
+
+def data_of(keep: float) -> bytes:
+    return json.dumps({"keep": keep} if keep else {}).encode()
+
+
+async def take(world: World, process: SimProcess, owner: object, keep: float, timeout: float | None) -> bool:
+    """As the faces do: at once where it is kept, and else by the protocol."""
+    core = core_of(process)
+    kept = core.kept
+    if kept is not None and world.rng.random() < 0.6 and process.proven(kept.place.session_id) and core.retake(owner):
+        return True
+    brief = timeout is not None and timeout < 0.5
+    return bool(await Run(core.acquire(owner, data_of(keep), timeout != 0.0, keep=keep, brief=brief), timeout))
+
+
+async def let_go(world: World, process: SimProcess, owner: object, keep: float) -> None:
+    """A loss is told of at the release, and never without a reason."""
+    core, grant = core_of(process), core_of(process).grant
+    quick = grant is not None and core.owner is owner and world.rng.random() < 0.6
+    if keep and quick and grant is not None and process.proven(grant.place.session_id) and core.put_by():
+        return
+    try:
+        await Run(core.release(owner, keep > 0))
+    except LockLostError as error:
+        world.record("lost")
+        if not world.faults.struck and not world.tampered:
+            world.fail(f"a loss without a fault: {error}")
+
+
+async def hold(world: World, process: SimProcess, owner: object, keep: float, depth: int) -> None:
+    grant = core_of(process).grant
+    if grant is not None:
+        place = grant.place
+        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+    try:
+        for _ in range(depth):
+            await Run(work(world))
+            world.record("working", what="lock")
+    finally:
+        world.record("released", what="lock")
+        await let_go(world, process, owner, keep)
+
+
+async def thread(world: World, process: SimProcess, keep: float, depth: int) -> None:
+    """Takes the lock some times, mostly soon again, at times after it has gone."""
+    owner = object()
+    for _ in range(world.rng.randint(1, 5)):
+        if await take(world, process, owner, keep, maybe_timeout(world)):
+            await hold(world, process, owner, keep, depth)
+        await Run(pause(world))
+
+
+async def pause(world: World) -> None:
+    await Wait(limit=world.rng.choice((0.0, 0.0, 0.003, 0.03, 0.15, 0.3)))
+
+
+class Truth(Check):
+    """Who holds, by what the tasks say: for those who look."""
+
+    def __init__(self) -> None:
+        self.holding: set[str] = set()
+        self.changes = 0
+
+    def see(self, world: World, record: Any) -> None:
+        if record.fields.get("what") == "lock" and record.event in ("granted", "released"):
+            self.changes += 1
+            (self.holding.add if record.event == "granted" else self.holding.discard)(record.task)
+
+
+async def looker(world: World, process: SimProcess) -> None:
+    """Looks whether it is held; at times breaks it, or asks for it."""
+    core = core_of(process)
+    for _ in range(world.rng.randint(1, 4)):
+        await Run(pause(world))
+        what = world.rng.random()
+        if what < 0.7:
+            await Run(core.locked(), world.rng.choice((None, 0.0, 2.0)))
+        elif what < 0.85:
+            break_it(world)
+        else:
+            await ask(world)
+
+
+def break_it(world: World) -> None:
+    """Somebody deletes the znode of whoever holds or keeps."""
+    names = [path.rpartition("/")[2] for path in world.leftovers() if path.startswith(f"{PATH}/")]
+    for first in line.in_order(names)[:1]:
+        stat = world.foreign(steps.Exists(f"{PATH}/{first.name}"))
+        if stat is not None:
+            world.tampered.add(stat.ephemeral_owner)
+            world.foreign(steps.Delete(f"{PATH}/{first.name}"))
+
+
+async def ask(world: World) -> None:
+    """A holder is asked, and after a while it is taken from him."""
+    try:
+        asked = await Run(revoke.ask(PATH))
+        left = await Run(revoke.left_of(asked), 0.4)
+    except NotHeldError:
+        return
+    if left:
+        world.tampered.update(process.session.session_id or 0 for process in world.processes.values())
+        await Run(revoke.delete(left))
+
+
+def play(world: World, depth: int) -> None:
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
+    for process in processes(world, 2, 3):
+        keep = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, thread(world, process, keep, depth))
+    if world.rng.random() < 0.4:
+        spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER]), name="looker")
+    finish(world)
+
+
+# Truth: what those see who look while one process keeps
+
+
+async def keeper(world: World, process: SimProcess, over: list[bool]) -> None:
+    """Holds it again and again, all the time that others try."""
+    owner = object()
+    while not over:
+        if await take(world, process, owner, KEEP, None):
+            await hold(world, process, owner, KEEP, 1)
+        await Run(gap(world))
+
+
+async def gap(world: World) -> None:
+    await Wait(limit=world.rng.choice((0.0, 0.001, 0.005, 0.02)))
+
+
+async def waiter(world: World, process: SimProcess, over: list[bool]) -> None:
+    """However often the other one takes it again, he has his turn."""
+    await Run(pause(world))
+    owner = object()
+    try:
+        for _ in range(2):
+            if await Run(core_of(process).acquire(owner, b"{}")):
+                await hold(world, process, owner, 0.0, 1)
+    finally:
+        over.append(True)
+
+
+async def trier(world: World, process: SimProcess, over: list[bool]) -> None:
+    """Without waiting he has it one day, for it is free most of the time."""
+    owner = object()
+    try:
+        while not await Run(core_of(process).acquire(owner, b"{}", False), 0.0):
+            await Run(gap(world))
+        await hold(world, process, owner, 0.0, 1)
+    finally:
+        over.append(True)
+
+
+def play_fair(world: World) -> None:
+    """One process takes the lock again and again, and keeps it; another one waits, or tries: nobody starves."""
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
+    over: list[bool] = []
+    others = waiter if world.rng.random() < 0.5 else trier
+    process = world.process("a")
+    for _ in range(world.rng.randint(1, 2)):
+        spawn(process, keeper(world, process, over), daemon=False)
+    spawn(world.process("b"), others(world, world.processes["b"], over))
+    finish(world)
+
+
+# What is idle is free: for who tries, and for who looks
+
+
+async def once(world: World, process: SimProcess, kept: list[bool]) -> None:
+    owner = object()
+    for _ in range(world.rng.randint(1, 3)):
+        if await take(world, process, owner, 30.0, None):
+            await hold(world, process, owner, 30.0, 1)
+    kept.append(True)
+
+
+async def finder(world: World, process: SimProcess, kept: list[bool]) -> None:
+    """Once it is released for good, whoever tries has it, and whoever looks sees it free."""
+    owner, core = object(), core_of(process)
+    while not kept:
+        await Run(pause(world))
+    how = world.rng.choice(("try", "brief", "locked", "wait"))
+    if how == "locked":
+        free = not await Run(core.locked())
+    else:
+        timeout = {"try": 0.0, "brief": 0.01, "wait": None}[how]
+        free = await Run(core.acquire(owner, b"{}", how != "try", brief=how == "brief"), timeout)
+        if free:
+            await hold(world, process, owner, 0.0, 1)
+    if not free and not world.faults.struck:
+        world.fail(f"nobody holds it, and it was refused ({how})")
+
+
+def play_idle(world: World) -> None:
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
+    kept: list[bool] = []
+    process, other = world.process("a"), world.process("b")
+    spawn(process, once(world, process, kept))
+    spawn(other, finder(world, other, kept))
+    world.run()
+    world.close()
+
+
+KEPT_LOCK = Scenario("kept-lock", lambda world: play(world, 1))
+KEPT_RLOCK = Scenario("kept-rlock", lambda world: play(world, 2))
+KEPT_FAIR = Scenario("kept-fair", play_fair, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))
+KEPT_IDLE = Scenario("kept-idle", play_idle, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))

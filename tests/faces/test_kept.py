@@ -1,0 +1,295 @@
+"""Kept locks: what is taken again costs nothing, and whoever else wants it has it at once."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from leaks import Observer
+from peers import Running
+from timing import UNIT, eventually
+
+from distsync import Condition, Lock, RLock, SharedLock
+from distsync.errors import LockLostError, NotHeldError
+from distsync.session.client import Client
+
+pytestmark = pytest.mark.usefixtures("no_guards")
+
+LONG = 1000.0
+"""Seconds: it is not kept too short to be seen."""
+
+
+class Counted:
+    """What a client sent, and what events it had, while the block ran."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.requests = self.events = 0
+
+    def __enter__(self) -> Counted:
+        self._before = self.client.statistics()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        before, now = self._before, self.client.statistics()
+        self.requests = sum(now.requests.values()) - sum(before.requests.values())
+        self.events = now.events - before.events
+
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture(autouse=True)
+def closed(client: Client, other: Client) -> Iterator[None]:
+    """What they keep goes with them."""
+    yield
+    client.close()
+    other.close()
+
+
+def writer(**options: Any) -> Any:
+    return SharedLock(**options).writer
+
+
+KINDS = pytest.mark.parametrize("kind", [Lock, RLock, writer])
+
+
+def keeping(kind: Any, client: Client) -> Any:
+    """A lock that is kept, and watched."""
+    lock = kind(name="k", client=client, keep=LONG)
+    with lock:
+        pass
+    eventually(lambda: is_watched(lock))
+    return lock
+
+
+def is_watched(lock: Any) -> bool:
+    """Whether the keeper would hear of somebody who comes."""
+    link = lock.client._core.link
+    return any(key[0] == "children" for key in link.watches._signals)
+
+
+@KINDS
+def test_lock_taken_again_while_it_is_kept_costs_nothing(kind: Any, client: Client) -> None:
+    lock = keeping(kind, client)
+    with Counted(client) as cost:
+        for _ in range(1000):
+            with lock:
+                assert lock.held
+    assert (cost.requests, cost.events) == (0, 0)
+    assert not lock.held
+
+
+@KINDS
+def test_lock_that_is_kept_costs_2_to_acquire_1_to_watch_and_1_when_it_goes(kind: Any, client: Client) -> None:
+    with kind(name="k", client=client):
+        pass
+    eventually(lambda: not children(client, kind(name="k", client=client)))
+    with Counted(client) as cost:
+        lock = keeping(kind, client)
+    assert cost.requests == 3
+    with Counted(client) as cost:
+        client.run(lock._core.let_kept_go(lock._core.kept))
+    assert cost.requests == 1
+
+
+def children(client: Client, lock: Any) -> list[str]:
+    from distsync.protocols.line import contenders
+
+    return [path for path, _ in client.run(contenders(lock.path))]
+
+
+def test_lock_that_is_kept_goes_by_itself(client: Client, observer: Observer) -> None:
+    lock = Lock(name="k", keep=UNIT)
+    with lock:
+        pass
+    eventually(lambda: not observer.ephemerals(lock.path))
+    with lock:
+        assert lock.held
+
+
+@KINDS
+def test_waiter_in_another_process_gets_a_kept_lock_at_once(kind: Any, client: Client, other: Client) -> None:
+    ours, theirs = keeping(kind, client), kind(name="k", client=other)
+    assert theirs.acquire()
+    assert not ours.acquire(blocking=False)
+    theirs.release()
+
+
+@KINDS
+@pytest.mark.parametrize("how", [{"blocking": False}, {"timeout": 1e-5}, {"timeout": 4 * UNIT}])
+def test_who_must_not_wait_gets_a_lock_that_is_only_kept(
+    kind: Any, how: dict[str, Any], client: Client, other: Client
+) -> None:
+    ours, theirs = keeping(kind, client), kind(name="k", client=other)
+    assert theirs.acquire(**how)
+    assert not ours.acquire(blocking=False)
+    theirs.release()
+    with ours:
+        assert not theirs.acquire(**how)
+
+
+@KINDS
+def test_lock_that_is_only_kept_is_not_locked_and_nobody_holds_it(kind: Any, client: Client, other: Client) -> None:
+    for look in ("locked", "holders", "revoke")[kind is RLock :]:
+        ours, theirs = keeping(kind, client), kind(name="k", client=other)
+        if look == "revoke":
+            with pytest.raises(NotHeldError):
+                theirs.revoke()
+        else:
+            assert not getattr(theirs, look)()
+        with ours:
+            assert len(theirs.holders()) == len(ours.holders()) == 1
+
+
+@KINDS
+def test_token_stays_the_same_in_a_process_and_grows_from_process_to_process(
+    kind: Any, client: Client, other: Client
+) -> None:
+    ours, theirs = keeping(kind, client), kind(name="k", client=other, keep=LONG)
+    tokens = []
+    for lock in (ours, ours, theirs, theirs, ours):
+        with lock:
+            tokens.append(int(lock.fencing_token))
+    assert tokens == sorted(tokens)
+    assert tokens[0] == tokens[1] < tokens[2]
+    assert tokens[3] < tokens[4]
+
+
+def test_transaction_of_a_holding_that_is_over_is_refused_though_the_lock_is_kept(
+    client: Client, namespace: str
+) -> None:
+    lock = keeping(Lock, client)
+    with lock:
+        late = lock.transaction()
+        late.create(f"{namespace}/guarded")
+    with pytest.raises(LockLostError):
+        late.commit()
+    with lock:
+        later = lock.transaction()
+    with lock, pytest.raises(LockLostError):
+        later.commit()
+
+
+def test_kept_lock_whose_znode_was_deleted_is_acquired_anew_and_nobody_is_told(
+    client: Client, observer: Observer
+) -> None:
+    told: list[Any] = []
+    lock = Lock(name="k", keep=LONG, on_lost=told.append)
+    with lock:
+        before = lock.fencing_token
+    eventually(lambda: is_watched(lock))
+    observer.kazoo.delete(observer.ephemerals(lock.path)[0])
+    eventually(lambda: lock._core.kept is None or lock._core.kept.loss.fired)
+    with lock:
+        assert lock.fencing_token > before
+    assert told == []
+
+
+def test_child_of_a_fork_has_no_kept_lock_and_its_parent_has(client: Client) -> None:
+    lock = keeping(Lock, client)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, b"kept" if lock._quick is not None and lock._quick.take([]) else b"not kept")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(read, 100) == b"not kept"
+    os.close(read)
+    os.close(write)
+    with Counted(client) as cost, lock:
+        assert lock.held
+    assert cost.requests == 0
+
+
+def test_lock_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> None:
+    lock = keeping(Lock, client)
+    with lock:
+        before = lock.fencing_token
+    client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
+    with lock:
+        assert lock.fencing_token > before
+
+
+def test_closed_client_keeps_nothing(make_client: MakeClient, observer: Observer) -> None:
+    client = make_client()
+    lock = keeping(Lock, client)
+    client.close()
+    eventually(lambda: not observer.ephemerals(lock.path))
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock])
+def test_threads_of_a_process_share_a_kept_lock_without_a_request(kind: Any, client: Client) -> None:
+    lock, counter, threads = keeping(kind, client), [0], 4
+
+    def use() -> None:
+        for _ in range(200):
+            with lock:
+                counter[0] += 1
+
+    with Counted(client) as cost:
+        for one in [Running(use) for _ in range(threads)]:
+            one.result()
+    assert counter == [200 * threads]
+    assert cost.requests == 0
+
+
+def test_waiter_outside_gets_in_though_threads_of_a_process_go_on(client: Client, other: Client) -> None:
+    ours, theirs, over = keeping(Lock, client), Lock(name="k", client=other), threading.Event()
+
+    def use() -> None:
+        while not over.is_set():
+            with ours:
+                pass
+
+    running = [Running(use) for _ in range(3)]
+    try:
+        for _ in range(3):
+            with theirs:
+                assert theirs.held
+    finally:
+        over.set()
+    for one in running:
+        one.result()
+
+
+def test_notifier_elsewhere_does_not_find_the_lock_of_a_condition_kept(client: Client, other: Client) -> None:
+    ours, theirs = Condition(name="c"), Condition(name="c", client=other)
+
+    def wait() -> bool:
+        with ours:
+            return ours.wait()
+
+    waiting = Running(wait)
+    eventually(lambda: other.run(theirs._core.waiting()) == 1)
+    with theirs:
+        theirs.notify()
+    assert waiting.result()
+
+
+def test_kazoo_contender_gets_a_kept_lock(client: Client, observer: Observer) -> None:
+    lock = keeping(Lock, client)
+    foreign = observer.kazoo.Lock(lock.path, extra_lock_patterns=["-lock-"])
+    assert foreign.acquire(timeout=200 * UNIT)
+    assert not lock.acquire(blocking=False)
+    foreign.release()
+    with lock:
+        assert lock.held
+
+
+@pytest.mark.parametrize("keep", [-1, "x", float("nan"), True])
+def test_keep_that_is_no_time_is_refused(keep: Any) -> None:
+    with pytest.raises(ValueError, match="keep"):
+        Lock(name="k", keep=keep)
+
+
+def test_keep_of_the_client_counts_where_the_lock_has_none(make_client: MakeClient) -> None:
+    client = make_client(keep=0)
+    assert (Lock(name="a", client=client).keep, Lock(name="a", client=client, keep=3).keep) == (0.0, 3.0)
+    lock = Lock(name="a", client=client)
+    with lock:
+        pass
+    assert lock._core.kept is None
