@@ -144,7 +144,6 @@ def started_by(method: str) -> Iterator[None]:
         yield
     finally:
         multiprocessing.set_start_method(before, force=True)
-        multiprocessing.util._cleanup_tests() if method == "forkserver" else None
         forkserver._forkserver._stop()
         support.reap_children()
 
