@@ -9,7 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import unittest
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing import forkserver
@@ -144,9 +144,13 @@ def started_by(method: str) -> Iterator[None]:
         yield
     finally:
         multiprocessing.set_start_method(before, force=True)
-        multiprocessing.util._cleanup_tests() if method == "forkserver" else None
         forkserver._forkserver._stop()
         support.reap_children()
+
+
+def other_than(those: list[Any]) -> Callable[[], list[Any]]:
+    """``active_children`` without what was there before, for methods that wait until all have gone."""
+    return lambda: [child for child in multiprocessing.process.active_children() if child not in those]
 
 
 def run(name: str, family: str, method: str, expected_failures: Mapping[str, str] | None = None) -> None:
@@ -154,6 +158,7 @@ def run(name: str, family: str, method: str, expected_failures: Mapping[str, str
     reason = (expected_failures or {}).get(f"{family}.{method}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cpythons, "multiprocessing", FACES[name])  # which some of its methods use by that name
+        patch.setattr(FACES[name], "active_children", other_than(multiprocessing.active_children()))
         problems = problems_of(unittest.TestSuite([CLASSES[name, family](method)]))
     if problems and reason is not None:
         pytest.xfail(reason)

@@ -58,8 +58,18 @@ def waiting_calls(client: Client) -> int:
 
 
 def is_quiet(client: Client) -> bool:
-    """Whether it does nothing in the background."""
-    return client._core is None or not client._core.keeper._tasks
+    """Whether it does nothing in the background, nor is about to."""
+    if client._core is None:
+        return True
+    begun = threading.Event()
+
+    async def pass_by() -> None:
+        """Begins when all that was asked for before has begun."""
+        begun.set()
+
+    client.background(pass_by())
+    assert begun.wait(PATIENCE)
+    return not client._core.keeper._tasks
 
 
 class Peer:

@@ -37,13 +37,13 @@ if __name__ == "__main__":
 
 CALLS = """
 import sys
-import jobs
+import chores
 from distsync.futures import Executor
 
 def main(what):
     executor = Executor(2)
     for number in range(10):
-        future = executor.submit(jobs.slow_square, number)
+        future = executor.submit(chores.slow_square, number)
     future.add_done_callback(lambda future: print("done", future.result(), flush=True))
     if what == "shutdown":
         executor.shutdown(wait=False)
@@ -53,18 +53,18 @@ if __name__ == "__main__":
 """
 
 POOLS = """
-import jobs
+import chores
 from distsync import Event
 from distsync.multiprocessing import Pool
 
 def main():
     with Pool(2) as pool:
-        pool.map(jobs.square, range(9))
+        pool.map(chores.square, range(9))
     with Pool(2) as pool:
-        pool.map_async(jobs.wait_for, ["never"] * 8, chunksize=1)
+        pool.map_async(chores.wait_for, ["never"] * 8, chunksize=1)
         assert Event(name="never-begun").wait()
     pool = Pool(2, name="p")
-    pool.map_async(jobs.wait_for, ["no"] * 8, chunksize=1)
+    pool.map_async(chores.wait_for, ["no"] * 8, chunksize=1)
     assert Event(name="no-begun").wait()
     return pool
 
@@ -83,13 +83,13 @@ class Recorder:
             seen.append(name)
 
 sys.meta_path.insert(0, Recorder())
-import jobs
+import chores
 from distsync.multiprocessing import Pool, Queue
 queue = Queue(name="q")
 queue.put(1)
 assert queue.get() == 1
 with Pool(1, name="p") as pool:
-    assert pool.map(jobs.square, [3]) == [9]
+    assert pool.map(chores.square, [3]) == [9]
 print([name for name in seen if name.startswith(("distsync", "kazoo", "filelock", "platformdirs"))])
 """
 

@@ -184,6 +184,7 @@ import distsync
 queue = Queue(name="q")
 queue.put("here")
 queue.qsize()
+print("ready", flush=True)
 print(input())
 for number in range(300):
     queue.put(number)
@@ -193,6 +194,7 @@ queue.cancel_join_thread()
     running = shells.start("-c", program)
     queue = Queue(name="q")
     assert queue.get() == "here"
+    assert running.stdout.readline() == "ready\n"  # before that it waits for the server
     proxy.refuse()
     proxy.cut()
     told, errors = running.communicate("go on\n")
