@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from multiprocessing import connection, forkserver
@@ -25,7 +24,7 @@ import deeds
 import pytest
 from leaks import Observer
 from peers import Running, credentials, expire, waiting_calls
-from timing import PATIENCE, UNIT, eventually
+from timing import PATIENCE, eventually
 
 import distsync
 from distsync.multiprocessing import Event, Lock, Semaphore, children, get_context
@@ -365,10 +364,8 @@ def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_s
     first, second = context.Process(), context.Process(target=deeds.hold_and_die, args=(lock,))
     first.start()
     assert closing.wait(PATIENCE)
-    starting = Running(second.start)
-    time.sleep(UNIT)
+    second.start()
     go_on.set()
-    starting.result()
     for process in (first, second):
         process.join()
     assert second.exitcode == -signal.SIGKILL
