@@ -112,7 +112,7 @@ def make(name: str, family: str) -> type[unittest.TestCase]:
     face = FACES[name]
     own = () if face is multiprocessing else (Idle,)
     fewer = {} if face is multiprocessing or os.environ.get("DISTSYNC_TEST_MANY") else FEWER
-    base = getattr(cpythons, family, unittest.TestCase)
+    base = getattr(cpythons, family)
     if family in COMPLETE:
         return type(f"{name}{family}", (base,), {"__test__": False})
     repeated = {name: changed(getattr(base, name), *fewer[name]) for name in fewer if hasattr(base, name)}

@@ -59,10 +59,12 @@ def bump(lock: Any, counter: Path, times: int) -> None:
 
 
 def bump_once(lock: Any, counter: Path, door: Any) -> None:
-    """Only as many connect at the same time as go through the door."""
+    """Only as many connect at the same time, and close, as go through the door."""
     with door:
         lock.locked()
     bump(lock, counter, 1)
+    with door:
+        lock.client.close()
 
 
 def bump_in_threads(lock: Any, counter: Path, times: int, threads: int) -> None:

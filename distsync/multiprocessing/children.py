@@ -5,8 +5,8 @@ Rules for this file: it sees deaths, and knows no lock. A session is ended only 
 One thread waits for the death of all children, as long as there are any. Without ``pidfd_open`` (outside Linux) there
 is none, and only ``join`` sees a death.
 
-A forked child closes its copies of the files. So nobody may fork while the thread is just closing one: the child would
-close a file of the same number, which is another one meanwhile. A fork waits for that, and not for sessions to end.
+A forked child closes its copies of the files; and a fork may come at any moment, also while one is being closed here.
+So a file is forgotten before it is closed: else the child would close whatever has its number meanwhile.
 """
 
 from __future__ import annotations
@@ -33,29 +33,35 @@ class Child:
         self._receiver = receiver
         self._rest = b""
         self._wills: dict[int, Will] = {}
-        self.lock = threading.Lock()
-        """Held while a file is read or closed."""
-        self._ending = threading.Lock()
+        self._lock = threading.Lock()
 
     def watched(self) -> list[int]:
         """The files that are ready when there is something to do."""
-        with self.lock:
-            receiver = [] if self._receiver.closed else [self._receiver.fileno()]
+        with self._lock:
+            receiver = [] if self._receiver is None else [self._receiver.fileno()]
             return receiver if self.pidfd is None else [self.pidfd, *receiver]
 
     def listen(self) -> None:
         """What it has told is known."""
-        with self.lock:
-            while not self._receiver.closed:
-                try:
-                    text = os.read(self._receiver.fileno(), 65536)
-                except BlockingIOError:
-                    return
-                if not text:
-                    self._receiver.close()
-                lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
-                for will in wills.read(lines + newline):
-                    self._note(will)
+        with self._lock:
+            self._read()
+
+    def _read(self) -> None:
+        while self._receiver is not None:
+            try:
+                text = os.read(self._receiver.fileno(), 65536)
+            except BlockingIOError:
+                return
+            if not text:
+                self._close_receiver()
+            lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
+            for will in wills.read(lines + newline):
+                self._note(will)
+
+    def _close_receiver(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()
 
     def _note(self, will: Will | None) -> None:
         """A client has one session; what others say by the same pipe does not count."""
@@ -66,15 +72,15 @@ class Child:
 
     def mourn(self) -> None:
         """It is dead: its sessions are over. May be called by several threads, and again."""
-        with self._ending:
-            self.listen()
+        with self._lock:
+            self._read()
             while self._wills:
                 _execute(self._wills.popitem()[1])
 
     def close(self) -> None:
         """Its files are closed."""
-        with self.lock:
-            self._receiver.close()
+        with self._lock:
+            self._close_receiver()
             pidfd, self.pidfd = self.pidfd, None
             if pidfd is not None:
                 os.close(pidfd)
@@ -101,7 +107,6 @@ class Watcher:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._children: list[Child] = []
-        self._held: tuple[Child, ...] = ()
         self._wake: tuple[int, int] | None = None
 
     def add(self, child: Child) -> None:
@@ -142,32 +147,18 @@ class Watcher:
         finally:
             with self._lock:
                 self._children.remove(child)
-                child.close()
-
-    def hold(self) -> None:
-        """Before a fork: no file is being closed."""
-        self._lock.acquire()
-        self._held = tuple(self._children)
-        for child in self._held:
-            child.lock.acquire()
-
-    def let_go(self) -> None:
-        """After a fork."""
-        held, self._held = self._held, ()
-        for child in held:
-            child.lock.release()
-        self._lock.release()
+            child.close()
 
     def forget(self) -> None:
         """In a forked child: these are its siblings."""
-        children, wake = self._held, self._wake
-        self.let_go()
+        children, wake = self._children, self._wake
         self.__init__()  # type: ignore[misc]
         for child in children:
+            child._lock = threading.Lock()
             child.close()
         for file in wake or ():
             os.close(file)
 
 
 watcher = Watcher()
-os.register_at_fork(before=watcher.hold, after_in_parent=watcher.let_go, after_in_child=watcher.forget)
+os.register_at_fork(after_in_child=watcher.forget)

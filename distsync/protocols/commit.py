@@ -124,8 +124,9 @@ class Receipts:
         raise answer
 
     async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[Outcome]:
-        """As many of these as there are outcomes are done, the first ones, and none of the others. They are sent
-        together, so that none waits for an answer to another; each expects the receipt's version that the one before
+        """As many of these as there are outcomes are done, the first ones, and none of the others. They make no
+        ephemerals, and are sent together, so that none waits for an answer to another; each expects the version of the
+        receipt that the one before
         leaves. Raises what is no answer about a znode, and OutcomeUnknownError; then nobody is told which were done.
         Not for callers who are interrupted.
         """

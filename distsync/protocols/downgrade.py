@@ -50,12 +50,14 @@ async def into_reader(share: Share, mark: str) -> None:
     """What is read under a writer's znode is read by a znode of its own, or is lost, or is over."""
     grant = share.grant
     writer = grant.place
+    reader = await _heir(writer, mark)
     try:
         await Unhold(grant.loss)  # or the end of the writer's znode would be taken for a loss
-        if not await _exchange(share, await _heir(writer, mark)):
+        if not await _exchange(share, reader):
             _lose(grant, "znode deleted")
     except DistsyncError as error:
-        await Background(remove(writer.path, writer.session_id))
+        for place in (writer, reader):
+            await Background(remove(place.path, place.session_id))
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
 
 
@@ -68,13 +70,14 @@ async def _heir(place: line.Place, mark: str) -> line.Place:
 
 async def _exchange(share: Share, new: line.Place) -> bool:
     """One transaction, so that it fails where somebody has deleted the writer's znode, and another may write."""
-    old, data, version = share.grant.place, share.data, 0
+    old, data, version, in_doubt = share.grant.place, share.data, 0, False
     while not (share.over or share.grant.loss.fired):  # nothing fires it between Unhold and Hold
         if (await Connected()).session_id != old.session_id:
             raise SessionLostError(f"the downgrade in {old.directory}")
         try:
             await Multi((Create(new.path, data, ephemeral=True), Delete(old.path, version)))
         except DisconnectedError:
+            in_doubt = True
             continue
         except BadVersionError:  # somebody has asked for it
             data, version = await _asked(share, new)
@@ -86,6 +89,8 @@ async def _exchange(share: Share, new: line.Place) -> bool:
         await _hold_on(share, new)
         return True
     await remove(old.path, old.session_id)
+    if in_doubt:  # it may have been done before nobody read any more
+        await remove(new.path, new.session_id)
     return True
 
 

@@ -199,6 +199,8 @@ class Core:
             ledger = task.ledger
             if task.over is None or ledger.made or ledger.asked or ledger.holds:
                 self.keeper.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
+            else:
+                task.let_go()
             self._calls.discard(task)
 
     def unlock(self) -> None:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
+import traceback
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -92,7 +93,9 @@ class Task:
                 if outcome is None:
                     return False
                 self._advance(outcome)
+                del outcome
             self._pending = Ready()
+            self._forget_answers(self.over.error)
             return True
         finally:
             self.driving = False
@@ -156,6 +159,8 @@ class Task:
             self.over = Outcome(error=error)
         else:
             self._pending = self._perform(step)
+        finally:
+            del outcome  # an error's traceback leads to this frame
 
     def _is_hopeless(self) -> bool:
         """It refuses to end, it ended without our learning how, or it is that of a process that forked us."""
@@ -220,6 +225,19 @@ class Task:
         if self.over.error is not None:
             raise self.over.error
         return self.over.value
+
+    def _forget_answers(self, raised: BaseException | None) -> None:
+        """A protocol may have kept an answer that is an error, and raised and caught it: its traceback then leads to
+        the frame that keeps it, and on to the caller's, whose objects would live until the garbage collector comes."""
+        for error in self.ledger.refusals:
+            if error is not raised:
+                error.__traceback__ = None
+
+    def let_go(self) -> None:
+        """The caller has the error that the call ended with, which does not lead back to itself any more."""
+        if self.over is not None and self.over.error is not None:
+            traceback.clear_frames(self.over.error.__traceback__)
+            self.over, self._raised = Outcome(), None
 
     def disown(self, error: BaseException) -> None:
         """The call ended with ``error``: its ephemerals go, but for what the protocol has left held on purpose."""

@@ -12,7 +12,6 @@ import re
 import socket
 import ssl
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from kazoo.hosts import collect_hosts
@@ -68,6 +67,9 @@ def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
     where, _ = collect_hosts(hosts)
     addresses: Sequence[tuple[str, int]] = [(host, int(port)) for host, port in where]
     context = _context(settings)
+    # Its module registers a lock for forks, which must not happen in the midst of one: where the first use is a fork.
+    from concurrent.futures import ThreadPoolExecutor
+
     with ThreadPoolExecutor(min(len(addresses), AT_ONCE), "distsync-ensemble") as pool:
         return list(pool.map(lambda address: ask(address[0], address[1], context, timeout), addresses))
 

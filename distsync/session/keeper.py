@@ -95,6 +95,7 @@ class Keeper:
                 self._clear_away(*item)
             elif item is not None:
                 self._begin(item)
+            item = None  # while this waits, what is done with is nobody's
             self._tick()
         self._throw_away_rest()
 
@@ -120,6 +121,7 @@ class Keeper:
         """A call ended with ``error``. Had its driving been broken off, its protocol still has to clean up."""
         if task.over is not None:
             task.disown(error)
+            task.let_go()
         elif not task.is_begun:
             task.work.close()
         else:

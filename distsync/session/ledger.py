@@ -6,6 +6,7 @@ delete of its znode: whatever interrupts the call in between, the janitor knows 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -37,9 +38,11 @@ def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
 class Ledger:
     """The ephemerals of one call, and its holds. Plain attributes, for who must not call anything (core.py)."""
 
-    __slots__ = ("asked", "holds", "made")
+    __slots__ = ("asked", "holds", "made", "refusals")
 
     def __init__(self) -> None:
+        #: The last ones only: a protocol of the keeper's may go on for days.
+        self.refusals: deque[BaseException] = deque(maxlen=16)
         self.asked: list[Create] = []
         self.made: list[str] = []
         self.holds: list[Hold] = []
@@ -51,6 +54,8 @@ class Ledger:
 
     def answered(self, request: Request[Any], value: Any, error: BaseException | None) -> None:
         """The answer came, or will not come any more. A transaction may delete a znode to make it anew."""
+        if error is not None:
+            self.refusals.append(error)
         if isinstance(error, UNSETTLED):
             return
         if error is None or isinstance(error, NoNodeError):

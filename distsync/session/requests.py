@@ -176,11 +176,14 @@ def _results(request: Multi, results: list[Any]) -> tuple[Any, ...]:
     failed = [index for index, result in enumerate(results) if isinstance(result, Exception)]
     if not failed:
         return tuple(results)
+    raise _refusal(request, results, failed)
+
+
+def _refusal(request: Multi, results: list[Any], failed: list[int]) -> BaseException:
     index = next((place for place in failed if not isinstance(results[place], BYSTANDERS)), failed[0])
-    operation = request.operations[index]
-    error = translate(results[index], operation)
+    error = translate(results[index], request.operations[index])
     error.index = index  # type: ignore[attr-defined]
-    raise error
+    return error
 
 
 BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)

@@ -93,6 +93,20 @@ with Pool(1, name="p") as pool:
 print([name for name in seen if name.startswith(("distsync", "kazoo", "filelock", "platformdirs"))])
 """
 
+FORKED = """
+from distsync.multiprocessing import get_context
+
+def main():
+    event = get_context("fork").Event()
+    child = get_context("fork").Process(target=event.set)
+    child.start()
+    print(event.wait())
+    child.join()
+
+main()
+"""
+"""The client is made during the fork, which the child's name for the event depends on."""
+
 PATH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONWARNINGS": "ignore"}  # Python 3.12 warns of each fork
 
 
@@ -116,6 +130,11 @@ def run(shells: Shells, text: str, *arguments: str) -> tuple[str, str]:
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_children_go_on_with_what_the_main_program_made_until_they_end(shells: Shells, start_method: str) -> None:
     assert run(shells, CHILDREN, start_method) == ("worked True\n" * 2, "")
+
+
+def test_fork_may_be_the_first_use(shells: Shells) -> None:
+    """Whatever is imported during a fork adds nothing to what is done after forks."""
+    assert run(shells, FORKED) == ("True\n", "")
 
 
 @pytest.mark.parametrize("what", ["shutdown", "nothing"])

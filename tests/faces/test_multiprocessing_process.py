@@ -14,7 +14,6 @@ import os
 import signal
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from multiprocessing import connection, forkserver
@@ -25,7 +24,7 @@ import deeds
 import pytest
 from leaks import Observer
 from peers import Running, credentials, expire, waiting_calls
-from timing import PATIENCE, UNIT, eventually
+from timing import PATIENCE, eventually
 
 import distsync
 from distsync.multiprocessing import Event, Lock, Semaphore, children, get_context
@@ -365,10 +364,8 @@ def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_s
     first, second = context.Process(), context.Process(target=deeds.hold_and_die, args=(lock,))
     first.start()
     assert closing.wait(PATIENCE)
-    starting = Running(second.start)
-    time.sleep(UNIT)
+    second.start()
     go_on.set()
-    starting.result()
     for process in (first, second):
         process.join()
     assert second.exitcode == -signal.SIGKILL
@@ -379,7 +376,7 @@ def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_s
 def test_two_hundred_children_at_once(make_client: Callable[..., Client], tmp_path: Path) -> None:
     """All stand in one line, and then each has the lock."""
     context, counter = get_context("fork"), tmp_path / "counter"
-    lock = Lock(name="a", client=make_client(connect_timeout=6 * PATIENCE))
+    lock = Lock(name="a", client=make_client(connect_timeout=6 * PATIENCE, session_timeout=10.0))
     counter.write_text("0")
     line = distsync.Lock(path=lock.path, client=lock.client)
     door = multiprocessing.get_context("fork").Semaphore(3)

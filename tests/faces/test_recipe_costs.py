@@ -81,20 +81,31 @@ def test_tries_and_looks_at_locks(client: Client, other: Client) -> None:
             assert spent(client, look) == (3, 2)
 
 
-def test_revoking_with_grace_costs_1_or_2_requests_more_for_each(client: Client, other: Client) -> None:
+def lock_and_one_who_revokes(kind: str, client: Client, other: Client) -> tuple[Any, Callable[[float], int]]:
+    """A lock of another client's, and what revokes it."""
+    if kind == "Lock":
+        return Lock(name="a", client=other), Lock(name="a", client=client).revoke
+    far = SharedLock(name="a", client=other)
+    return getattr(far, kind), SharedLock(name="a", client=client).revoke
+
+
+@pytest.mark.parametrize(("kind", "more"), [("Lock", 0), ("reader", 0), ("writer", 1)])
+def test_revoking_with_grace_costs_2_requests_more_for_each_and_1_for_a_writer(
+    kind: str, more: int, client: Client, other: Client
+) -> None:
     """One that goes by itself is looked at, and looked for after its end; one that does not is deleted at last."""
-    lock, far = Lock(name="a"), Lock(name="a", client=other)
+    far, revoke = lock_and_one_who_revokes(kind, client, other)
     far.acquire()
-    asking = Running(spent, client, partial(lock.revoke, PATIENCE))
+    asking = Running(spent, client, partial(revoke, PATIENCE))
     assert far.revoked.wait(PATIENCE)
     eventually(lambda: waiting_calls(client))
     far.release()
     gone, _ = asking.result()
     far.acquire()
-    taken, _ = spent(client, partial(lock.revoke, UNIT))
+    taken, _ = spent(client, partial(revoke, UNIT))
     with suppress(LockLostError):
         far.release()
-    assert (gone, taken) == (1 + 2 + 2, 1 + 2 + 2)
+    assert (gone, taken) == (1 + 2 + 2 + more, 1 + 2 + 2 + more)
 
 
 def test_waiting_for_a_condition_costs_6_requests_and_those_of_its_lock(client: Client, other: Client) -> None:
