@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 class Barrier(Named):
     """A place where ``parties`` threads, of any processes, wait for each other; again and again.
 
-    On loss: of the session while waiting: the barrier breaks, for it and for the others.
+    On loss: of the session while waiting: the barrier breaks, for it and for the others. Who times out while no server
+        can be reached breaks it when one can be; until then he may be counted, as long as his session lives.
     On cancel: the barrier breaks.
     Cost: before the wait 3 requests, 1 round trip, 1 watch; the last one to arrive sends 1 more.
     Source: recipes.txt, Double Barriers; ``threading.Barrier``.

@@ -13,6 +13,10 @@ the mark goes into the data, and the mark goes.
 Who has passed before he could look learns his index from the lists of the last members. Whose name is in none of
 them was deleted by somebody else, or has slept through so many generations that nobody can know: for him it is broken.
 
+Who gives up without a connection breaks the barrier, and leaves, when there is one again; who comes anew in his process
+waits for that. Until then his znode counts for the others, as long as his session lives. Who never came to stand there
+breaks the generation that his process knows; a later one belongs to those who have moved the barrier on meanwhile.
+
 Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s,
                                                "passed": [[names of a generation that passed], ...]}``
          ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a party that waits
@@ -21,9 +25,10 @@ Picture: ``<path>``                            data = ``{"parties": n, "generati
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -38,9 +43,9 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, read, read_all, remove, withdraw
 from distsync.protocols.line import LOCK, Place, in_order, look, stand
-from distsync.protocols.turn import RESET, Turn, turn_in
+from distsync.protocols.turn import RESET, Party, Turn, View, turn_in
 from distsync.session.steps import (
     Background,
     Call,
@@ -59,50 +64,6 @@ from distsync.session.steps import (
 )
 
 
-@dataclass(frozen=True)
-class View:
-    """Who stands at the barrier and counts, first one first; whether our znode stands there; the turn."""
-
-    names: list[str]
-    present: bool
-    turn: Turn
-
-
-@dataclass
-class Party:
-    """One call of wait: its place, what it saw last, all who were seen to wait with it, the turn that it found
-    broken, and for whom it ran the action."""
-
-    place: Place
-    view: View | None = None
-    seen: set[str] = field(default_factory=set)
-    refused: Turn | None = None
-    acted: tuple[int, list[str]] | None = None
-
-    def index_in(self, turn: Turn) -> int:
-        """Our znode has gone: our index, as we have passed. Raises BrokenBarrierError if somebody else deleted it."""
-        index = turn.index_of(self.place.name)
-        if index is None:
-            raise BrokenBarrierError
-        return index
-
-    def note(self, view: View, parties: int) -> int | None:
-        """How many of this generation stand ahead of us; None if one of us is missing. Raises BrokenBarrierError if
-        the barrier is broken."""
-        if view.turn.broken or self.place.name not in view.names:
-            self.refused = view.turn
-            raise BrokenBarrierError
-        if self.view is not None and self.view.turn.generation != view.turn.generation:
-            self.seen.clear()  # they stood there before a reset
-        group = set(view.names[:parties])
-        self.view = view
-        if self.place.name in group:
-            if self.seen - group:
-                return None
-            self.seen |= group
-        return view.names.index(self.place.name)
-
-
 class BarrierCore:
     """What the threads of one process know together about one barrier."""
 
@@ -114,6 +75,8 @@ class BarrierCore:
         """The latest that anybody here has seen."""
         self.agreed = False
         """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
+        self.unfinished = Unfinished()
+        """The leaving of those who gave up: who comes anew must not be counted beside them."""
 
     async def _parents(self, directory: str) -> None:
         await ensure(directory, Turn(self.parties).data())
@@ -132,21 +95,26 @@ class BarrierCore:
         watch = Watch()
         reads = (Children(self.path), GetData(self.path, watch))
         try:
+            await self.unfinished.finish()
             if not self.agreed:
                 await self._agree()
-            stood = await stand(self.path, LOCK, data, *reads, parents=self._parents, served=self._passed)
-            place, answers = stood
+            place, answers = await stand(
+                self.path, LOCK, data, *reads, parents=self._parents, served=self._passed, withdraws=self._withdrawing
+            )
         except DeadlineError:  # whoever has reset it meanwhile does not count on us
-            await Background(self._break(Turn(self.parties, self.generation)))
+            await self.unfinished.leave(partial(self._break, Turn(self.parties, self.generation)))
             raise BrokenBarrierError from None
         party = Party(place)
         try:
             return await self._pass(party, answers, watch, action)
         except BaseException as error:
-            await Background(self._leave_broken(party))
+            await self.unfinished.leave(partial(self._leave_broken, party))
             if isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError)):
                 raise BrokenBarrierError from error
             raise
+
+    def _withdrawing(self, directory: str, guid: str) -> Coroutine[Any, Any, None]:
+        return self.unfinished.left(partial(withdraw, directory, guid))
 
     async def _passed(self, directory: str, guid: str) -> Place | None:
         """We have passed before we heard that we stood there."""
@@ -227,6 +195,7 @@ class BarrierCore:
         members = [Delete(f"{self.path}/{name}") for name in names]
         try:
             await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
+            self.generation = max(self.generation, turn.generation)
             return True
         except (BadVersionError, NoNodeError):
             return False
@@ -247,12 +216,15 @@ class BarrierCore:
             raise BrokenBarrierError
 
     async def _leave_broken(self, party: Party) -> None:
-        """We do not wait any more: our znode goes, and those who count on us are told."""
+        """We do not wait any more: our znode goes, and those who count on us are told, or would if they were there."""
         view, place = None, party.place
-        while view is None and (await Connected()).session_id == place.session_id:
-            view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
-        if view is None or not view.present:
-            passed = view is not None and view.turn.index_of(place.name) is not None
+        with suppress(SessionLostError):  # the barrier is there no more
+            while view is None:
+                view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
+        if view is None:
+            return
+        if not view.present:
+            passed = view.turn.index_of(place.name) is not None
             for seen in () if passed else (party.view, view):
                 if seen is not None and place.name in self._group(seen, place):
                     await self._break(seen.turn)
@@ -277,6 +249,9 @@ class BarrierCore:
                 return
             except BadVersionError:
                 continue
+            except OutcomeUnknownError:
+                if turn is None:
+                    raise
             except NoNodeError:
                 await self._parents(self.path)
 
@@ -300,6 +275,7 @@ class BarrierCore:
                 asked = True
                 try:
                     await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)
+                    self.generation = max(self.generation, fresh.generation)
                     return
                 except (BadVersionError, NoNodeError):
                     continue
@@ -328,6 +304,7 @@ class BarrierCore:
 
     async def state(self) -> tuple[int, bool]:
         """How many wait now, and whether the barrier is broken."""
+        await self.unfinished.finish()
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return 0, False

@@ -1,4 +1,4 @@
-"""What is done about a lost reply, for the requests that all protocols share.
+"""What is done about a lost reply, for the requests that all protocols share, and about what a call could not finish.
 
 Rules for this file: pure; it knows znodes, sessions and errors, and no recipe.
 
@@ -10,6 +10,7 @@ through a receipt (commit.py).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from distsync.errors import (
@@ -119,3 +120,39 @@ async def withdraw(directory: str, guid: str) -> None:
             if guid in name:
                 await remove(f"{directory}/{name}", session_id)
         return
+
+
+Work = Callable[[], Coroutine[Any, Any, None]]
+
+
+class Unfinished:
+    """What the calls of one process have left to be done; whose own call comes later can see to it that it is done."""
+
+    def __init__(self) -> None:
+        self._works: list[Work] = []
+
+    async def leave(self, work: Work) -> None:
+        """This is done apart from the call, as soon as there is a connection."""
+        await Background(self.left(work))
+
+    def left(self, work: Work) -> Coroutine[Any, Any, None]:
+        """The same, as a protocol for the background."""
+        self._works.append(work)
+        return self._finish(work)
+
+    async def finish(self) -> None:
+        """All of it is done."""
+        for work in tuple(self._works):
+            await self._finish(work)
+
+    async def _finish(self, work: Work) -> None:
+        """What a deadline or Ctrl-C ends is still to be done."""
+        ended = True
+        try:
+            await work()
+        except BaseException as error:
+            ended = isinstance(error, Exception) and not isinstance(error, DeadlineError)
+            raise
+        finally:
+            if ended and work in self._works:
+                self._works.remove(work)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, DistsyncError, NoNodeError, SessionLostError
@@ -186,11 +186,13 @@ async def stand(
     *reads: Request[Any],
     parents: Callable[[str], Awaitable[None]] = container,
     served: Callable[[str, str], Awaitable[Place | None]] = never_served,
+    withdraws: Callable[[str, str], Coroutine[Any, Any, None]] = withdraw,
 ) -> Stood:
     """Locks, step 1: we stand in the line. The reads go out with the create, so their answers include us.
 
     ``parents`` makes the directory when it is not there; ``served(directory, guid)`` knows of a contender that was
-    taken out of the line by others before we heard that it stood there.
+    taken out of the line by others before we heard that it stood there; ``withdraws(directory, guid)`` takes out one
+    of which we have not heard.
 
     Each attempt has a GUID of its own; after a lost reply our znode is looked for by it, and is ours only if
     the present session owns it. Whatever interrupts this, no contender stays behind.
@@ -209,12 +211,12 @@ async def stand(
                 found = await find(directory, guid) or await served(directory, guid)
                 if found:
                     return Stood(found, tuple(await Together(*reads)) if reads else ())
-                await Background(withdraw(directory, guid))
+                await Background(withdraws(directory, guid))
                 continue
             if not isinstance(created, NoNodeError):
                 raise created
         except BaseException:
-            await Background(withdraw(directory, guid))
+            await Background(withdraws(directory, guid))
             raise
         await parents(directory)
 

@@ -1,4 +1,4 @@
-"""What the znode of a barrier says.
+"""What the znode of a barrier says, and what one who waits there has seen.
 
 Rules for this file: pure; it asks nothing of a server.
 """
@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
-from distsync.errors import CorruptNodeError
-from distsync.protocols.line import Contender, in_order, offset
+from distsync.errors import BrokenBarrierError, CorruptNodeError
+from distsync.protocols.line import Contender, Place, in_order, offset
 from distsync.session.steps import Node
 
 #: So many names of those who have passed are remembered, but at least two whole generations.
@@ -70,3 +70,47 @@ def turn_in(path: str, node: Node) -> Turn:
         return Turn(parties, generation, broken, after, passed, node.stat.version)
     except (ValueError, KeyError, TypeError):
         raise CorruptNodeError(path, node.data) from None
+
+
+@dataclass(frozen=True)
+class View:
+    """Who stands at the barrier and counts, first one first; whether our znode stands there; the turn."""
+
+    names: list[str]
+    present: bool
+    turn: Turn
+
+
+@dataclass
+class Party:
+    """One call of wait: its place, what it saw last, all who were seen to wait with it, the turn that it found
+    broken, and for whom it ran the action."""
+
+    place: Place
+    view: View | None = None
+    seen: set[str] = field(default_factory=set)
+    refused: Turn | None = None
+    acted: tuple[int, list[str]] | None = None
+
+    def index_in(self, turn: Turn) -> int:
+        """Our znode has gone: our index, as we have passed. Raises BrokenBarrierError if somebody else deleted it."""
+        index = turn.index_of(self.place.name)
+        if index is None:
+            raise BrokenBarrierError
+        return index
+
+    def note(self, view: View, parties: int) -> int | None:
+        """How many of this generation stand ahead of us; None if one of us is missing. Raises BrokenBarrierError if
+        the barrier is broken."""
+        if view.turn.broken or self.place.name not in view.names:
+            self.refused = view.turn
+            raise BrokenBarrierError
+        if self.view is not None and self.view.turn.generation != view.turn.generation:
+            self.seen.clear()  # they stood there before a reset
+        group = set(view.names[:parties])
+        self.view = view
+        if self.place.name in group:
+            if self.seen - group:
+                return None
+            self.seen |= group
+        return view.names.index(self.place.name)

@@ -14,6 +14,7 @@ from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import BrokenBarrierError, MismatchError
 from distsync.session.client import Client
+from distsync.testing.proxy import Proxy
 from distsync.threading import Barrier
 
 MakeClient = Callable[..., Client]
@@ -226,3 +227,42 @@ def test_party_that_slept_while_others_passed_later_learns_that_it_has_passed(
         barrier.reset()
     mortal.signal(signal.SIGCONT)
     assert mortal.result() == 0
+
+
+@pytest.fixture
+def passed(far: Client, other: Client) -> tuple[Barrier, Barrier]:
+    """A barrier for two that has opened once: for a client behind the proxy, who came last, and for another one."""
+    ours, theirs = Barrier(2, name="b", client=far), Barrier(2, name="b", client=other)
+    waiting = Running(theirs.wait)
+    arrived(theirs, 1)
+    assert (ours.wait(), waiting.result()) == (1, 0)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("how", ["refuse", "blackhole"])
+def test_time_out_of_who_never_stood_there_breaks_it_when_the_connection_is_back(
+    passed: tuple[Barrier, Barrier], proxy: Proxy, how: str
+) -> None:
+    ours, theirs = passed
+    getattr(proxy, how)()
+    with pytest.raises(BrokenBarrierError):
+        ours.wait(UNIT)
+    proxy.heal()
+    assert ours.broken
+    assert theirs.broken
+
+
+@pytest.mark.parametrize("how", ["refuse", "blackhole"])
+def test_who_timed_out_while_nobody_answered_and_comes_anew_finds_it_broken_and_is_counted_once(
+    passed: tuple[Barrier, Barrier], proxy: Proxy, how: str
+) -> None:
+    ours, theirs = passed
+    waiting = Running(ours.wait, 20 * UNIT)
+    arrived(theirs, 1)
+    getattr(proxy, how)()
+    with pytest.raises(BrokenBarrierError):
+        waiting.result()
+    proxy.heal()
+    with pytest.raises(BrokenBarrierError):
+        ours.wait(PATIENCE)
+    assert (theirs.n_waiting, theirs.broken) == (0, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pytest
 
 from distsync.errors import BrokenBarrierError
@@ -107,3 +109,95 @@ class Away:
 def test_time_out_in_an_outage_does_not_break_what_was_reset_meanwhile(request_number: int) -> None:
     for seed in range(10):
         assert Away(seed, request_number).play() == (0, False), seed
+
+
+class Outage:
+    """All who wait at a barrier of three are cut off until long after their time-outs; nobody else is there."""
+
+    CALM_S, TIMEOUT_S = 1.0, 2.0
+
+    def __init__(self, seed: int, request: int, away_s: float, before: str) -> None:
+        cuts = (Exactly("cut", name, request, round(away_s * 1000)) for name in ("one", "two"))
+        self.world = World(seed, faults=Faults(exactly=tuple(cuts)))
+        self.parties = 2 if before == "passed" else 3
+        self.before = before
+        self.gave_up = 0
+        self.state = (-1, False)
+
+    async def prepare(self, core: BarrierCore, name: str) -> bool:
+        """What this process knows of the barrier before; whether it will give up there."""
+        if self.before == "passed":
+            await Run(core.wait(b""))
+            return name == "one"
+        if self.before == "reset" and name == "one":
+            await Run(core.reset())
+        if self.before != "nothing":
+            await Run(core.state())
+        return True
+
+    async def party(self, process: SimProcess) -> None:
+        core = BarrierCore(PATH, self.parties, receipts(process))
+        with suppress(BrokenBarrierError):  # the cut came too early
+            if await self.prepare(core, process.name):
+                await Wait(limit=self.CALM_S)
+                try:
+                    await Run(core.wait(b""), self.TIMEOUT_S)
+                except BrokenBarrierError:
+                    self.gave_up += 1
+                    raise
+
+    async def look(self, process: SimProcess) -> None:
+        await Wait(limit=60.0)
+        self.state = await Run(BarrierCore(PATH, self.parties, receipts(process)).state())
+
+    def play(self) -> None:
+        with self.world as world:
+            for name, body in (("one", self.party), ("two", self.party), ("look", self.look)):
+                process = world.process(name)
+                process.spawn(body(process))
+            world.run()
+
+
+@pytest.mark.parametrize("before", ["nothing", "looked", "reset", "passed"])
+@pytest.mark.parametrize("away_s", [6.0, 20.0], ids=["the session lives", "the session ends"])
+def test_barrier_that_all_gave_up_in_an_outage_is_broken_afterwards(before: str, away_s: float) -> None:
+    played = 0
+    for seed in range(4):
+        for request in range(1, 22):
+            outage = Outage(seed, request, away_s, before)
+            outage.play()
+            if outage.gave_up:
+                assert outage.state == (0, True), (seed, request)
+                played += 1
+    assert played > 40
+
+
+class Anew:
+    """A party of two is cut off until after its time-out; when the connection is back it comes anew at once."""
+
+    def __init__(self, seed: int, request: int) -> None:
+        self.world = World(seed, faults=Faults(exactly=(Exactly("cut", "one", request, 6000),)))
+        self.told: list[str] = []
+
+    async def party(self, process: SimProcess) -> None:
+        core = BarrierCore(PATH, 2, receipts(process))
+        await Run(core.state())
+        for seconds in (2.0, 20.0):
+            try:
+                self.told.append(str(await Run(core.wait(b""), seconds)))
+            except BrokenBarrierError:
+                self.told.append("broken")
+        self.told.append(str(await Run(core.state())))
+
+    def play(self) -> list[str]:
+        with self.world as world:
+            process = world.process("one")
+            process.spawn(self.party(process))
+            world.run()
+        return self.told
+
+
+def test_who_gave_up_in_an_outage_and_comes_anew_is_not_counted_twice() -> None:
+    for seed in range(5):
+        for request in range(2, 22):
+            assert Anew(seed, request).play() == ["broken", "broken", "(0, True)"], (seed, request)

@@ -42,7 +42,8 @@ class Party:
             await Run(work(world) if patient or world.rng.random() < 0.7 else a_long_while(world))
             call = f"{name}.{turn}"
             seconds = PATIENCE_SECONDS if patient else world.rng.choice((0.0, 0.02, 1.0, PATIENCE_SECONDS))
-            world.record("arrives", call=call, until_ms=world.now_ms + round(seconds * 1000))
+            until_ms, knows = world.now_ms + round(seconds * 1000), self.core.generation
+            world.record("arrives", call=call, until_ms=until_ms, knows=knows)
             try:
                 action = (lambda call=call: self.act(call)) if self.acts else None
                 index = await Run(self.core.wait(json.dumps(call).encode(), action), seconds)

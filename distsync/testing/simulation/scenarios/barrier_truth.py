@@ -51,6 +51,15 @@ class Stay:
         return number_of(self.name)
 
 
+@dataclass(frozen=True)
+class Debt:
+    """A call that gave up, of this turn, has to break the barrier, whatever became of its connection."""
+
+    call: str
+    process: str
+    turn: tuple[int, int]
+
+
 class Passing(Check):
     """Judges each change of the barrier, and what each call is told of it."""
 
@@ -73,6 +82,9 @@ class Passing(Check):
         """Somebody is doubtful since the last reset: who thinks that it was sent away breaks the barrier."""
         self.owing: tuple[int, str] | None = None
         """Since when it should be broken, as this call was interrupted."""
+        self.turns: dict[str, tuple[int, int]] = {}
+        """In which turn each call arrived."""
+        self.debts: list[Debt] = []
 
     # --- what the threads say
 
@@ -83,6 +95,7 @@ class Passing(Check):
 
     def _arrives(self, world: World, record: Record) -> None:
         self.arrived[record.call] = record
+        self.turns[record.call] = self.turn
 
     def _acts(self, world: World, record: Record) -> None:
         self.acted.append(record.call)
@@ -98,6 +111,7 @@ class Passing(Check):
         if unhurt(world, record) and record.call in self.passed:
             world.fail(f"{record.call} found the barrier broken, and others passed with it")
         self._judge_time(world, record)
+        self._note_debt(record)
 
     def _acted_badly(self, world: World, record: Record) -> None:
         self.done[record.call] = record
@@ -127,6 +141,37 @@ class Passing(Check):
             for since_ms, most_ms in ((stay.told_ms, PROMPT_MS), (stay.alone_ms, LOOK_MS)):
                 if since_ms is not None and record.at_ms - since_ms > most_ms:
                     world.fail(f"{record.call} slept for {record.at_ms - since_ms} ms at a barrier that was broken")
+
+    # --- what is owed by those who gave up
+
+    @property
+    def turn(self) -> tuple[int, int]:
+        """Another one whenever the barrier opens, is reset, or breaks."""
+        return max(0, self.generation), self.breaks
+
+    def _note_debt(self, record: Record) -> None:
+        """Who never stood there, and does not know the turn that is missed by him, need not break it."""
+        call, turn = record.call, self.turns[record.call]
+        stood = any(stay.call == call for stay in (*self.line.values(), *self.gone.values()))
+        if not self.broken and turn == self.turn and (stood or self.arrived[call].knows == turn[0]):
+            self.debts.append(Debt(call, record.process, turn))
+
+    def _unpaid(self, process: str) -> list[str]:
+        self.debts = [debt for debt in self.debts if debt.turn == self.turn]
+        return [debt.call for debt in self.debts if debt.process == process]
+
+    def _judge_anew(self, world: World, stay: Stay) -> None:
+        """Who gives up and comes anew finds it broken, as do those who come later in his process."""
+        record = self.arrived[stay.call]
+        earlier = [call for call in self._unpaid(record.process) if self.done[call].at_ms < record.at_ms]
+        if earlier:
+            world.fail(f"{stay.call} stands at a barrier which {earlier}, of its own process, did not break yet")
+
+    def _judge_debts(self, world: World) -> None:
+        for process in world.processes.values():
+            unpaid = self._unpaid(process.name)
+            if process.alive and unpaid:
+                world.fail(f"{unpaid} gave up, and the barrier was not broken by it")
 
     # --- what the server says
 
@@ -208,6 +253,7 @@ class Passing(Check):
             stay.counted_on = {other.name for other in group if other is not stay and not other.doubtful}
         if self.broken:
             stay.told_ms = world.now_ms
+        self._judge_anew(world, stay)
 
     def _opens(self, world: World, was_broken: bool, left: list[Stay]) -> None:
         self.full_ms = -1
@@ -270,6 +316,7 @@ class Passing(Check):
 
     def end(self, world: World) -> None:
         self._judge_owing(world)
+        self._judge_debts(world)
 
     def _judge_fullness(self, world: World) -> None:
         """Where all are, somebody opens or breaks it soon."""
