@@ -104,9 +104,11 @@ class Queued:
             else:
                 self.failed.append(call)
         killed = {event["whose"] for event in events if event.get("fault") == "kill"}
-        #: Each may have taken an item with it: who finds nothing in time gives back later what was on its way.
-        self.lost = [call for call in self.failed if call.error != "Empty"]
-        self.lost += {call.who: call for call in self.failed if call.error == "Empty" and call.who in killed}.values()
+        #: Each may have had an item that it gave back when it was connected again.
+        self.doubtful = [call for call in self.failed if not _is_honest(call, events)]
+        #: Each may have taken an item with it: one that was killed before it could give it back, at most one.
+        self.lost = [call for call in self.doubtful if call.error != "Empty"]
+        self.lost += {call.who: call for call in self.doubtful if call.error == "Empty" and call.who in killed}.values()
 
     def unknown(self) -> Iterator[str]:
         """What was got and never put."""
@@ -118,6 +120,25 @@ class Queued:
         """What was put, as its producer was told, and is nowhere."""
         seen = {*self.gets, *there}
         return [item for item, call in self.puts.items() if call.succeeded and item not in seen]
+
+
+GRACE_S = 0.3
+"""A request that is under way at the deadline of its call is waited for so much longer, and then given up."""
+
+HEARD_S = 0.5
+"""So long after its connection has broken a process may write it down."""
+
+
+def _is_honest(call: Call, events: list[Event]) -> bool:
+    """It found nothing, and surely had nothing. One that had sent for an item, and had no answer when its time was
+    over, says Empty too, and gives back later what it may have got: it lasted until the end of the grace, or its
+    connection broke meanwhile."""
+    if call.error != "Empty" or call.ended is None or call.arg is None or call.ended - call.begun >= call.arg + GRACE_S:
+        return False
+    return not any(
+        event["who"] == call.who and "state" in event and call.begun <= event["t"] <= call.ended + HEARD_S
+        for event in events
+    )
 
 
 def queue(events: list[Event]) -> Iterator[str]:
@@ -136,7 +157,8 @@ def queue(events: list[Event]) -> Iterator[str]:
 def disorder(queued: Queued) -> Iterator[str]:
     """An item that was put after another one's put had ended was got, and only then somebody began to get the other.
 
-    Not where a get that got nothing may have had the other one on its way back meanwhile."""
+    Not where a get that got nothing may have had the other one, and given it back, meanwhile: what comes back goes to
+    its old place, but who looks before that sees what was behind it."""
     got = [(gets[0], queued.puts[item], item) for item, gets in queued.gets.items() if item in queued.puts]
     by_end = sorted(got, key=lambda one: one[0].ended or 0.0)
     before, latest = 0, None  # of what was got before the present one was asked for, the one that was put last
@@ -145,7 +167,7 @@ def disorder(queued: Queued) -> Iterator[str]:
             latest = max((latest, by_end[before]), key=lambda one: one[1].begun if one else 0.0)
             before += 1
         put_first = latest is not None and put.succeeded and (put.ended or 0.0) < latest[1].begun
-        if latest and put_first and not _on_its_way(queued.failed, put.begun, later.begun):
+        if latest and put_first and not _on_its_way(queued.doubtful, put.begun, later.begun):
             yield f"{latest[2]} was got before {item}, which was put first"
 
 
@@ -181,28 +203,48 @@ LONGEST_WAIT_S = 120.0
 
 
 def barrier(events: list[Event], parties: int) -> Iterator[str]:
-    """Who passes has met as many others as it takes, each with another number.
+    """Who passes has met as many others as it takes, each with another number; what somebody gave up is broken.
 
-    Another one may be one that gave up, or was killed: it stands there until it comes anew, at most."""
-    waits = sorted(_standing(calls(events, "wait")), key=lambda call: call.begun)
+    Another one may be one that gave up, or was killed. Who is cut off cannot take his znode away: it stands there, and
+    is counted, until his session is over, or he can be heard again, which is before any later call of his process has
+    succeeded. Nobody could know better: to the others he is there.
+    """
+    waits = sorted(_standing(calls(events, "wait", "look", "reset")), key=lambda call: call.begun)
     begun = [call.begun for call in waits]
     for one in waits:
         if not one.succeeded:
             continue
         near = waits[bisect_left(begun, one.begun - LONGEST_WAIT_S) : bisect_left(begun, one.ended or 0.0)]
-        met = [other for other in near if other is not one and _overlap(one, other)]
+        met = [other for other in near if other.who != one.who and _overlap(one, other)]
         numbers = {other.value for other in met if other.succeeded} - {one.value}
-        unknown = sum(not other.succeeded for other in met)
+        unknown = len({other.who for other in met if not other.succeeded})
         if len(numbers & set(range(parties))) + unknown < parties - 1 or one.value not in range(parties):
             yield f"{one} has passed, and met only {sorted(numbers)}"
+    yield from whole(events)
 
 
-def _standing(waits: list[Call]) -> Iterator[Call]:
-    """The same, but who gave up stands there until he comes anew."""
-    anew: dict[str, float] = {}
-    for call in reversed(waits):
-        yield call if call.succeeded else replace(call, ended=anew.get(call.who))
-        anew[call.who] = call.begun
+def _standing(all: list[Call]) -> Iterator[Call]:
+    """The waits; who gave up stands there until a later call of his has succeeded."""
+    heard: dict[str, float | None] = {}
+    for call in reversed(all):
+        if call.name == "wait":
+            yield call if call.succeeded else replace(call, ended=heard.get(call.who))
+        if call.succeeded:
+            heard[call.who] = call.ended
+
+
+def whole(events: list[Event]) -> Iterator[str]:
+    """Who gave up a generation that he knew has broken it, however he was cut off: when he looks again, the same one
+    cannot be whole. (``wait`` is called with the generation that is known; ``look`` tells whether it is broken, and
+    which one it is. Only the end of a generation mends it.)"""
+    given_up: dict[tuple[str, int], Call] = {}
+    for call in calls(events, "wait", "look"):
+        if call.name == "wait" and call.error == "BrokenBarrierError" and call.arg is not None:
+            given_up[call.who, call.arg] = call
+        elif call.name == "look" and call.succeeded:
+            broken, generation = call.value
+            if not broken and (call.who, generation) in given_up:
+                yield f"{given_up[call.who, generation]} gave up, and the barrier is whole at {call.ended}"
 
 
 def _overlap(one: Call, other: Call) -> bool:

@@ -35,13 +35,27 @@ class Tale:
         return self.call(who, "put", begun, ended, arg=[who, number], error=error)
 
     def get(self, who: str, item: Any, begun: float, ended: float, error: Any = None) -> Tale:
-        return self.call(who, "get", begun, ended, value=item, error=error)
+        return self.call(who, "get", begun, ended, arg=1.0, value=item, error=error)
 
     def done(self, who: str, item: Any, begun: float, ended: float, error: Any = None) -> Tale:
         return self.call(who, "done", begun, ended, arg=item, error=error)
 
     def wait(self, who: str, begun: float, ended: float, value: Any = None, error: Any = None) -> Tale:
         return self.call(who, "wait", begun, ended, value=value, error=error)
+
+    def gives_up(self, who: str, generation: int, begun: float, ended: float) -> Tale:
+        return self.call(who, "wait", begun, ended, arg=generation, error="BrokenBarrierError")
+
+    def look(self, who: str, begun: float, ended: float, broken: bool, generation: int) -> Tale:
+        return self.call(who, "look", begun, ended, value=[broken, generation])
+
+    def state(self, who: str, at: float, state: str) -> Tale:
+        self.events.append({"t": at, "who": who, "state": state})
+        return self
+
+    def kill(self, who: str, at: float) -> Tale:
+        self.events.append({"t": at, "who": "chaos", "fault": "kill", "whose": who})
+        return self
 
     def vote(self, what: str, site: str, vote: bool) -> Tale:
         self.events.append({"t": 1.0, "who": site, "vote": vote, "site": site, "what": what})
@@ -71,10 +85,19 @@ GOOD: dict[str, tuple[str, Tale]] = {
         Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 5, 9, "KeyboardInterrupt").get("b", A2, 6, 7)
         .get("b", A1, 8, 9.5),
     ),
-    "an item that came back from who had found nothing": (
+    "an item that came back from who had waited for an answer to the last": (
         "queue",
-        Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 2.5, 3.5, "Empty").get("b", A2, 6, 7)
+        Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 2.5, 3.9, "Empty").get("b", A2, 6, 7)
         .get("b", A1, 8, 9.5),
+    ),
+    "an item that came back from who was cut off": (
+        "queue",
+        Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("c", None, 2.5, 3.5, "Empty").state("c", 3.6, "suspended")
+        .get("b", A2, 6, 7).get("b", A1, 8, 9.5),
+    ),
+    "killed before it could give back": (
+        "queue",
+        Tale().put("a", 1, 1, 2).get("b", None, 3, 4, "Empty").state("b", 3.5, "suspended").kill("b", 4.1),
     ),
     "delivered again to another one": (
         "joinable",
@@ -86,6 +109,12 @@ GOOD: dict[str, tuple[str, Tale]] = {
     "one had just given up": (
         "barrier", Tale().wait("x", 1, 2, error="BrokenBarrierError").wait("y", 3, 5, 1).wait("z", 3, 4, 2),
     ),
+    "one who gave up stands until it is heard again": (
+        "barrier", Tale().gives_up("x", 0, 1, 2).wait("y", 3, 5, 1).wait("z", 3, 4, 2).look("x", 2.1, 4.5, False, 1),
+    ),
+    "broken by who gave up": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, True, 3)),
+    "broken by who gave up, and mended": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, False, 4)),
+    "given up by who knew an earlier one only": ("barrier", Tale().gives_up("x", 2, 1, 2).look("x", 2, 3, False, 3)),
     "broken for all": ("barrier", Tale().wait("x", 1, 5, error="BrokenBarrierError")),
     "all agree": (
         "transaction",
@@ -112,6 +141,15 @@ BAD: dict[str, tuple[str, Tale, str]] = {
         Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).get("b", A2, 5, 6).get("b", A1, 7, 8),
         "('a', 2) was got before ('a', 1)",
     ),
+    "out of order, while somebody found nothing": (
+        "queue",
+        Tale().put("a", 1, 1, 2).put("a", 2, 3, 4).state("c", 1.5, "suspended").get("c", None, 2.5, 3.5, "Empty")
+        .get("b", A2, 6, 7).get("b", A1, 8, 9.5),
+        "('a', 2) was got before ('a', 1)",
+    ),
+    "lost by one who was killed when it had found nothing": (
+        "queue", Tale().put("a", 1, 1, 2).get("b", None, 3, 4, "Empty").kill("b", 9), "1 items are lost",
+    ),
     "never done": ("joinable", Tale().put("a", 1, 1, 2).get("b", A1, 3, 4), "nobody has ever begun"),
     "done twice": (
         "joinable",
@@ -127,6 +165,15 @@ BAD: dict[str, tuple[str, Tale, str]] = {
         Tale().wait("x", 1, 2, error="BrokenBarrierError").wait("x", 2.5, 2.6, 0).wait("y", 3, 5, 1).wait("z", 3, 4, 2),
         "has passed",
     ),
+    "one that had given up was heard before": (
+        "barrier",
+        Tale().gives_up("x", 0, 1, 2).look("x", 2.1, 2.5, True, 0).wait("y", 3, 5, 1).wait("z", 3, 4, 2),
+        "has passed",
+    ),
+    "one met itself": (
+        "barrier", Tale().wait("x", 1, 2, error="SessionLostError").wait("x", 2, 5, 0).wait("y", 3, 5, 1), "passed",
+    ),
+    "given up, and whole": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, False, 3), "is whole at"),
     "the same number twice": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 0).wait("z", 3, 5, 1), "has passed"),
     "a number too high": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 1).wait("z", 3, 5, 3), "has passed"),
     "two decisions": (

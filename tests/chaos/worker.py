@@ -78,6 +78,7 @@ def forked(spec: dict[str, Any], count: int) -> None:
     """A child that has all of the parent's objects, and does as it does for a while."""
     recorder = Recorder(Path(spec["folder"]), f"{spec['who']}.fork{count}")
     desk = Desk(recorder, random.Random(f"{spec['seed']} {count}"))
+    note_states(desk, default.default_client())
     workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
     for _ in range(3):
         with desk.noted():
@@ -85,6 +86,12 @@ def forked(spec: dict[str, Any], count: int) -> None:
     with desk.noted():
         workload.end()
         default.close_default()
+
+
+def note_states(desk: Desk, client: Client) -> None:
+    """From now on it is written down when the connection breaks, and when there is one again; not by who is forked."""
+    here = os.getpid()
+    client.on_state(lambda state: desk.recorder.write(state=state) if os.getpid() == here else None)
 
 
 def listen(desk: Desk, spec: dict[str, Any]) -> None:
@@ -121,6 +128,7 @@ def main(text: str) -> None:
     desk = Desk(Recorder(Path(spec["folder"]), spec["who"]), random.Random(spec["seed"]), spec["poll_s"])
     client = Client(spec["hosts"], namespace=spec["namespace"], session_timeout=spec["session_timeout"])
     default.set_default(client)
+    note_states(desk, client)
     threading.Thread(target=listen, args=(desk, spec), daemon=True).start()
     workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
     work(desk, workload)

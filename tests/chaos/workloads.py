@@ -115,7 +115,7 @@ class Passing(Workload):
             self.rest(0.05)
 
     def get(self) -> None:
-        self.desk.call("get", lambda: self.queue.get(timeout=1.0))
+        self.desk.call("get", lambda: self.queue.get(timeout=1.0), 1.0)
 
 
 class Working(Passing):
@@ -131,7 +131,7 @@ class Working(Passing):
             delivery.append(self.queue.claim(timeout=1.0))
             return delivery[0].item
 
-        item = self.desk.call("get", claim)
+        item = self.desk.call("get", claim, 1.0)
         try:
             self.rest(self.desk.dice.choice((0.0, 0.02, 0.5)))
         finally:
@@ -146,12 +146,18 @@ class Meeting(Workload):
 
     def step(self) -> None:
         try:
-            self.desk.call("wait", lambda: self.barrier.wait(1.5))
+            self.desk.call("wait", lambda: self.barrier.wait(1.5), self.generation)
         except BrokenBarrierError:
             self.rest(0.2)
-            if self.barrier.broken:
+            broken, _ = self.desk.call("look", lambda: (self.barrier.broken, self.generation))
+            if broken:
                 self.desk.call("reset", self.barrier.reset)
         self.rest(0.02)
+
+    @property
+    def generation(self) -> int:
+        """The latest that this process has seen."""
+        return self.barrier._core.generation
 
 
 class Deciding(Workload):
