@@ -29,6 +29,9 @@ _GREETING = struct.Struct(">qqi")
 ANSWER_SECONDS = 10.0
 CALL_AGAIN_SECONDS, CALLS = 0.02, 50
 
+TURNS = 10
+"""Of the loop: from the accepting of a connection to the beginning of its task, and from its end to its socket's."""
+
 
 class Wire:
     """From one server to a port of another one."""
@@ -123,14 +126,20 @@ class Wires:
             wire.become(mode_of(*wire.ends))
 
     async def _close(self) -> None:
-        for listening in self._listening:
-            listening.close()
+        for socket in [each for listening in self._listening for each in listening.sockets]:
+            self._loop.remove_reader(socket)  # nobody is accepted any more
         for wire in self._wires:
             wire.become(Mode.REFUSED)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.sleep(0)  # the transports that were aborted close their sockets
+        for _ in range(TURNS):  # who was accepted just now must have begun, or nothing would close his socket
+            await asyncio.sleep(0)
+        for listening in self._listening:
+            listening.close()
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _ in range(TURNS):
+            await asyncio.sleep(0)  # the transports that were aborted close their sockets
 
 
 async def _carry(wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, Lane, lanes, run_lane
 from chaos.history import Event, Recorder, read
@@ -67,11 +68,12 @@ class Outcome:
         return f"WRONG {text}{wrong}\n      the history is in {self.folder}\n      again: {self.plan}"
 
 
-def run(plan: Plan, folder: Path | None = None) -> Outcome:
-    """Once. ``folder``: where the history stays if something is wrong (None: a temporary one)."""
+def run(plan: Plan, folder: Path | None = None, server: Any = None) -> Outcome:
+    """Once. ``folder``: where the history stays if something is wrong (None: a temporary one); ``server``: one that
+    runs already (None: one of its own)."""
     kept = folder or Path(tempfile.mkdtemp(prefix=f"distsync-chaos-{plan.primitive}-"))
     kept.mkdir(parents=True, exist_ok=True)
-    with Stage(plan.server, kept, plan.seed) as stage:
+    with Stage(plan.server, kept, plan.seed, server=server) as stage:
         wrong = list(_played(stage, plan))
         alive = [actor.who for actor in stage.actors]
     events = read(kept)

@@ -136,24 +136,36 @@ class Actor:
 
 
 class Stage:
-    """Servers of a kind, actors, and what is done to them, all of it written down in ``folder``."""
+    """Servers of a kind, actors, and what is done to them, all of it written down in ``folder``. ``server``: one that
+    runs, and stays; None: one of its own."""
 
-    def __init__(self, kind: str, folder: Path, seed: int, poll_s: float = 0.002) -> None:
+    def __init__(self, kind: str, folder: Path, seed: int, poll_s: float = 0.002, server: Any = None) -> None:
         self.kind, self.folder, self.seed, self.poll_s = kind, folder, seed, poll_s
         self.recorder = Recorder(folder, "chaos")
-        self.server = SERVERS[kind]()
+        self.server = server or SERVERS[kind]()
+        self.stays = server is not None
         self.actors: list[Actor] = []
 
     def __enter__(self) -> Stage:
-        self.server.start()
+        try:
+            if not self.stays:
+                self.server.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing of it remains but its folder."""
         for actor in self.actors:
             actor.close()
-        self.server.close()
+        if not self.stays:
+            self.server.close()
         self.recorder.close()
 
     def add(self, workload: str, count: int) -> None:
