@@ -28,7 +28,7 @@ from distsync.wire.codec import encode_request
 MakeClient = Callable[..., Client]
 
 MINUTE = 60.0
-LONG_SESSION_S = 30.0
+LONG_SESSION_S = 120.0
 HAMMERS, BLOWS = 100, 3
 
 

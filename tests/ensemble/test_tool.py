@@ -26,6 +26,8 @@ from distsync.threading import Event, Lock
 MakeClient = Callable[..., Client]
 
 MINUTE = 60.0
+LONG_SESSION_S = 120.0
+"""The longest that there is: on a machine that has no time a server takes long to come back."""
 
 
 def roles(ensemble: Ensemble) -> list[str]:
@@ -95,7 +97,7 @@ def test_paused_server_says_nothing_and_goes_on(small: Ensemble, connected: Make
 
 
 def test_restarts_one_after_the_other_keep_session_and_lock(small: Ensemble, connected: MakeClient) -> None:
-    client = connected(small.hosts, session_timeout=30.0)
+    client = connected(small.hosts, session_timeout=LONG_SESSION_S)
     lock = Lock(name="kept", client=client)
     with lock:
         session, token = client.session_id, lock.fencing_token

@@ -52,3 +52,11 @@ def test_readme_lists_every_setting_with_its_variable() -> None:
     assert {variable for _, variable in rows if variable} == {
         settings.PREFIX + name.upper() for name in settings.NAMES if name != "acl"
     }
+
+
+def test_each_test_that_is_said_to_hold_a_promise_exists() -> None:
+    files = [path for path in (ROOT / "tests").rglob("*.py") if path.stem.startswith("test_")]
+    known = {path.stem for path in files}
+    known.update(*(re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE) for path in files))
+    named = set(re.findall(r"\btest_[a-z0-9_]+", (ROOT / "docs" / "reliability.md").read_text()))
+    assert named - known == set()
