@@ -16,7 +16,7 @@ def test_thread_that_has_lost_a_lock_does_not_let_go_of_the_next_ones() -> None:
         await Run(core.acquire("first", b""))
         assert core.grant is not None
         await Delete(core.grant.place.path)
-        core.grant.loss.fire("znode deleted")
+        core.grant.loss.fire()
         await Run(core.acquire("second", b""))
         was = core.holding
         for _ in range(2):
