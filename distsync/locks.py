@@ -156,7 +156,7 @@ class LockBase(Revocable):
     def _let_go(self, before: list[Holding]) -> None:
         """A release was interrupted: it has happened. May be done twice."""
         core = self._core
-        self.client.background(core.give_up(Holding(*before[0]) if before else core.holding))
+        self.client.background(core.give_up(Holding(*before[0]) if before else core.holding, me()))
 
     def _undo(self, before: list[Holding]) -> None:
         """An acquire was interrupted: it has not happened. May be done twice."""
