@@ -19,7 +19,6 @@ from distsync.protocols.keep import ANSWER_S, standing
 from distsync.protocols.lock import Grant, Holding, LockCore
 from distsync.quick import Quick
 from distsync.revocable import Revocable
-from distsync.session.settings import linger
 from distsync.session.whoami import Contender, describe
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ Core = TypeVar("Core", bound=LockCore)
 
 def checked_keep(keep: Any) -> float:
     """Seconds for which a lock is kept. Raises ConfigurationError, as for the setting of the client."""
+    from distsync.session.settings import linger  # not before somebody says how long
+
     try:
         return linger(keep)
     except ValueError as error:
