@@ -135,9 +135,19 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
     lock: Any
     """Of the client: that of its requests."""
 
+    abandoned = False
+    """Nobody waits for its thread any more, which closes what is left."""
+
     def start(self) -> None:
         super().start()
         self._write_sock.setblocking(False)
+
+    def zk_loop(self) -> None:
+        try:
+            super().zk_loop()
+        finally:
+            if self.abandoned:
+                self.close()
 
     def wake(self) -> None:
         """The connection thread looks at the queue. A full pipe wakes it as well."""
@@ -333,6 +343,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         thread = connection._connection_routine
         if thread is not None:
             thread.join(seconds / 2)
+        connection.abandoned = True
         if connection.connection_stopped.is_set():
             connection.close()
 

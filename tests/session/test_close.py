@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,9 +18,10 @@ from leaks import Observer
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
-from distsync.errors import ClientClosedError
+from distsync.errors import ClientClosedError, UnreachableError
 from distsync.session.client import Client
 from distsync.session.steps import Background, Connected, Create, Exists, Loss, Signal, Wait
+from distsync.session.threads import OwnThread
 from distsync.testing.proxy import Proxy
 
 LIMIT = 2.0
@@ -180,3 +185,21 @@ def test_process_that_exits_closes_its_session(
     )
     assert done.stdout == "standing\n"
     assert not observer.kazoo.exists(path)
+
+
+def test_close_while_a_connection_is_being_made_leaves_no_socket_when_that_is_over() -> None:
+    """Nobody accepts, and the queue of who wants to be is full: an attempt lasts, and close does not wait for it."""
+    with ExitStack() as stack:
+        server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
+        for _ in range(3):
+            one = stack.enter_context(socket.socket())
+            one.setblocking(False)
+            one.connect_ex(server.getsockname())
+        client = Client("{}:{}".format(*server.getsockname()), connect_timeout=UNIT)
+        with pytest.raises(UnreachableError):
+            client.sync()
+        client.close()
+        left = [one for one in threading.enumerate() if isinstance(one, OwnThread)]
+        del client
+        eventually(lambda: not any(one.is_alive() for one in left))
+        gc.collect()  # one that was left would warn now, which is an error
