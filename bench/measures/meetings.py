@@ -1,0 +1,52 @@
+"""Barriers: threads of one process, each a party."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import distsync
+from bench.harness import Done, Measure, Place, Work, at_once
+from bench.results import KAZOO, OURS, faster
+
+DOUBLE, BOTH = "distsync DoubleBarrier", "kazoo, both ways"
+
+
+def barrier(place: Place, parties: int) -> Mapping[str, Work]:
+    """kazoo's parties only enter; that they leave, so that there is a next time, is not timed, but for "both ways"."""
+    client, kazoo = place.client(), place.kazoo()
+    ours = distsync.Barrier(parties, name="b", client=client)
+    double = distsync.DoubleBarrier(parties, name="d", client=client)
+    theirs = [kazoo.DoubleBarrier(f"{place.top}/kazoo", parties, identifier=str(one)) for one in range(parties)]
+
+    def both(enter: Callable[[], object], leave: Callable[[], object]) -> Callable[[], object]:
+        def party() -> None:
+            enter()
+            leave()
+
+        return party
+
+    def kazoos() -> Done:
+        done = at_once([one.enter for one in theirs], parties)
+        at_once([one.leave for one in theirs])
+        return done
+
+    return {
+        OURS: lambda: at_once([ours.wait] * parties, parties),
+        KAZOO: kazoos,
+        DOUBLE: lambda: at_once([both(double.enter, double.leave)] * parties, parties),
+        BOTH: lambda: at_once([both(one.enter, one.leave) for one in theirs], parties),
+    }
+
+
+MEASURES = [
+    Measure(
+        "barrier",
+        "Barrier of 50 parties",
+        barrier,
+        (faster(2), faster(of=DOUBLE, than=BOTH)),
+        "a create for each party, and 50 threads that Python starts and wakes one after the other",
+        sizes=(2, 10, 50),
+        of_what="parties",
+        operation="party",
+    )
+]
