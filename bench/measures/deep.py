@@ -145,8 +145,9 @@ MEASURES = [
         (faster(), figure(LEFT_OUT, of=KAZOO, unit=" MiB")),
         f"kazoo's getter reads the names of all items; from {MIB // KAZOO_ENTRY:,} on their list is longer than the 1 "
         "MiB that ZooKeeper's Java clients read",
-        sizes=(10, 1000, 4000, 16000, 50000),
+        sizes=(10, 1000, 10_000, 50_000),
         of_what="items",
+        rounds=5,
         operation="first get",
     ),
 ]

@@ -97,7 +97,7 @@ MEASURES = [
             faster(),
         ),
         "the requests do not grow, the bytes do: each who is woken reads a list of all who wait",
-        sizes=(10, 100, 300, 1000),
+        sizes=(10, 100, 1000),
         of_what="waiters",
         rounds=1,
         operation="acquisition",
