@@ -87,7 +87,7 @@ MEASURES = [
             figure(MOST, of=KAZOO),
         ),
         "an event, a list and a delete for each hand-over, and on few processors the switch from process to process",
-        sizes=(1, 2, 4, 8),
+        sizes=(2, 4, 8),
         of_what="contenders",
         operation="hand-over",
     )

@@ -13,32 +13,50 @@ from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.measures.queues import ITEM
 from bench.results import KAZOO, OURS, faster
 
+BATCHES = "distsync, 25 at a time"
+BATCH = 25
 LAST = b"the last one"
 EMPTY_SECONDS = 0.001
 """For so long kazoo's getter, who does not wait, rests when there is nothing."""
 
+Ends = tuple[Callable[[list[bytes]], Any], Callable[[], list[bytes]]]
+"""What puts some items, and what gets some."""
+
 
 @contextmanager
-def ours(hosts: str, top: str) -> Iterator[tuple[Callable[[bytes], Any], Callable[[], Any]]]:
+def ours(hosts: str, top: str) -> Iterator[Ends]:
     with distsync.connect(hosts, namespace=top, default=False) as client:
         queue: distsync.Queue[bytes] = distsync.Queue(name="stream", client=client)
-        yield queue.put, queue.get
+        yield (lambda items: [queue.put(item) for item in items]), (lambda: [queue.get()])
 
 
 @contextmanager
-def theirs(hosts: str, top: str) -> Iterator[tuple[Callable[[bytes], Any], Callable[[], Any]]]:
+def batches(hosts: str, top: str) -> Iterator[Ends]:
+    """As a program that may wait a little writes it."""
+    with distsync.connect(hosts, namespace=top, default=False) as client:
+        queue: distsync.Queue[bytes] = distsync.Queue(name="batches", client=client)
+
+        def put(items: list[bytes]) -> None:
+            for at in range(0, len(items), BATCH):
+                queue.put_many(items[at : at + BATCH])
+
+        yield put, (lambda: queue.get_many(BATCH))
+
+
+@contextmanager
+def theirs(hosts: str, top: str) -> Iterator[Ends]:
     with kazoo_client(hosts) as client:
         queue = client.Queue(f"{top}/kazoo")
 
-        def get() -> Any:
+        def get() -> list[bytes]:
             while (item := queue.get()) is None:
                 time.sleep(EMPTY_SECONDS)
-            return item
+            return [item]
 
-        yield queue.put, get
+        yield (lambda items: [queue.put(item) for item in items]), get
 
 
-MAKERS = {OURS: ours, KAZOO: theirs}
+MAKERS = {OURS: ours, KAZOO: theirs, BATCHES: batches}
 
 
 @contextmanager
@@ -46,19 +64,20 @@ def producing(who: str, hosts: str, top: str) -> Iterator[Callable[[int], None]]
     with MAKERS[who](hosts, top) as (put, _):
 
         def produce(items: int) -> None:
-            for _ in range(items):
-                put(ITEM)
+            put([ITEM] * items)
 
         yield produce
 
 
 @contextmanager
 def consuming(who: str, hosts: str, top: str) -> Iterator[Callable[[object], None]]:
-    with MAKERS[who](hosts, top) as (_, get):
+    """Until there is nothing more: behind all items there is a last one for each consumer."""
+    with MAKERS[who](hosts, top) as (put, get):
 
         def consume(_: object) -> None:
-            while get() != LAST:
+            while LAST not in (got := get()):
                 pass
+            put([LAST] * (got.count(LAST) - 1))
 
         yield consume
 
@@ -75,8 +94,7 @@ def stream(place: Place, _: int) -> Mapping[str, Work]:
             began = time.perf_counter()
             consumers.begin(None)
             producers.do(each)
-            for _ in range(sides):
-                put(LAST)
+            put([LAST] * sides)
             consumers.answers()
             return Done(each * sides, time.perf_counter() - began)
 
@@ -90,7 +108,7 @@ MEASURES = [
         "stream",
         "4 producers, 4 consumers in 8 processes, items per second end to end",
         stream,
-        (faster(5),),
+        (faster(5), faster(5, of=BATCHES)),
         "put and get one by one, each a round trip; all the processes and the server share the machine's processors",
         operation="item",
     )
