@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from servers import TICK_MS, ServerProcess
 
 from bench import plots
-from bench.harness import FULL, QUICK, Measure, Pace, measured
+from bench.harness import FULL, QUICK, Measure, Pace, Server, measured
 from bench.measures import MEASURES
 from bench.results import Report, Result
 from bench.server import Embedded, ZooKeeper
@@ -45,29 +45,28 @@ KINDS: dict[str, type[ServerProcess]] = {"embedded": Embedded, "zookeeper": ZooK
 
 
 @contextmanager
-def running(kind: str) -> Iterator[tuple[str, str]]:
-    """Its name, and where it is."""
+def running(kind: str) -> Iterator[Server]:
+    """A new one, gone at the end."""
     with tempfile.TemporaryDirectory() as folder:
         server = KINDS[kind](Path(folder) / kind)
         server.start()
         try:
-            yield kind, server.hosts
+            yield Server(kind, server.hosts)
         finally:
             server.stop()
 
 
-def machine(rounds: int) -> dict[str, Any]:
+def machine() -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "system": platform.system(),
         "processors": os.cpu_count(),
         "load": [round(load, 1) for load in os.getloadavg()],
-        "rounds": rounds,
         "date": time.strftime("%Y-%m-%d"),
     }
 
 
-def measure_all(measures: list[Measure], server: tuple[str, str], rounds: int, pace: Pace) -> Iterator[Result]:
+def measure_all(measures: list[Measure], server: Server, rounds: int, pace: Pace) -> Iterator[Result]:
     for measure in measures:
         sizes = [size for size in measure.sizes if size <= pace.largest] or [measure.sizes[0]]
         for size in sizes:
@@ -122,7 +121,7 @@ def measure_everywhere(given: argparse.Namespace, report: Report) -> Report:
     pace = QUICK if given.quick else replace(FULL, deep=given.items, window=min(10_000, given.items // 50))
     measures = [MEASURES[name] for name in given.only or MEASURES]
     if given.hosts:
-        return measure_at(("given", given.hosts), measures, given, pace, report)
+        return measure_at(Server("given", given.hosts, lasting=True), measures, given, pace, report)
     for kind in chosen_servers(given):
         with running(kind) as server:
             report = measure_at(server, measures, given, pace, report)
@@ -130,12 +129,12 @@ def measure_everywhere(given: argparse.Namespace, report: Report) -> Report:
 
 
 def measure_at(
-    server: tuple[str, str], measures: list[Measure], given: argparse.Namespace, pace: Pace, report: Report
+    server: Server, measures: list[Measure], given: argparse.Namespace, pace: Pace, report: Report
 ) -> Report:
     for measure in measures:
         found = list(measure_all([measure], server, given.rounds, pace))
-        report = Report(machine(given.rounds), [*report.without([measure.name], [server[0]]), *found])
-        for line in lines_of(measure, server[0], found):
+        report = Report(machine(), [*report.without([measure.name], [server.name]), *found])
+        for line in lines_of(measure, server.name, found):
             print(line, flush=True)
         write(given.out, report)
     return report

@@ -12,8 +12,8 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -24,6 +24,7 @@ from bench.results import COUNTED, Goal, Result
 from distsync.protocols.election import LEADER
 from distsync.protocols.tree import remove_tree
 
+PATIENCE_SECONDS = 120
 SETTLE_SECONDS = 0.25
 """What a contestant does after its turn, such as letting a kept lock go, is counted as its own."""
 
@@ -57,14 +58,24 @@ class Done:
 Work = Callable[[], Done]
 
 
+class Server(NamedTuple):
+    """``lasting``: it is there when we have gone, and what we have made there is to go with us."""
+
+    name: str
+    hosts: str
+    lasting: bool = False
+
+
 class Place:
     """A server, as contestants see it; what they open here is closed with it."""
 
-    def __init__(self, hosts: str, pace: Pace, observed: str = "") -> None:
-        self.hosts = hosts
+    def __init__(self, server: Server, pace: Pace, hosts: str = "") -> None:
+        """``hosts``: a meter's, before it."""
+        self.hosts = hosts or server.hosts
+        self._lasting = server.lasting
         self.pace = pace
         #: Past the meter, for those who only look.
-        self.observed = observed or hosts
+        self.observed = server.hosts
         self.top = f"/bench-{uuid.uuid4().hex[:8]}"
         self.stack = ExitStack()
         self._observer: KazooClient | None = None
@@ -95,8 +106,9 @@ class Place:
 
     def __exit__(self, *_: object) -> None:
         self.stack.close()
-        with distsync.connect(self.observed, default=False) as client:
-            client.run(remove_tree(self.top))
+        if self._lasting:
+            with distsync.connect(self.observed, default=False) as client:
+                client.run(remove_tree(self.top))
 
 
 @contextmanager
@@ -148,12 +160,14 @@ def so_often(work: Callable[[], object], times: int, operations: int | None = No
 
 def at_once(works: list[Callable[[], object]], operations: float = 1) -> Done:
     """Each in a thread of its own; over when the last one is."""
-    threads = [threading.Thread(target=work) for work in works]
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
     began = time.perf_counter()
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(PATIENCE_SECONDS)
+        if thread.is_alive():
+            raise RuntimeError("who takes part here waits for ever")
     return Done(operations, time.perf_counter() - began)
 
 
@@ -192,26 +206,27 @@ def warmed(measure: Measure, place: Place, size: int) -> Mapping[str, Work]:
     return works
 
 
-def measured(measure: Measure, server: tuple[str, str], size: int, rounds: int, pace: Pace) -> Result:
-    """``server``: its name and where it is."""
-    name, hosts = server
+def measured(measure: Measure, server: Server, size: int, rounds: int, pace: Pace) -> Result:
+    """Rates of some rounds, and counts of one."""
     rates: dict[str, list[float]] = defaultdict(list)
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[str, dict[str, float]] = {}
     if not pace.metered:
-        with Place(hosts, pace) as place:
+        with Place(server, pace) as place:
             for turn in rounds_of(warmed(measure, place, size), min(rounds, measure.rounds)):
                 note(turn, rates, figures)
     if measure.counted:
-        with Meter(hosts) as meter, Place(meter.hosts, pace, hosts) as place:
+        with Meter(server.hosts) as meter, Place(server, pace, meter.hosts) as place:
             works = warmed(measure, place, size)
             counts = counts_of(works, meter)
             if pace.metered:
                 for turn in rounds_of(works, 1):
                     note(turn, rates, figures)
     elif pace.metered:
-        return measured(measure, server, size, 1, Pace(**{**vars(pace), "metered": False}))
-    return Result(measure.name, name, size, dict(rates), {who: dict(each) for who, each in figures.items()}, counts)
+        return measured(measure, server, size, 1, replace(pace, metered=False))
+    return Result(
+        measure.name, server.name, size, dict(rates), {who: dict(each) for who, each in figures.items()}, counts
+    )
 
 
 def note(turn: dict[str, Done], rates: dict[str, list[float]], figures: dict[str, dict[str, list[float]]]) -> None:

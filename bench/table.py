@@ -115,7 +115,8 @@ def inserted(page: str, text: str) -> str:
 def about(report: Report) -> str:
     machine = report.machine
     where = f"{machine['processors']} processors, load {machine['load'][0]} at the end, Python {machine['python']}"
-    cells = f"{machine['rounds']} rounds. In each cell: the median of the rounds (lowest to highest)."
+    rounds = sorted(len(rates) for one in report.results for rates in one.rates.values())
+    cells = f"{rounds[0]} to {rounds[-1]} rounds. In each cell: the median of the rounds (lowest to highest)."
     return f"Measured on {machine['date']}: {where}, {cells}"
 
 

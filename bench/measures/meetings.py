@@ -18,12 +18,13 @@ def barrier(place: Place, parties: int) -> Mapping[str, Work]:
     double = distsync.DoubleBarrier(parties, name="d", client=client)
     theirs = [kazoo.DoubleBarrier(f"{place.top}/kazoo", parties, identifier=str(one)) for one in range(parties)]
 
-    def both(enter: Callable[[], object], leave: Callable[[], object]) -> Callable[[], object]:
-        def party() -> None:
-            enter()
-            leave()
+    def both(enter: list[Callable[[], object]], leave: list[Callable[[], object]]) -> Done:
+        """All enter, then all leave: who leaves kazoo's while others still enter keeps them there for ever."""
+        return Done(parties, at_once(enter).seconds + at_once(leave).seconds)
 
-        return party
+    def party() -> None:
+        double.enter()
+        double.leave()
 
     def kazoos() -> Done:
         done = at_once([one.enter for one in theirs], parties)
@@ -33,8 +34,8 @@ def barrier(place: Place, parties: int) -> Mapping[str, Work]:
     return {
         OURS: lambda: at_once([ours.wait] * parties, parties),
         KAZOO: kazoos,
-        DOUBLE: lambda: at_once([both(double.enter, double.leave)] * parties, parties),
-        BOTH: lambda: at_once([both(one.enter, one.leave) for one in theirs], parties),
+        DOUBLE: lambda: at_once([party] * parties, parties),
+        BOTH: lambda: both([one.enter for one in theirs], [one.leave for one in theirs]),
     }
 
 
