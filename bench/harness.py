@@ -90,7 +90,10 @@ class Place:
     def until(self, path: str, contenders: int) -> None:
         """So many stand in the line, and who came last has looked who is ahead."""
         self._observer = self._observer or self.kazoo(self.observed)
+        limit = time.monotonic() + PATIENCE_SECONDS
         while self._standing(path) != contenders:
+            if time.monotonic() > limit:
+                raise RuntimeError(f"there are not {contenders} in the line of {path}")
             time.sleep(0.002)
         time.sleep(0.02)
 
