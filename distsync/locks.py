@@ -19,7 +19,6 @@ from distsync.protocols.keep import ANSWER_S, standing
 from distsync.protocols.lock import Grant, Holding, LockCore
 from distsync.quick import Quick
 from distsync.revocable import Revocable
-from distsync.session.settings import linger
 from distsync.session.whoami import Contender, describe
 
 if TYPE_CHECKING:
@@ -31,6 +30,8 @@ Core = TypeVar("Core", bound=LockCore)
 
 def checked_keep(keep: Any) -> float:
     """Seconds for which a lock is kept. Raises ConfigurationError, as for the setting of the client."""
+    from distsync.session.settings import linger  # not before somebody says how long
+
     try:
         return linger(keep)
     except ValueError as error:
@@ -156,7 +157,7 @@ class LockBase(Revocable):
     def _let_go(self, before: list[Holding]) -> None:
         """A release was interrupted: it has happened. May be done twice."""
         core = self._core
-        self.client.background(core.give_up(Holding(*before[0]) if before else core.holding))
+        self.client.background(core.give_up(Holding(*before[0]) if before else core.holding, me()))
 
     def _undo(self, before: list[Holding]) -> None:
         """An acquire was interrupted: it has not happened. May be done twice."""

@@ -11,8 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from timing import UNIT
+
 from distsync import Barrier, Event
 from distsync.multiprocessing.pool import Pool
+from distsync.protocols.pool import PoolCore
+from distsync.session.steps import Wait
 
 
 def square(number: int) -> int:
@@ -27,6 +31,17 @@ def slow_square(number: int) -> int:
 def pid(_: Any = None) -> int:
     time.sleep(0.02)
     return os.getpid()
+
+
+def answer_slowly() -> None:
+    """For a worker: what is done is told later than the next task begins."""
+    finish = PoolCore.finish
+
+    async def later(core: PoolCore, answers: Any) -> None:
+        await Wait(limit=UNIT)
+        await finish(core, answers)
+
+    PoolCore.finish = later  # type: ignore[method-assign]
 
 
 def die(_: Any = None) -> None:

@@ -150,6 +150,12 @@ def namespace(request: pytest.FixtureRequest, observer: Observer) -> Iterator[st
 
 
 @pytest.fixture
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A released lock goes with its release, as with ``keep=0``: what it costs while it is kept stands in test_kept."""
+    monkeypatch.setenv("DISTSYNC_KEEP", "0")
+
+
+@pytest.fixture
 def make_client(
     request: pytest.FixtureRequest, server: ServerProcess, namespace: str, observer: Observer
 ) -> Iterator[Callable[..., Any]]:

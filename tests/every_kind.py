@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-import jobs
+import chores
 from peers import Running, waiting_calls
 from public import MODULES, own_names
 from timing import eventually
@@ -106,7 +106,7 @@ def feed(obj: Any, client: Client, stack: ExitStack) -> None:
 
 
 def work(obj: Any, client: Client, stack: ExitStack) -> None:
-    assert obj.map(jobs.square, range(3)) == [0, 1, 4]
+    assert obj.map(chores.square, range(3)) == [0, 1, 4]
     stack.callback(obj.terminate)
 
 

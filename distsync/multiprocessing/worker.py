@@ -5,6 +5,10 @@ tasks and putting answers is done by two protocols that the client's keeper driv
 
 How many tasks are claimed at once follows from how long they took: as many as are done in `SHARE_S`. Those that are not
 begun when the one before them takes longer than that go back, for another worker to have.
+
+The next task begins while the answers of those before it are on their way. But a task that was delivered before begins
+alone, and is answered before the next one begins: it may be the one that kills workers, or have suffered by that one.
+And as long as a worker has such a task it claims no other.
 """
 
 from __future__ import annotations
@@ -120,6 +124,8 @@ class Worker:
         self._changed = threading.Condition()
         self._waiting: deque[Work] = deque()
         self._ended: deque[Ended] = deque()
+        self._putting = 0  # answers that are on their way
+        self._is_careful = False
         self._busy_since: float | None = None
         self._seconds = SHARE_S * 2  # of a task, about
         self._left = spec.maxtasks
@@ -182,7 +188,7 @@ class Worker:
     def _next(self) -> Work | None:
         """The next task; None: it is time to go."""
         with self._changed:
-            while not (self._waiting or self._draining or self._failure):
+            while not (self._may_begin() or self._draining or self._failure):
                 self._changed.wait()
             if self._failure is not None:
                 self._tell(FAILED, f"{type(self._failure).__name__}: {self._failure}")
@@ -190,7 +196,24 @@ class Worker:
             if self._draining or self._left == 0:
                 return None
             self._busy_since = time.monotonic()
-            return self._waiting.popleft()
+            work = self._waiting.popleft()
+            self._is_careful = work.delivery.label.deliveries > 1
+            return work
+
+    def _may_begin(self) -> bool:
+        """There is a task, and neither it nor the one before it kills workers, as far as anybody knows; or there is
+        no answer that would be lost."""
+        if not self._waiting:
+            return False
+        careful = self._is_careful or self._is_repeated(0)
+        return not (careful and (self._ended or self._putting))
+
+    def _is_repeated(self, place: int) -> bool:
+        """Whether the task at this place of those that wait was delivered before."""
+        try:
+            return self._waiting[place].delivery.label.deliveries > 1
+        except IndexError:  # begun, or given back
+            return False
 
     def _perform(self, work: Work) -> None:
         began = time.monotonic()
@@ -260,7 +283,9 @@ class Worker:
         share, have, since = self._share(), len(self._waiting), self._busy_since
         if self._left is not None and have + (since is not None) >= self._left:
             return False
-        if since is not None and time.monotonic() - since > SHARE_S:
+        if since is not None and (self._is_careful or time.monotonic() - since > SHARE_S):
+            return False
+        if self._is_repeated(-1):
             return False
         return have < share / 2 if share > 1 else not have and since is None
 
@@ -322,14 +347,18 @@ class Worker:
             self._all_sent.set()
 
     async def _put_answers(self) -> None:
-        some = [self._ended.popleft() for _ in range(len(self._ended))]
+        self._putting = len(self._ended)
+        some = [self._ended.popleft() for _ in range(self._putting)]
         answers = [await self._core.answer(*ended) for ended in some]
         while True:
             try:
                 await self._core.finish(answers)
-                return
+                break
             except OutcomeUnknownError:  # with the session; to end twice what was ended is refused
                 continue
+        with self._changed:
+            self._putting = 0
+            self._changed.notify_all()
 
     def _is_late(self) -> bool:
         """Whether the task at hand takes so long that others should have those behind it."""

@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from distsync.protocols.grant import Grant
-from distsync.session.steps import Proven, Signal
+from distsync.session.steps import Background, Proven, Signal
 
 #: So many times in a row a thread that comes just then may take a kept lock before those of its process that wait for
 #: it: to wake one costs more than the lock. Then the first of them has it.
@@ -105,9 +105,13 @@ class KeptCore:
     async def let_kept_go(self, grant: Grant | None) -> None:
         """This is kept no more."""
         if grant is not None and self.kept is grant and self.grant is None:
-            self.kept = None
-            self._pass_turn()
-            await self._erase(grant)
+            try:
+                self.kept = None
+                self._pass_turn()
+                await self._erase(grant)
+            except BaseException:  # nobody else knows of it any more
+                await Background(self._erase(grant))
+                raise
 
     # ---- what the lock does
 

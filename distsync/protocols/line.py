@@ -250,7 +250,8 @@ async def find(directory: str, guid: str) -> Place | None:
 
 
 async def look(place: Place, *reads: Request[Any]) -> tuple[Any, ...]:
-    """Answers to reads that may be concluded from: our session is the same, and it provably lives.
+    """Answers to reads that may be concluded from: our session is the same, and it provably lives, for a while yet:
+    what is held from then on is not lost before the keeper's first proof.
 
     Raises SessionLostError when the session of ``place`` is over.
     """
@@ -258,7 +259,7 @@ async def look(place: Place, *reads: Request[Any]) -> tuple[Any, ...]:
         session = await Connected()
         if session.session_id != place.session_id:
             raise SessionLostError(f"waiting in {place.directory}")
-        if await Proven(place.session_id):
+        if await Proven(place.session_id, fresh=True):
             answers = await Together(*reads)
         else:
             _, *rest = await Together(Sync(place.directory), *reads)

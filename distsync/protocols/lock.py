@@ -251,11 +251,15 @@ class LockCore(KeptCore):
         self.owner = stranger
         return self.drop(grant, stranger)
 
-    def give_up(self, was: Holding) -> Coroutine[Any, Any, None]:
-        """A release by who held so is over, however far it came; what is returned ends it. May be done twice."""
+    def give_up(self, was: Holding, caller: object) -> Coroutine[Any, Any, None]:
+        """The release that ``caller`` began when the lock was held so is over, however far it came; what is returned
+        ends it. Who had lost it before has been told, and others may hold it. May be done twice."""
         owner = was.owner
         if self.grant is was.grant and self.taken != was.taken:  # kept, and taken again since
             return self.drop(None, owner)
+        if owner is not caller and any(entry[0] is caller for entry in was.untold):
+            self.lost = [entry for entry in self.lost if entry[0] is not caller or entry not in was.untold]
+            return self.drop(None, caller)
         if self.grant is was.grant is not None and self.owner is owner:
             self.depth = was.depth - 1
             if was.depth <= 1:

@@ -270,8 +270,8 @@ class Core:
     def session_changes(self) -> Signal:
         return self.link.changes
 
-    def proven(self, session_id: int) -> bool:
-        return not self.forgotten and self.lease.proves(session_id, lease_clock())
+    def proven(self, session_id: int, fresh: bool = False) -> bool:
+        return not self.forgotten and self.lease.proves(session_id, lease_clock(), fresh)
 
     def hold(self, step: Hold) -> None:
         self.holds.add(step, lease_clock())

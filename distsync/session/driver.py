@@ -201,7 +201,7 @@ class Task:
         """Steps that take no time."""
         world = self.world
         if isinstance(step, Proven):
-            return world.proven(step.session_id)
+            return world.proven(step.session_id, step.fresh)
         if isinstance(step, Guid):
             return world.guid()
         if isinstance(step, Hold):

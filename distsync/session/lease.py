@@ -58,6 +58,6 @@ class LeaseClock:
         """When the next proof should be asked for."""
         return self.proven_at + self.timeout * BEAT
 
-    def proves(self, session_id: int, now: float) -> bool:
-        """Whether ``session_id`` surely lives at ``now``."""
-        return session_id == self.session_id and now < self.valid_until
+    def proves(self, session_id: int, now: float, fresh: bool = False) -> bool:
+        """Whether ``session_id`` surely lives at ``now``; ``fresh``: and no proof is due yet."""
+        return session_id == self.session_id and now < (self.next_beat if fresh else self.valid_until)

@@ -241,9 +241,11 @@ class Connected(Step[SessionInfo]):
 
 @dataclass(frozen=True)
 class Proven(Step[bool]):
-    """Whether the lease clock proves at this moment that session ``session_id`` lives. No request."""
+    """Whether the lease clock proves at this moment that session ``session_id`` lives; ``fresh``: and will go on to do
+    so until a proof that is asked for now has come. No request."""
 
     session_id: int
+    fresh: bool = False
 
 
 @dataclass(frozen=True)

@@ -101,12 +101,6 @@ def far(make_far: MakeClient) -> Client:
 
 
 @pytest.fixture
-def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A released lock goes with its release, as with ``keep=0``: what it costs while it is kept stands in test_kept."""
-    monkeypatch.setenv("DISTSYNC_KEEP", "0")
-
-
-@pytest.fixture
 def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
     monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)

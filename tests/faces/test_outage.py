@@ -241,6 +241,7 @@ def test_lost_reply_or_request_of_any_kind_changes_nothing(
     eventually(lambda: not standing(far, observer))
 
 
+@pytest.mark.usefixtures("nothing_kept")
 def test_lost_reply_of_a_create_leaves_one_contender(
     far: Client, proxy: Proxy, make_client: MakeClient, observer: Observer
 ) -> None:

@@ -156,6 +156,16 @@ def test_task_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(mort
     assert left(pool, observer) == []
 
 
+def test_task_that_kills_its_workers_takes_no_other_with_it_though_answers_are_slow(mortal: Client) -> None:
+    with Pool(2, chores.answer_slowly, name="p", max_deliveries=2) as pool:
+        good = [pool.apply_async(chores.square, (number,)) for number in range(3)]
+        bad = pool.apply_async(chores.die)
+        more = [pool.apply_async(chores.square, (number,)) for number in range(3)]
+        with pytest.raises(TaskLostError, match=r"chores\.die .*delivered 2 times"):
+            bad.get(LONG)
+        assert [one.get(LONG) for one in good + more] == [0, 1, 4] * 2
+
+
 @pytest.mark.parametrize(
     ("initializer", "story"), [(chores.fail_to_begin, "no model file"), (chores.exit_at_begin, "exit code 3")]
 )

@@ -51,6 +51,34 @@ def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_c
     assert strikes(use, check, STEP) > 100
 
 
+def test_kept_lock_that_is_just_wanted_goes_though_who_lets_go_of_it_is_interrupted(
+    client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = Lock(name="x", keep=60.0), Lock(name="x", keep=0, client=make_client())
+
+    def is_kept() -> bool:
+        with ours:
+            pass
+        return ours._core.kept is not None
+
+    def use() -> None:
+        ours._core.kept.keeping.wanted = True  # type: ignore[union-attr]
+        with ours:
+            pass
+
+    def check(where: str) -> None:
+        while ours.held:
+            ours.release()
+        assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.release()
+        eventually(is_kept)
+
+    eventually(is_kept)
+    assert strikes(use, check, STEP) > 100
+    with theirs:
+        pass
+
+
 def test_interrupted_wait_leaves_no_waiter_and_no_lock(client: Client, make_client: MakeClient) -> None:
     ours, theirs = Condition(name="c"), Condition(name="c", client=make_client())
 

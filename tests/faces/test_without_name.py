@@ -100,7 +100,11 @@ def test_locks_for_many_keys_leave_nothing_in_the_process(client: Client) -> Non
     for number in range(50):
         with Lock(name=f"key {number}"):
             pass
-    assert client._core is not None
-    assert len(client._core.locals) < 20
+
+    def are_few() -> bool:
+        assert Lock(name="held").locked()  # what is not needed any more goes when others come
+        return client._core is not None and len(client._core.locals) < 20
+
+    eventually(are_few)
     Lock(name="held").release()
     assert not Lock(name="held").locked()

@@ -28,6 +28,8 @@ DIGEST_OF_ALICE = make_digest_acl(*ALICE.split(":"), all=True)
 MANAGED = {"ArrayProxy", "DictProxy", "ListProxy", "NamespaceProxy", "ValueProxy"}
 """A manager makes them."""
 
+pytestmark = pytest.mark.usefixtures("nothing_kept")  # what stands there is read one by one
+
 EVERY_KIND = KINDS | PROCESSES
 
 

@@ -163,6 +163,7 @@ def test_what_was_signed_for_another_object_is_refused(
 
 
 @pytest.mark.usefixtures("nothing_ran")
+@pytest.mark.usefixtures("nothing_kept")
 def test_json_alone_leaves_no_pickle_anywhere_and_reads_none(
     make_client: MakeClient, observer: Observer, namespace: str
 ) -> None:

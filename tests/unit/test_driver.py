@@ -93,7 +93,7 @@ class Script:
     def session_changes(self) -> Signal:
         return self.changes
 
-    def proven(self, session_id: int) -> bool:
+    def proven(self, session_id: int, fresh: bool = False) -> bool:
         return session_id == SESSION.session_id
 
     def hold(self, step: Hold) -> None:

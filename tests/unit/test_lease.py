@@ -26,6 +26,12 @@ def test_lease_of_new_session_is_proven_from_when_it_was_asked_for() -> None:
     assert not clock.proves(SESSION, 100.0 + VALID)
 
 
+def test_lease_is_fresh_until_its_next_proof_is_due() -> None:
+    clock = begun(100.0)
+    assert clock.proves(SESSION, 100.0 + TIMEOUT * BEAT - 0.001, fresh=True)
+    assert not clock.proves(SESSION, 100.0 + TIMEOUT * BEAT, fresh=True)
+
+
 def test_lease_of_another_session_is_never_proven() -> None:
     assert not begun().proves(OTHER, 100.0)
 

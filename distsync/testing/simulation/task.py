@@ -279,7 +279,7 @@ class Task(Actor):
             self._at(due_ms, self._on_deadline)
 
     def _proven(self, frame: Frame, step: steps.Proven) -> None:
-        self.resume(False, self.process.session.proven(step.session_id))
+        self.resume(False, self.process.session.proven(step.session_id, step.fresh))
 
     def _hold(self, frame: Frame, step: steps.Hold) -> None:
         frame.ledger.holds.append(step)

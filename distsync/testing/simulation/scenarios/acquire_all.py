@@ -92,7 +92,7 @@ class Part:
         if self.what == "reader":
             self.return_to(Reading(max(0, was.depth - 1)), object())
         else:
-            self.process.background(self.core.give_up(was))
+            self.process.background(self.core.give_up(was, self.owner))
 
 
 async def acquire_all(world: World, parts: list[Part], timeout: float | None) -> bool:

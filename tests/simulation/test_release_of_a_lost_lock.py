@@ -1,0 +1,33 @@
+"""Who has lost a lock, and is interrupted as he releases it, takes it from nobody."""
+
+from __future__ import annotations
+
+from distsync.protocols.lock import LockCore
+from distsync.session.steps import Delete
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.world import World
+
+PATH = "/distsync/lock/a"
+
+
+def test_thread_that_has_lost_a_lock_does_not_let_go_of_the_next_ones() -> None:
+    async def work(process: SimProcess, core: LockCore) -> None:
+        await Run(core.acquire("first", b""))
+        assert core.grant is not None
+        await Delete(core.grant.place.path)
+        core.grant.loss.fire()
+        await Run(core.acquire("second", b""))
+        was = core.holding
+        for _ in range(2):
+            await core.give_up(was, "first")
+        assert core.owner == "second"
+        assert core.lost == []
+        await Run(core.release("second"))
+
+    with World(0) as world:
+        core = LockCore(PATH)
+        process = world.process("p")
+        process.spawn(work(process, core))
+        world.run()
+        assert core.idle
