@@ -6,13 +6,17 @@ PYTEST_ARGS ?=
 SCALE_ARGS ?=
 CHAOS_ARGS ?=
 MINUTES ?= 30
-DEEP_ARGS ?=
+ROUNDS ?= 11
+ONLY ?=
+OUT ?= build/bench
+ITEMS ?= 100000
+BENCH_ARGS ?=
 FUZZ_ARGS ?= -max_total_time=300
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test interop bench-server deep-queue scale fuzz wire chaos soak lint types simulate differential zookeeper clean
+.PHONY: demo test interop bench bench-server scale fuzz wire chaos soak lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -39,6 +43,10 @@ chaos: $(STAMP) zookeeper  ## real processes under faults, histories checked: CH
 soak: $(STAMP) zookeeper  ## all primitives on an ensemble under faults; nothing may grow: make soak MINUTES=30
 	PYTHONPATH=tests $(VENV)/bin/python -m chaos.soak --minutes $(MINUTES)
 
+bench: $(STAMP) zookeeper  ## beside kazoo and others: table, JSON, plots: make bench ROUNDS=3 ONLY='put get' ITEMS=1000000
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,bench]'
+	$(VENV)/bin/python -m bench --rounds $(ROUNDS) --items $(ITEMS) --out $(OUT) $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)
+
 bench-server: $(STAMP) zookeeper  ## the embedded server, with uvloop, next to ZooKeeper 3.8: ratios, without and with fsync
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,fast]'
 	$(VENV)/bin/python bench/server.py
@@ -47,9 +55,6 @@ bench-server: $(STAMP) zookeeper  ## the embedded server, with uvloop, next to Z
 fuzz: $(STAMP)  ## mutated frames against the server's engine: make fuzz FUZZ_ARGS=-max_total_time=3600
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[test,fuzz]'
 	$(VENV)/bin/python tests/server/fuzz_frames.py $(FUZZ_ARGS)
-
-deep-queue: $(STAMP)  ## a queue of 1,000,000 items: DEEP_ARGS='--items 300000 --window 1000'
-	$(VENV)/bin/python bench/deep_queue.py $(DEEP_ARGS)
 
 scale: $(STAMP)  ## 100,000 watches, 1,000,000 nodes, 10,000,000 operations: SCALE_ARGS='--operations 2000000'
 	$(VENV)/bin/python bench/scale.py $(SCALE_ARGS)

@@ -24,6 +24,9 @@ OnChange = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 _MISSING = object()
 
+#: Nobody can change such a value for others.
+_ATOMS = (str, int, float, bool, type(None))
+
 
 class Config(Awaited, Named, MutableMapping[str, Any]):
     """Settings that all processes share: names, and values that are JSON. Each change, of one or of many, is atomic.
@@ -72,11 +75,14 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
     # ---- looking
 
     def _values(self, fresh: bool = False) -> dict[str, Any]:
-        values: dict[str, Any] = self._run(self._core.view.get(fresh)).values
+        values: dict[str, Any] = self._seen(fresh).values
         return values
 
     def __getitem__(self, key: str) -> Any:
-        return copy.deepcopy(self._values()[key])
+        glance = self._glance
+        kept = glance.look() if glance is not None else None
+        value = (kept[0].values if kept else self._values())[key]
+        return value if type(value) in _ATOMS else copy.deepcopy(value)
 
     def __iter__(self) -> Iterator[str]:
         return iter(list(self._values()))

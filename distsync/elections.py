@@ -164,7 +164,7 @@ class Election(Awaited, Lock):
 
         Cost: as ``leader``; with ``fresh`` 2 requests, or 3 if nobody leads.
         """
-        return self._shown_leader(self._run(self._core.leader.get(fresh)))
+        return self._shown_leader(self._seen(fresh))
 
     def _shown_leader(self, leading: Leading | None) -> Candidate | None:
         if leading is None:

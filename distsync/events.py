@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from distsync.glances import Glancing
 from distsync.held import shown
 from distsync.named import Named, checked_seconds
 from distsync.protocols.event import EventCore
+from distsync.protocols.watched import Watched
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Event(Named):
+class Event(Glancing, Named):
     """A flag that one sets and many wait for.
 
     Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2; is_set: none while nothing changes.
@@ -48,6 +50,10 @@ class Event(Named):
     def _core(self) -> EventCore:
         return self._local(partial(EventCore, receipts=self._receipts))
 
+    @property
+    def _watched(self) -> Watched[bool]:
+        return self._core.flag
+
     def is_set(self) -> bool:
         """Whether the flag is set.
 
@@ -55,7 +61,10 @@ class Event(Named):
         anything that this client reads after it. One's own changes show at once.
         Cost: 1 request, 2 when nobody has set it yet, and 1 watch; then none until it changes.
         """
-        return bool(self._run(self._core.is_set()))
+        glance = self._glance
+        if glance is not None and (copy := glance.look()):
+            return bool(copy[0])
+        return bool(self._seen())
 
     isSet = is_set
 

@@ -146,24 +146,24 @@ class Group(Awaited, Named):
 
         Cost: as ``members``; with ``fresh`` 2 requests.
         """
-        return frozenset(self._shown_members(self._run(self._core.view.get(fresh))))
+        return frozenset(self._shown_members(self._seen(fresh)))
 
     def _shown_members(self, members: Members) -> list[Member]:
         return [_member(self.path, name, node) for name, node in sorted(members.items(), key=_age)]
 
     def __iter__(self) -> Iterator[Member]:
         """The members, who came first first."""
-        return iter(self._shown_members(self._run(self._core.view.get())))
+        return iter(self._shown_members(self._seen()))
 
     def __len__(self) -> int:
-        return len(self._run(self._core.view.get()))
+        return len(self._seen())
 
     def __bool__(self) -> bool:
         """An empty group is a group."""
         return True
 
     def __contains__(self, member: object) -> bool:
-        return isinstance(member, Member) and member.id in self._run(self._core.view.get())
+        return isinstance(member, Member) and member.id in self._seen()
 
     # ---- being told
 

@@ -8,31 +8,19 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from distsync.errors import DeadlineError
+from distsync.glances import Glancing
 from distsync.named import checked_seconds
-from distsync.protocols.watched import UNKNOWN, Listener, Watched
+from distsync.protocols.watched import UNKNOWN, Listener
 from distsync.session.clock import wait_clock
-
-if TYPE_CHECKING:
-    from distsync.session.client import Client
 
 Result = TypeVar("Result")
 
 
-class Observed:
+class Observed(Glancing):
     """Beside a Named: waiting for changes of what ``_watched`` keeps."""
-
-    if TYPE_CHECKING:
-        _run: Callable[..., Any]
-
-        @property
-        def client(self) -> Client: ...
-
-    @property
-    def _watched(self) -> Watched[Any]:
-        raise NotImplementedError
 
     def wait(self, timeout: float | None = None) -> bool:
         """It is another state than when the call began.

@@ -131,23 +131,23 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
     # ---- looking
 
     def _entries(self, fresh: bool = False) -> dict[str, Entry]:
-        found = self._run(self._core.view.get(fresh))
+        found = self._seen(fresh)
         return {
             decode_name(part): _entry(f"{self.path}/{part}", node) for part, node in found.items() if _is_part(part)
         }
 
     def __getitem__(self, name: str) -> Entry:
         part = _part(name)
-        node = self._run(self._core.view.get()).get(part)
+        node = self._seen().get(part)
         if node is None:
             raise KeyError(name)
         return _entry(f"{self.path}/{part}", node)
 
     def __iter__(self) -> Iterator[str]:
-        return iter([decode_name(part) for part in sorted(self._run(self._core.view.get())) if _is_part(part)])
+        return iter([decode_name(part) for part in sorted(self._seen()) if _is_part(part)])
 
     def __len__(self) -> int:
-        return sum(map(_is_part, self._run(self._core.view.get())))
+        return sum(map(_is_part, self._seen()))
 
     def __bool__(self) -> bool:
         """An empty registry is a registry."""

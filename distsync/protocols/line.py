@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, DistsyncError, NoNodeError, SessionLostError
@@ -45,9 +46,14 @@ LATCH = "-latch-"
 KAZOO_LOCK = "__lock__"
 KAZOO_READ = "__rlock__"
 
+#: Of all the sequence numbers there are.
+HALF = 0x80000000
+
 # A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign. Behind a mark that
 # we know that is clear; elsewhere a single dash before ten digits separates, and a dash before nine is a sign.
 _MARKED = re.compile(r"(-lock-|-latch-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
+# No mark begins further ahead; to look for one there takes seven times as long.
+_TAIL = len("__rlock__") + len("-2147483648")
 _FOREIGN = re.compile(r"(?:(?<=-)(?P<far>-\d{9,10})|(?P<number>\d{10})|(?P<near>(?<!-)-\d{9}))$")
 
 
@@ -91,7 +97,7 @@ class Verdict(NamedTuple):
 
 def parse(name: str) -> Contender | None:
     """The contender of this name; None for a child that is none."""
-    marked = _MARKED.search(name)
+    marked = _MARKED.search(name, max(0, len(name) - _TAIL))
     if marked:
         return Contender(name, int(marked[2]), marked[1])
     foreign = _FOREIGN.search(name)
@@ -100,7 +106,7 @@ def parse(name: str) -> Contender | None:
 
 def offset(number: int, base: int) -> int:
     """How far ``number`` is behind ``base``: sequence numbers wrap at 32 bits."""
-    return (number - base + 0x80000000) % 0x100000000 - 0x80000000
+    return (number - base + HALF) % (2 * HALF) - HALF
 
 
 def in_order(names: Iterable[str]) -> list[Contender]:
@@ -108,7 +114,10 @@ def in_order(names: Iterable[str]) -> list[Contender]:
     contenders = [contender for contender in map(parse, names) if contender]
     if not contenders:
         return []
-    base = contenders[0].number
+    numbers = [contender.number for contender in contenders]
+    if max(numbers) - min(numbers) < HALF:  # nothing has wrapped: the same order, for less
+        return sorted(contenders, key=attrgetter("number", "name"))
+    base = numbers[0]
     return sorted(contenders, key=lambda contender: (offset(contender.number, base), contender.name))
 
 

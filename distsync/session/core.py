@@ -10,7 +10,6 @@ import logging
 import sys
 import threading
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
@@ -24,6 +23,7 @@ from distsync.session.connection import kazoo_options
 from distsync.session.dispatch import Dispatcher
 from distsync.session.driver import Task, drive
 from distsync.session.embedded import Embedded
+from distsync.session.guids import Guids
 from distsync.session.holds import CLIENT_CLOSED, INTERRUPTED, Held, Holds
 from distsync.session.janitor import clean_up
 from distsync.session.keeper import Keeper
@@ -87,6 +87,7 @@ class Core:
             self.link.is_genuine = self._embedded.is_genuine
         self._calls: set[Task] = set()
         self._notices = Notices()
+        self._guids = Guids()
         self._farewells: dict[object, Callable[[], Work]] = {}
 
     # ---- life
@@ -314,7 +315,7 @@ class Core:
             tell_wait(seen.text(now), self.link.info is not None, self.link.problem)
 
     def guid(self) -> str:
-        return str(uuid.uuid4())
+        return self._guids.take()
 
     def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None:
         """A call failed: what it leaves behind is cleaned up, what it held is lost."""

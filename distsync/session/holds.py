@@ -41,6 +41,8 @@ class Holds:
         self._lease = lease
         self._on_lapse = on_lapse
         self._standing: dict[Loss, Held] = {}
+        #: Another number whenever one was added.
+        self.added = 0
 
     def __len__(self) -> int:
         return len(self._standing)
@@ -48,6 +50,7 @@ class Holds:
     def add(self, step: Hold, now: float) -> None:
         """Stands from now on; lost at once if its session is over, or not proven."""
         self._standing[step.loss] = Held(step, now)
+        self.added += 1
         if step.session_id != self._lease.session_id:
             self.lose(step.loss, SESSION_EXPIRED)
         else:

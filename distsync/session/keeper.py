@@ -52,6 +52,7 @@ class Keeper:
         self._tasks: set[Task] = set()
         self._beat: Batch | None = None
         self._dozing = False
+        self._added = 0
         self._drain_until: float | None = None
         self._looked_at = 0.0
         self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
@@ -195,6 +196,9 @@ class Keeper:
         seconds = seconds_until(earliest(*moments), now)
         if len(self._core.holds):
             return earliest(seconds, self._until_held_needs_us())
+        if self._added != self._core.holds.added:  # what comes and goes all the time wakes nobody: it is noticed
+            self._added = self._core.holds.added
+            return earliest(seconds, self._tick_s)
         self._dozing = True
         if len(self._core.holds):
             return 0.0
@@ -205,4 +209,8 @@ class Keeper:
         due = lease.valid_until - now if self._beat else min(lease.next_beat, lease.valid_until) - now
         if self._core.link.info is None:
             due = lease.valid_until - now
-        return max(0.0, min(due, TICK_S, lease.timeout / TICKS or TICK_S))
+        return max(0.0, min(due, self._tick_s))
+
+    @property
+    def _tick_s(self) -> float:
+        return min(TICK_S, self._core.lease.timeout / TICKS or TICK_S)

@@ -1,0 +1,1 @@
+"""What distsync costs beside others: ``python -m bench``. The scripts server.py, scale.py and pool.py stand alone."""

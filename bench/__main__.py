@@ -1,0 +1,144 @@
+"""distsync beside others: one command, one run; a table, the figures, and plots.
+
+    python -m bench [--only NAME ...] [--rounds N] [--server embedded|zookeeper] [--hosts HOST:PORT] [--out FOLDER]
+
+All that is compared runs in the same run, in turn, on the same servers: a new embedded one, and Java's ZooKeeper where
+it is installed. What was measured before and is not measured now stays in the folder's results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from servers import TICK_MS, ServerProcess
+
+from bench import plots
+from bench.harness import FULL, QUICK, Measure, Pace, Server, measured
+from bench.measures import MEASURES
+from bench.results import Report, Result
+from bench.server import Embedded, ZooKeeper
+from bench.table import inserted, lines_of, markdown
+
+RESULTS = "results.json"
+
+
+class ZooKeeperOfShortTicks(ZooKeeper):
+    """As it comes, but that sessions may be short."""
+
+    def _settings(self) -> dict[str, object]:
+        return {**super()._settings(), "tickTime": TICK_MS}
+
+
+KINDS: dict[str, type[ServerProcess]] = {"embedded": Embedded, "zookeeper": ZooKeeperOfShortTicks}
+
+
+@contextmanager
+def running(kind: str) -> Iterator[Server]:
+    """A new one, gone at the end."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = KINDS[kind](Path(folder) / kind)
+        server.start()
+        try:
+            yield Server(kind, server.hosts)
+        finally:
+            server.stop()
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "python": platform.python_version(),
+        "system": platform.system(),
+        "processors": os.cpu_count(),
+        "load": [round(load, 1) for load in os.getloadavg()],
+        "date": time.strftime("%Y-%m-%d"),
+    }
+
+
+def measure_all(measures: list[Measure], server: Server, rounds: int, pace: Pace) -> Iterator[Result]:
+    for measure in measures:
+        sizes = [size for size in measure.sizes if size <= pace.largest] or [measure.sizes[0]]
+        for size in sizes:
+            yield measured(measure, server, size, rounds, pace)
+
+
+def earlier(folder: Path) -> Report:
+    file = folder / RESULTS
+    return Report.from_json(json.loads(file.read_text())) if file.exists() else Report({}, [])
+
+
+def write(folder: Path, report: Report) -> None:
+    """At once what was found: a run may be stopped."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RESULTS).write_text(json.dumps(report.to_json(), indent=1) + "\n")
+    (folder / "table.md").write_text(markdown(report, MEASURES))
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", choices=MEASURES, nargs="+", metavar="NAME", help="one of: " + ", ".join(MEASURES))
+    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--server", choices=KINDS, help="default: both, ZooKeeper where it is installed")
+    parser.add_argument("--hosts", help="a server that runs already, instead")
+    parser.add_argument("--items", type=int, default=FULL.deep, help="of the deep queue")
+    parser.add_argument("--quick", action="store_true", help="a little of everything; the figures mean nothing")
+    parser.add_argument("--out", type=Path, default=Path("build/bench"))
+    parser.add_argument("--page", type=Path, help="a Markdown file that shows the table between its marks")
+    parser.add_argument("--render", action="store_true", help="measure nothing: table and plots of the results there")
+    return parser.parse_args()
+
+
+def chosen_servers(given: argparse.Namespace) -> list[str]:
+    missing = ZooKeeper.missing()
+    if missing and not given.server:
+        print(f"only the embedded server: {missing}", file=sys.stderr)
+    return [given.server] if given.server else [kind for kind in KINDS if kind == "embedded" or not missing]
+
+
+def main() -> None:
+    given = options()
+    report = earlier(given.out)
+    if not given.render:
+        report = measure_everywhere(given, report)
+    write(given.out, report)
+    plots.draw(report, MEASURES, given.out)
+    if given.page:
+        given.page.write_text(inserted(given.page.read_text(), markdown(report, MEASURES)))
+
+
+def measure_everywhere(given: argparse.Namespace, report: Report) -> Report:
+    pace = QUICK if given.quick else replace(FULL, deep=given.items, window=min(10_000, given.items // 50))
+    measures = [MEASURES[name] for name in given.only or MEASURES]
+    if given.hosts:
+        return measure_at(Server("given", given.hosts, lasting=True), measures, given, pace, report)
+    for kind in chosen_servers(given):
+        with running(kind) as server:
+            report = measure_at(server, measures, given, pace, report)
+    return report
+
+
+def measure_at(
+    server: Server, measures: list[Measure], given: argparse.Namespace, pace: Pace, report: Report
+) -> Report:
+    for measure in measures:
+        found = list(measure_all([measure], server, given.rounds, pace))
+        report = Report(machine(), [*report.without([measure.name], [server.name]), *found])
+        for line in lines_of(measure, server.name, found):
+            print(line, flush=True)
+        write(given.out, report)
+    return report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,239 @@
+"""How it is measured: contestants take turns on the same server, and are compared within a round.
+
+Rules for this file: no contestant and no goal; those stand in measures/. What is counted is counted in a run of its
+own, through meter.py, which would be in the way of clocks.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+import distsync
+from bench.meter import Counts, Meter
+from bench.results import COUNTED, Goal, Result
+from distsync.protocols.election import LEADER
+from distsync.protocols.tree import remove_tree
+
+PATIENCE_SECONDS = 120
+SETTLE_SECONDS = 0.25
+"""What a contestant does after its turn, such as letting a kept lock go, is counted as its own."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How much of everything."""
+
+    seconds: float = 0.2
+    items: int = 600
+    deep: int = 100_000
+    window: int = 2000
+    largest: int = 1 << 30
+    sides: int = 4
+    metered: bool = False
+
+
+FULL = Pace()
+QUICK = Pace(seconds=0.02, items=100, deep=3000, window=200, largest=2, sides=1, metered=True)
+
+
+@dataclass(frozen=True)
+class Done:
+    """One turn."""
+
+    operations: float
+    seconds: float
+    figures: Mapping[str, float] = field(default_factory=dict)
+
+
+Work = Callable[[], Done]
+
+
+class Server(NamedTuple):
+    """``lasting``: it is there when we have gone, and what we have made there is to go with us."""
+
+    name: str
+    hosts: str
+    lasting: bool = False
+
+
+class Place:
+    """A server, as contestants see it; what they open here is closed with it."""
+
+    def __init__(self, server: Server, pace: Pace, hosts: str = "") -> None:
+        """``hosts``: a meter's, before it."""
+        self.hosts = hosts or server.hosts
+        self._lasting = server.lasting
+        self.pace = pace
+        #: Past the meter, for those who only look.
+        self.observed = server.hosts
+        self.top = f"/bench-{uuid.uuid4().hex[:8]}"
+        self.stack = ExitStack()
+        self._observer: KazooClient | None = None
+
+    def client(self, **settings: Any) -> distsync.Client:
+        settings = {"namespace": self.top, "default": False, **settings}
+        return self.stack.enter_context(distsync.connect(self.hosts, **settings))
+
+    def kazoo(self, hosts: str = "", **settings: Any) -> KazooClient:
+        return self.stack.enter_context(kazoo_client(hosts or self.hosts, **settings))
+
+    def until(self, path: str, contenders: int) -> None:
+        """So many stand in the line, and who came last has looked who is ahead."""
+        self._observer = self._observer or self.kazoo(self.observed)
+        limit = time.monotonic() + PATIENCE_SECONDS
+        while self._standing(path) != contenders:
+            if time.monotonic() > limit:
+                raise RuntimeError(f"there are not {contenders} in the line of {path}")
+            time.sleep(0.002)
+        time.sleep(0.02)
+
+    def _standing(self, path: str) -> int:
+        assert self._observer is not None
+        try:
+            return sum(name != LEADER for name in self._observer.get_children(path))
+        except NoNodeError:
+            return 0
+
+    def __enter__(self) -> Place:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stack.close()
+        if self._lasting:
+            with distsync.connect(self.observed, default=False) as client:
+                client.run(remove_tree(self.top))
+
+
+@contextmanager
+def kazoo_client(hosts: str, **settings: Any) -> Iterator[KazooClient]:
+    client = KazooClient(hosts, **settings)
+    client.start()
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A row: who is compared, and what must be reached. ``bound``: what keeps it from more."""
+
+    name: str
+    title: str
+    prepare: Callable[[Place, int], Mapping[str, Work]]
+    goals: tuple[Goal, ...]
+    bound: str = ""
+    sizes: tuple[int, ...] = (1,)
+    of_what: str = ""
+    rounds: int = 1 << 10
+    counted: bool = True
+    operation: str = "operation"
+
+
+# ---- turns
+
+
+def for_seconds(work: Callable[[], object], seconds: float, batch: int = 10) -> Done:
+    """As often as it goes."""
+    done, began = 0, time.perf_counter()
+    while (spent := time.perf_counter() - began) < seconds:
+        for _ in range(batch):
+            work()
+        done += batch
+    return Done(done, spent)
+
+
+def so_often(work: Callable[[], object], times: int, operations: int | None = None) -> Done:
+    began = time.perf_counter()
+    for _ in range(times):
+        work()
+    return Done(operations or times, time.perf_counter() - began)
+
+
+def at_once(works: list[Callable[[], object]], operations: float = 1) -> Done:
+    """Each in a thread of its own; over when the last one is."""
+    threads = [threading.Thread(target=work, daemon=True) for work in works]
+    began = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+        if thread.is_alive():
+            raise RuntimeError("who takes part here waits for ever")
+    return Done(operations, time.perf_counter() - began)
+
+
+# ---- rounds
+
+
+def rounds_of(works: Mapping[str, Work], rounds: int) -> Iterator[dict[str, Done]]:
+    """In each round each has its turn, and each begins a round in its turn."""
+    names = list(works)
+    for number in range(rounds):
+        at = number % len(names)
+        yield {name: works[name]() for name in names[at:] + names[:at]}
+
+
+def counts_of(works: Mapping[str, Work], meter: Meter) -> dict[str, dict[str, float]]:
+    """Of one turn of each, for one operation."""
+    return {name: per_operation(*counted(work, meter)) for name, work in works.items()}
+
+
+def counted(work: Work, meter: Meter) -> tuple[Done, Counts]:
+    before = meter.counts
+    done = work()
+    time.sleep(SETTLE_SECONDS)
+    return done, meter.counts.since(before)
+
+
+def per_operation(done: Done, counts: Counts) -> dict[str, float]:
+    return {kind: count / done.operations for kind, count in zip(COUNTED, counts, strict=True)}
+
+
+def warmed(measure: Measure, place: Place, size: int) -> Mapping[str, Work]:
+    works = measure.prepare(place, size)
+    if measure.rounds > 1:
+        for work in works.values():
+            work()
+    return works
+
+
+def measured(measure: Measure, server: Server, size: int, rounds: int, pace: Pace) -> Result:
+    """Rates of some rounds, and counts of one."""
+    rates: dict[str, list[float]] = defaultdict(list)
+    figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    counts: dict[str, dict[str, float]] = {}
+    if not pace.metered:
+        with Place(server, pace) as place:
+            for turn in rounds_of(warmed(measure, place, size), min(rounds, measure.rounds)):
+                note(turn, rates, figures)
+    if measure.counted:
+        with Meter(server.hosts) as meter, Place(server, pace, meter.hosts) as place:
+            works = warmed(measure, place, size)
+            counts = counts_of(works, meter)
+            if pace.metered:
+                for turn in rounds_of(works, 1):
+                    note(turn, rates, figures)
+    elif pace.metered:
+        return measured(measure, server, size, 1, replace(pace, metered=False))
+    return Result(
+        measure.name, server.name, size, dict(rates), {who: dict(each) for who, each in figures.items()}, counts
+    )
+
+
+def note(turn: dict[str, Done], rates: dict[str, list[float]], figures: dict[str, dict[str, list[float]]]) -> None:
+    for who, done in turn.items():
+        rates[who].append(done.operations / done.seconds)
+        for name, value in done.figures.items():
+            figures[who][name].append(value)

@@ -1,0 +1,61 @@
+"""When the keeper has to be woken: its sleeps, without its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from distsync.session.access import Access
+from distsync.session.clock import lease_clock
+from distsync.session.core import Core
+from distsync.session.keeper import TICK_S
+from distsync.session.settings import read_settings
+from distsync.session.steps import Hold, Loss, SessionInfo
+
+SESSION = 7
+
+
+@pytest.fixture
+def core() -> Core:
+    """It was never started; its lease clock says that a session has just been proven."""
+    made = Core(read_settings(hosts="zk.invalid:2181"), "zk.invalid:2181", Access("/n", None, ()), lambda _: None)
+    made.lease.begin(SESSION, 10.0, lease_clock())
+    made.link.info = SessionInfo(SESSION, 10_000)
+    return made
+
+
+def held(core: Core) -> Callable[[], None]:
+    """Lets go again."""
+    loss = Loss()
+    core.hold(Hold("/n/mine", SESSION, loss))
+    return lambda: core.unhold(loss)
+
+
+def pokes(core: Core) -> int:
+    return core.keeper._mailbox.qsize()
+
+
+def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(core: Core) -> None:
+    assert core.keeper._sleep_for() is None
+    for _ in range(10):
+        held(core)()
+    assert pokes(core) == 1
+    assert core.keeper._sleep_for() == TICK_S
+    for _ in range(10):
+        held(core)()
+    assert pokes(core) == 1
+
+
+def test_it_sleeps_on_when_nothing_was_held_for_a_tick(core: Core) -> None:
+    held(core)()
+    assert core.keeper._sleep_for() == TICK_S
+    assert core.keeper._sleep_for() is None
+    held(core)()
+    assert pokes(core) == 1
+
+
+def test_it_ticks_while_anything_is_held(core: Core) -> None:
+    let_go = held(core)
+    assert all(core.keeper._sleep_for() == TICK_S for _ in range(3))
+    let_go()

@@ -1,0 +1,121 @@
+"""The benchmark's own parts: goals, tables, counts. What is measured is in bench/measures."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.harness import Done, Measure, for_seconds, per_operation, rounds_of, so_often
+from bench.measures import MEASURES
+from bench.meter import Counts
+from bench.results import OURS, Report, Result, Spread, constant, counted, faster, figure, ratios, slower
+from bench.table import BEGIN, END, inserted, markdown, number, shown
+
+MACHINE = {"date": "2026-01-02", "processors": 2, "load": [1.5, 1, 1], "python": "3.11.2"}
+PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
+RATES = {"distsync": [10.0, 30.0, 20.0], "kazoo": [5.0, 5.0, 5.0], "bare": [20.0, 30.0, 60.0]}
+
+
+def result(size: int = 1, requests: float = 3.0, server: str = "embedded") -> Result:
+    counts = {OURS: {"requests": requests, "events": 0.0, "bytes": 500.0}}
+    return Result("lock", server, size, RATES, {OURS: {"late": [0.1, 0.3, 0.2]}}, counts)
+
+
+def measure(*goals: object, bound: str = "the disk") -> dict[str, Measure]:
+    return {"lock": Measure("lock", "Lock cycle", lambda place, size: {}, goals, bound, operation="cycle")}  # type: ignore[arg-type]
+
+
+class TestGoals:
+    def test_rates_are_compared_within_a_round(self) -> None:
+        assert ratios(result(), OURS, "kazoo") == [2.0, 6.0, 4.0]
+        assert faster(3).spread([result()]) == Spread(4.0, 2.0, 6.0)
+
+    def test_time_is_the_ratio_the_other_way_round(self) -> None:
+        assert slower(2, than="bare").spread([result()]) == Spread(2.0, 1.0, 3.0)
+
+    @pytest.mark.parametrize(("wanted", "reached"), [(4.0, True), (4.1, False), (None, None)])
+    def test_median_decides(self, wanted: float | None, reached: bool | None) -> None:
+        assert faster(wanted).is_reached(Spread(4.0, 2.0, 6.0)) is reached
+
+    def test_bound_from_above(self) -> None:
+        late = figure("late", at_most=0.2)
+        assert late.is_reached(Spread(0.2, 0.1, 0.3)) is True
+        assert late.is_reached(Spread(0.21, 0.1, 0.3)) is False
+
+    def test_counts_are_those_of_the_largest_size(self) -> None:
+        results = [result(10, 3.0), result(1000, 6.0)]
+        assert counted("requests", "cycle", 5).spread(results) == Spread(6.0, 6.0, 6.0)
+        assert constant("requests", "cycle", 1.1).spread(results) == Spread(2.0, 2.0, 2.0)
+
+    @pytest.mark.parametrize("results", [[], [result()]])
+    def test_what_was_not_measured_has_no_spread(self, results: list[Result]) -> None:
+        assert faster(2, than="redis").spread(results) is None
+
+
+class TestTable:
+    @pytest.mark.parametrize(("value", "text"), [(1234.4, "1,234"), (12.34, "12.3"), (1.234, "1.23"), (0.0, "0.00")])
+    def test_numbers_have_three_digits(self, value: float, text: str) -> None:
+        assert number(value) == text
+
+    def test_spread_of_one_value_is_the_value(self) -> None:
+        assert shown(Spread(2.0, 2.0, 2.0), "x") == "2.00x"
+        assert shown(Spread(2.0, 1.0, 3.0), "x") == "2.00x (1.00 to 3.00)"
+
+    def test_row_says_what_is_wanted_and_whether_it_is_reached_on_each_server(self) -> None:
+        report = Report(MACHINE, [result(), result(server="zookeeper")])
+        text = markdown(report, measure(faster(5), slower(3, than="bare")))
+        assert "| measure | beside | wanted | embedded | zookeeper |" in text
+        assert f"| Lock cycle | rate of kazoo | at least 5 |{' 4.00x (2.00 to 6.00) **no** |' * 2}" in text
+        assert f"|  | time of bare | at most 3 |{' 2.00x (1.00 to 3.00) ✓ |' * 2}" in text
+        assert "* Lock cycle: the disk." in text
+        assert "| Lock cycle | cycle | embedded | 3.00 /  | 0.00 /  | 500 /  |" in text
+
+    def test_server_without_this_measure_is_said_to_be(self) -> None:
+        other = Result("other", "zookeeper", 1, {}, {}, {})
+        text = markdown(Report(MACHINE, [result(), other]), measure(faster(5)))
+        assert "| 4.00x (2.00 to 6.00) **no** | not measured |" in text
+
+    def test_text_is_put_between_the_marks_of_a_page(self) -> None:
+        page = inserted(f"before {BEGIN} old {END} after", "new")
+        assert page == f"before {BEGIN}\nnew\n{END} after"
+        assert inserted(page, "new") == page
+
+    def test_report_survives_json(self) -> None:
+        report = Report(MACHINE, [result()])
+        assert Report.from_json(json.loads(json.dumps(report.to_json()))) == report
+
+    def test_what_is_measured_again_replaces_what_was(self) -> None:
+        report = Report(MACHINE, [result(), result(server="zookeeper")])
+        assert [one.server for one in report.without(["lock"], ["embedded"])] == ["zookeeper"]
+
+
+class TestTurns:
+    def test_each_begins_a_round_in_its_turn(self) -> None:
+        order: list[str] = []
+
+        def turn(name: str) -> Done:
+            order.append(name)
+            return Done(1, 1.0)
+
+        assert len(list(rounds_of({name: lambda name=name: turn(name) for name in "abc"}, 4))) == 4
+        assert "".join(order) == "abc" + "bca" + "cab" + "abc"
+
+    def test_work_is_done_so_often(self) -> None:
+        done: list[int] = []
+        assert so_often(lambda: done.append(1), 7).operations == 7 == len(done)
+        assert for_seconds(lambda: done.append(1), 0.001, batch=3).operations == len(done) - 7
+
+    def test_counts_are_divided_by_operations(self) -> None:
+        counts = Counts(30, 10, 2000).since(Counts(10, 0, 1000))
+        assert per_operation(Done(10, 1.0), counts) == {"requests": 2.0, "events": 1.0, "bytes": 100.0}
+
+
+def test_page_shows_the_results_that_stand_beside_it() -> None:
+    report = Report.from_json(json.loads((PAGE.parent / "performance" / "results.json").read_text()))
+    assert markdown(report, MEASURES) in PAGE.read_text()
+
+
+def test_each_measure_says_what_bounds_it_and_has_a_goal() -> None:
+    assert [one.name for one in MEASURES.values() if not (one.bound and one.goals and one.sizes)] == []

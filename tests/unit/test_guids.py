@@ -1,0 +1,25 @@
+"""Guids are random UUIDs, each given once."""
+
+from __future__ import annotations
+
+import uuid
+
+from distsync.session.guids import AT_ONCE, Guids, written
+
+
+def test_each_is_a_uuid_of_version_4_as_python_writes_it() -> None:
+    guids = Guids()
+    taken = [guids.take() for _ in range(3 * AT_ONCE)]
+    assert [str(uuid.UUID(one)) for one in taken] == taken
+    assert {(uuid.UUID(one).version, uuid.UUID(one).variant) for one in taken} == {(4, uuid.RFC_4122)}
+
+
+def test_none_is_given_twice() -> None:
+    mine, others = Guids(), Guids()
+    taken = [guids.take() for guids in (mine, others) for _ in range(3 * AT_ONCE)]
+    assert len(set(taken)) == len(taken)
+
+
+def test_only_the_marks_of_the_version_are_not_random() -> None:
+    assert written("f" * 32) == "ffffffff-ffff-4fff-bfff-ffffffffffff"
+    assert written("0" * 32) == "00000000-0000-4000-8000-000000000000"
