@@ -91,6 +91,12 @@ def test_compare_and_set(config: Config) -> None:
     assert dict(config) == {"a": 2}
 
 
+def test_expected_value_is_compared_as_all_see_it(config: Config) -> None:
+    config["a"] = (1, 2)
+    assert config.compare_and_set("a", (1, 2), {1: 2})
+    assert config.compare_and_set("a", {1: 2}, 3)
+
+
 def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config) -> None:
     told: list[Any] = []
     config["a"] = 1
