@@ -6,9 +6,9 @@ Rules for this file: pure; it knows no recipe. A wake is a hint: what counts is 
 
 A copy is current as long as its watch has not fired; it fires with a change, a disconnect, the end of the session, and
 whenever this process has written itself (``forget``), so that who writes sees what he wrote. It does not fire with a
-change that is made while we may not read (the server then tells us nothing), nor with later ones. One look is under way at a
-time: copies do not get older. What asks to be told of changes (``follow``) is one protocol in the background, whoever
-asks for it how often.
+change that is made while we may not read (the server then tells us nothing), nor with later ones. One look is under way
+at a time: copies do not get older. What asks to be told of changes (``follow``) is one protocol in the background,
+whoever asks for it how often.
 """
 
 from __future__ import annotations
