@@ -12,7 +12,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
@@ -25,13 +25,16 @@ from distsync.protocols.election import LEADER
 from distsync.protocols.tree import remove_tree
 
 PATIENCE_SECONDS = 120
-SETTLE_SECONDS = 0.25
-"""What a contestant does after its turn, such as letting a kept lock go, is counted as its own."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How much of everything."""
+    """How much of everything.
+
+    ``settle``: what a contestant does for so long (seconds) after its turn, such as letting a kept lock go, is counted
+    as its own. ``session``: of who is killed, and of who is not and must not lose it, however busy the machine is.
+    ``quick``: one turn of each is enough, counted where there is something to count.
+    """
 
     seconds: float = 0.2
     items: int = 600
@@ -39,11 +42,13 @@ class Pace:
     window: int = 2000
     largest: int = 1 << 30
     sides: int = 4
-    metered: bool = False
+    session: float = 2.0
+    settle: float = 0.25
+    quick: bool = False
 
 
 FULL = Pace()
-QUICK = Pace(seconds=0.02, items=100, deep=3000, window=200, largest=2, sides=1, metered=True)
+QUICK = Pace(seconds=0.02, items=100, deep=1000, window=100, largest=2, sides=1, session=4.0, settle=0.05, quick=True)
 
 
 @dataclass(frozen=True)
@@ -185,16 +190,13 @@ def rounds_of(works: Mapping[str, Work], rounds: int) -> Iterator[dict[str, Done
         yield {name: works[name]() for name in names[at:] + names[:at]}
 
 
-def counts_of(works: Mapping[str, Work], meter: Meter) -> dict[str, dict[str, float]]:
-    """Of one turn of each, for one operation."""
-    return {name: per_operation(*counted(work, meter)) for name, work in works.items()}
-
-
-def counted(work: Work, meter: Meter) -> tuple[Done, Counts]:
-    before = meter.counts
-    done = work()
-    time.sleep(SETTLE_SECONDS)
-    return done, meter.counts.since(before)
+def counted_turns(works: Mapping[str, Work], meter: Meter, settle: float) -> Iterator[tuple[str, Done, Counts]]:
+    """One of each."""
+    for name, work in works.items():
+        before = meter.counts
+        done = work()
+        time.sleep(settle)
+        yield name, done, meter.counts.since(before)
 
 
 def per_operation(done: Done, counts: Counts) -> dict[str, float]:
@@ -203,7 +205,7 @@ def per_operation(done: Done, counts: Counts) -> dict[str, float]:
 
 def warmed(measure: Measure, place: Place, size: int) -> Mapping[str, Work]:
     works = measure.prepare(place, size)
-    if measure.rounds > 1:
+    if measure.rounds > 1 and (measure.counted or not place.pace.quick):
         for work in works.values():
             work()
     return works
@@ -214,19 +216,16 @@ def measured(measure: Measure, server: Server, size: int, rounds: int, pace: Pac
     rates: dict[str, list[float]] = defaultdict(list)
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[str, dict[str, float]] = {}
-    if not pace.metered:
+    if not (pace.quick and measure.counted):
         with Place(server, pace) as place:
-            for turn in rounds_of(warmed(measure, place, size), min(rounds, measure.rounds)):
+            for turn in rounds_of(warmed(measure, place, size), 1 if pace.quick else min(rounds, measure.rounds)):
                 note(turn, rates, figures)
     if measure.counted:
         with Meter(server.hosts) as meter, Place(server, pace, meter.hosts) as place:
-            works = warmed(measure, place, size)
-            counts = counts_of(works, meter)
-            if pace.metered:
-                for turn in rounds_of(works, 1):
-                    note(turn, rates, figures)
-    elif pace.metered:
-        return measured(measure, server, size, 1, replace(pace, metered=False))
+            for who, done, count in counted_turns(warmed(measure, place, size), meter, pace.settle):
+                counts[who] = per_operation(done, count)
+                if pace.quick:
+                    note({who: done}, rates, figures)
     return Result(
         measure.name, server.name, size, dict(rates), {who: dict(each) for who, each in figures.items()}, counts
     )

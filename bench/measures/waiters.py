@@ -14,7 +14,6 @@ from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, constant, counted, faster
 from distsync.protocols.lock import LockCore
 
-PROCESSES = 4
 SESSION_SECONDS = 10.0
 
 
@@ -67,7 +66,8 @@ def queuing(who: str, hosts: str, path: str, number: int) -> Iterator[Callable[[
 def line_of(place: Place, size: int) -> Mapping[str, Work]:
     def works(who: str) -> Work:
         path = f"{place.top}/{who}-line"
-        parts = [size // PROCESSES + (number < size % PROCESSES) for number in range(PROCESSES)]
+        processes = place.pace.sides
+        parts = [size // processes + (number < size % processes) for number in range(processes)]
         crew = place.stack.enter_context(Crew(queuing, [(who, place.hosts, path, part) for part in parts if part]))
         first = maker(who, place.observed, path, place.stack)()
 
