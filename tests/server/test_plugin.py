@@ -172,7 +172,9 @@ def test_shared_client_meets_those_of_other_runs_in_the_namespace_of_their_folde
 
 def test_example_of_the_documentation_works(apart: pytest.Pytester) -> None:
     page = Path(__file__).parents[2] / "docs" / "testing.md"
-    tests, program = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    tests, program, _ = re.findall(
+        r"```python\n(.*?)```", page.read_text(), re.DOTALL
+    )  # _: an ensemble, see tests/ensemble
     run(apart, f"{tests}\n\ndef test_class():\n{textwrap.indent(program, '    ')}").assert_outcomes(passed=4)
 
 
