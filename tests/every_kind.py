@@ -106,8 +106,8 @@ def feed(obj: Any, client: Client, stack: ExitStack) -> None:
 
 
 def work(obj: Any, client: Client, stack: ExitStack) -> None:
+    stack.callback(obj.terminate)  # also where it is refused
     assert obj.map(chores.square, range(3)) == [0, 1, 4]
-    stack.callback(obj.terminate)
 
 
 def read_and_write(obj: Any, client: Client, stack: ExitStack) -> None:

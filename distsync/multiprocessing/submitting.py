@@ -114,7 +114,11 @@ class Submitting:
         self._no_more = self._is_away = False
         self._crew: Crew
         self.threads: list[threading.Thread] = []
-        self._begin()
+        try:
+            self._begin()
+        except BaseException:
+            self.notifier.close()
+            raise
 
     def _begin(self) -> None:
         """Tasks can be put, under a GUID that nobody has had."""

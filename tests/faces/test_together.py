@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from asking import ask
-from peers import Running, results
+from peers import Running, credentials, expire, results
 from timing import eventually
 
 import distsync
@@ -152,11 +152,13 @@ def test_put_with_a_deadline_goes_alone(proxied: Any, proxy: Proxy) -> None:
 def test_client_that_closes_ends_the_pile(proxied: Any, proxy: Proxy) -> None:
     queue = queue_of(proxied)
     calls = [lambda n=n: queue.put(n) for n in range(4)]
+    session = credentials(proxied)
     with piled(proxied, proxy, lambda: queue._core.puts, calls) as running:  # type: ignore[arg-type]
         proxied.close()
     for one in running:
         with pytest.raises(ClientClosedError):
             one.result()
+    expire(session)  # the server has not heard that it is closed
 
 
 def test_reply_to_the_pile_that_is_lost_neither_loses_nor_doubles_an_item(proxied: Any, proxy: Proxy) -> None:

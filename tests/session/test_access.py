@@ -12,12 +12,13 @@ from every_kind import KINDS, PROCESSES, one_of_each, public_kinds
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError, NotEmptyError
 from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl
-from leaks import Observer
+from leaks import Observer, nothing_more, open_links
 from servers import EmbeddedProcess, ServerProcess
 from timing import PATIENCE
 
 import distsync
 from distsync import AccessDeniedError
+from distsync.multiprocessing import Pool
 from distsync.session import default
 from distsync.session.client import Client
 
@@ -100,13 +101,31 @@ def test_all_znodes_of_all_kinds_are_their_creators_alone(
 ELSEWHERE = {"multiprocessing.Queue", "multiprocessing.JoinableQueue"}
 
 
+def refusal(client: Client, kind: str) -> str:
+    """What it says. It is not kept: its traceback holds what was made."""
+    try:
+        with one_of_each(client, {kind: EVERY_KIND[kind]}):
+            pytest.fail(f"{kind} is not refused")
+    except AccessDeniedError as error:
+        return str(error.args[0])
+
+
 def test_another_user_is_refused_at_once_by_every_kind(alice: Client, make_client: MakeClient) -> None:
     bob = make_client(auth=f"digest:{BOB}")
     with one_of_each(alice, EVERY_KIND):
         for kind in EVERY_KIND.keys() - ELSEWHERE:
-            with pytest.raises(AccessDeniedError) as refusal, one_of_each(bob, {kind: EVERY_KIND[kind]}):
-                pass
-            assert refusal.value.args[0].startswith(alice.namespace)
+            assert refusal(bob, kind).startswith(alice.namespace)
+
+
+def test_pool_that_is_refused_leaves_no_pipe_though_its_error_is_kept(alice: Client, make_client: MakeClient) -> None:
+    bob, kind = make_client(auth=f"digest:{BOB}"), "multiprocessing.Pool"
+    with one_of_each(alice, {kind: EVERY_KIND[kind]}):
+        refusal(bob, kind)  # bob is connected
+        before = frozenset(open_links())
+        with pytest.raises(AccessDeniedError) as kept:
+            Pool(1, name=f"the {kind}", client=bob)
+        assert nothing_more(lambda: frozenset(open_links()) - before) == []
+        del kept
 
 
 def test_who_shows_nothing_is_refused(alice: Client, make_client: MakeClient) -> None:
