@@ -40,6 +40,13 @@ def _checked_sites(sites: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
+def _checked_vote(vote: Any, by: str) -> bool:
+    """A "no", or a forgotten return, must not count as what nobody meant."""
+    if not isinstance(vote, bool):
+        raise TypeError(f"{by}: a vote is True for commit or False for abort, not {vote!r}")
+    return vote
+
+
 class _Begun(threading.local):
     """What the running thread began last."""
 
@@ -197,11 +204,11 @@ class Transaction(Named):
 class Participant:
     """A site of a Transaction, which does what all do, or nothing.
 
-    ``prepare(payload)`` makes sure that it can, and says so: what it returns is the vote (without it: commit); an
-    exception is a vote for abort, with its text as reason. When that is decided, ``commit(payload)`` or
-    ``abort(payload)`` is called. A site that dies after its vote finds the transaction again when it comes back, and is
-    told; so it may be told twice, if it died before it had acknowledged. What it has prepared, and finds no word of
-    when it comes back, was aborted.
+    ``prepare(payload)`` makes sure that it can, and says so: True is a vote for commit, False for abort (without it:
+    commit); an exception is a vote for abort, with its text as reason, and so is anything else that it returns. When
+    that is decided, ``commit(payload)`` or ``abort(payload)`` is called. A site that dies after its vote finds the
+    transaction again when it comes back, and is told; so it may be told twice, if it died before it had acknowledged.
+    What it has prepared, and finds no word of when it comes back, was aborted.
 
     A second process with the same site waits until the first one is gone, and then takes its place.
 
@@ -248,7 +255,7 @@ class Participant:
 
     def _vote(self, _: str, data: bytes) -> tuple[bool, str]:
         try:
-            return self._prepare is None or bool(self._prepare(self._decoded(data))), ""
+            return self._prepare is None or _checked_vote(self._prepare(self._decoded(data)), "prepare"), ""
         except Exception as error:  # whatever it is: this site cannot
             return False, f"{type(error).__name__}: {error}"
 
@@ -290,10 +297,11 @@ class Participant:
     def vote(self, commit: bool, reason: str = "") -> None:
         """This site has voted in the present transaction, without ``prepare``.
 
-        Raises: VoteRefusedError if it was decided before, with the decision; UsageError if there is no transaction.
+        Raises: VoteRefusedError if it was decided before, with the decision; UsageError if there is no transaction;
+            TypeError for what is neither True nor False.
         Cost: 2 requests.
         """
-        self.transaction._run(self._side.vote(bool(commit), str(reason)))
+        self.transaction._run(self._side.vote(_checked_vote(commit, "vote"), str(reason)))
 
     def leave(self) -> None:
         """This site is there no more; a transaction in which it has not voted is aborted. Cost: 2 requests."""

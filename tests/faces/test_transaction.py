@@ -214,6 +214,24 @@ def test_vote_cannot_be_changed(trip: Transaction) -> None:
     rail.take_part()
 
 
+@pytest.mark.parametrize("vote", ["no", 1, None])
+def test_what_is_no_vote_does_not_count_as_one(trip: Transaction, vote: Any) -> None:
+    rail = Log(trip, "rail", vote)
+    trip.begin()
+    with pytest.raises(TypeError, match=f"True for commit or False for abort, not {vote!r}"):
+        rail.side.vote(vote)
+    assert trip.votes()["rail"] is None
+    for site in SITES[:2]:
+        trip.participant(site).vote(True)
+    running = Running(rail.side.take_part)
+    assert not trip.decide(PATIENCE)
+    assert running.result() == "abort"
+    assert (
+        trip.reason
+        == f"rail voted abort: TypeError: prepare: a vote is True for commit or False for abort, not {vote!r}"
+    )
+
+
 def test_members_with_other_terms_are_refused_with_both(trip: Transaction, peer: Peer) -> None:
     trip.begin()
     other = Transaction(["bank", "boat"], trip.decided_by, name="trip", path=None)
