@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Participant", "Transaction"]
 
-#: What one ballot takes of the request that makes them all (bytes), beside the site's name and the path twice.
+#: What a ballot, or the mark of a site that is there, takes of the request that makes all (bytes), beside the site's
+#: name and the path twice.
 BALLOT_BYTES = 90
 
 
@@ -64,7 +65,8 @@ class Transaction(Named):
 
     Znodes: ``<namespace>/transaction/<name>``, data: sites, decider, past decisions; ``sites/s_<site>``, ephemeral;
         ``t_<id>``, the payload; ``t_<id>/ballot-<site>``, which becomes ``commit-<site>`` or ``abort-<site>``;
-        ``t_<id>/open``, ``coordinator`` (ephemeral), ``decision``. When all have acknowledged, ``t_<id>`` goes.
+        ``t_<id>/seen-<site>``, for who was there; ``t_<id>/open``, ``coordinator`` (ephemeral), ``decision``. When all
+        have acknowledged, ``t_<id>`` goes.
 
     >>> order = Transaction(["stock"], name="order")
     >>> stock = order.participant("stock", prepare=lambda item: item == "hammer")
@@ -126,12 +128,12 @@ class Transaction(Named):
             PayloadError for a payload that does not pickle or is too large.
         On loss: of the session after it has begun: sites that have voted do not wait any longer, and decide.
         On cancel: it is aborted if it had begun.
-        Cost: 2 requests, whatever the number of sites.
+        Cost: 3 requests, whatever the number of sites.
         Source: recipes.txt, Two-phased Commit ("a coordinator create a transaction node [...] and one child node per
             participating site"; "propagating the transaction can be done [...] by writing it in the transaction node").
         """
         data = self.client.codec.encode(payload, self.path)
-        size = len(data) + sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
+        size = len(data) + 2 * sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
         if size > self.client.codec.limit_bytes:
             raise PayloadTooLargeError(f"the request that begins {self.path}", size, self.client.codec.limit_bytes)
         self._mine.id = self._begun = str(self._run(self._core.begin(data), checked_timeout(timeout)))

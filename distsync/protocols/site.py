@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from distsync.errors import (
+    BadVersionError,
     DeadlineError,
     NodeExistsError,
     NoNodeError,
@@ -22,7 +23,7 @@ from distsync.errors import (
     UsageError,
     VoteRefusedError,
 )
-from distsync.protocols.ballot import ABORT, COMMIT, PEERS, Decision, encoded, judge, listed
+from distsync.protocols.ballot import ABORT, COMMIT, PEERS, Decision, Record, encoded, judge, listed, present_in
 from distsync.protocols.guard import INTERRUPTED, leave, read, read_all
 from distsync.protocols.transaction import Prepared, TransactionCore, presence
 from distsync.session.steps import (
@@ -35,6 +36,7 @@ from distsync.session.steps import (
     Exists,
     GetData,
     Multi,
+    SetData,
     Wait,
     Watch,
     Woke,
@@ -66,12 +68,12 @@ class Site:
         try:
             while True:
                 watch = Watch()
-                record, _ = await core.record(watch)
+                record, version = await core.record(watch)
                 for transaction, site in list(core.prepared):
                     if site == self.site and transaction != record.current:
                         await self._too_late(transaction, work)
                         core.prepared.pop((transaction, site), None)
-                if await self._join(who, watch) and record.current:
+                if await self._join(who, watch, record, version) and record.current:
                     decision = await self._through(record.current, work)
                     if decision is not None:
                         return decision
@@ -82,9 +84,9 @@ class Site:
         finally:
             core.working.discard(self.site)
 
-    async def _join(self, who: bytes, watch: Watch) -> bool:
-        """Each site creates its own ephemeral: so its death is seen. False: the same site is there in another process,
-        and ``watch`` fires when that goes."""
+    async def _join(self, who: bytes, watch: Watch, record: Record, version: int) -> bool:
+        """Each site creates its own ephemeral: so its death is seen, also by who looks only after it. False: the same
+        site is there in another process, or ``record`` is old; ``watch`` fires when that changes."""
         while True:
             session = await Connected()
             stat = await read(Exists(self.path))
@@ -94,9 +96,26 @@ class Site:
                     return False
             if stat is not None:
                 return True
-            with suppress(NodeExistsError, NoNodeError, *INTERRUPTED):
-                await Create(self.path, who, ephemeral=True)
+            try:
+                here = Create(self.path, who, ephemeral=True)
+                await Multi((Check(self.core.path, version), here, await self._mark(record.current)))
                 return True
+            except BadVersionError:
+                return False
+            except NoNodeError:
+                await self.core.restore()
+                if await read(Exists(self.core.path)) is None:
+                    return False
+            except (NodeExistsError, *INTERRUPTED):
+                continue
+
+    async def _mark(self, transaction: str | None) -> Create | SetData:
+        """What a site that comes leaves behind: its mark in the present transaction, or a new version of the folder, so
+        that nobody begins one without it."""
+        if transaction is None:
+            return SetData(self.core.folder)
+        seen = f"{self.core.node(transaction)}/seen-{encoded(self.site)}"
+        return Create(seen) if await read(Exists(seen)) is None else SetData(seen)
 
     async def leave(self) -> None:
         """The site is there no more."""
@@ -185,7 +204,6 @@ class Site:
         """The decision; None: not before the deadline. Where nobody else decides, we do."""
         core, node = self.core, self.core.node(transaction)
         peers = core.terms.decided_by == PEERS
-        seen: set[str] = set()
         while True:
             watch = Watch()
             more = (Children(node, watch), Children(core.folder, watch)) if peers else ()
@@ -197,11 +215,8 @@ class Site:
                 listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
                 if isinstance(listing, NoNodeError):
                     return await core.decision(transaction)
-                names = () if isinstance(sites, NoNodeError) else sites.names
-                present = {name.removeprefix("s_") for name in names}
-                seen |= present
                 view = listed(listing)
-                verdict = judge(view, seen - present, coordinator is not None) if view.is_open else None
+                verdict = judge(view, present_in(sites), coordinator is not None) if view.is_open else None
                 if verdict is not None:
                     await core.write(transaction, verdict, view)
                 if verdict is not None or not view.is_open:

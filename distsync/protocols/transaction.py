@@ -37,6 +37,7 @@ from distsync.protocols.ballot import (
     late,
     listed,
     named,
+    present_in,
 )
 from distsync.protocols.guard import INTERRUPTED, ensure, parent_of, read, read_all
 from distsync.session.steps import (
@@ -121,13 +122,19 @@ class TransactionCore:
 
     async def _agree(self, record: Record, version: int) -> None:
         """Other terms hold from now on, if nobody is left who was told these. Raises MismatchError."""
-        present = await read(Children(self.folder))
-        if present.names or record.current:
-            raise self._mismatch(record.terms)
         try:
+            present = await read(Children(self.folder))
+            if present.names or record.current:
+                raise self._mismatch(record.terms)
             await read(SetData(self.path, record._replace(terms=self.terms).data, version))
         except RACED:
-            await Connected()
+            await self.restore()
+
+    async def restore(self) -> None:
+        """The folder of the sites, if somebody has deleted it."""
+        with suppress(*RACED, *INTERRUPTED):
+            await Create(self.folder)
+        await Connected()
 
     def _mismatch(self, found: Terms) -> MismatchError:
         if found.sites != self.terms.sites:
@@ -139,12 +146,11 @@ class TransactionCore:
         goes and when it is decided, with ``votes`` also at each vote."""
         node = self.node(transaction)
         decision = Exists(f"{node}/decision", watch)
-        last = Children(node, watch) if votes or watch is None else Children(node)
-        _, sites, listing = await read_all(decision, Children(self.folder, watch), last)
+        view = Children(node, watch) if votes or watch is None else Children(node)
+        _, listing, sites = await read_all(decision, view, Children(self.folder, watch))
         if isinstance(listing, NoNodeError):
             return None
-        present = () if isinstance(sites, NoNodeError) else sites.names
-        return Sight(listed(listing), {name.removeprefix("s_") for name in present})
+        return Sight(listed(listing), present_in(sites))
 
     async def decision(self, transaction: str) -> Decision | None:
         """What was decided; None: not yet. Raises OutcomeUnknownError if it is forgotten."""
@@ -183,14 +189,16 @@ class TransactionCore:
         return guid
 
     async def _start(self, guid: str, data: bytes, record: Record, version: int) -> bool:
-        """One request makes all: nobody sees a part of it."""
+        """One request makes all: nobody sees a part of it. No site came meanwhile: who comes writes to their folder."""
         node = self.node(guid)
-        below = (Create(f"{node}/{name}") for name in first_names(self.terms))
         mine = Create(f"{node}/coordinator", ephemeral=True)
         try:
-            await Multi((SetData(self.path, record.begun(guid).data, version), Create(node, data), mine, *below))
-        except (*RACED, *INTERRUPTED):
-            await Connected()
+            sites = await read(Children(self.folder))
+            below = (Create(f"{node}/{name}") for name in first_names(self.terms, present_in(sites)))
+            current = SetData(self.path, record.begun(guid).data, version)
+            await Multi((current, Check(self.folder, sites.stat.version), Create(node, data), mine, *below))
+        except (*RACED, *INTERRUPTED) as error:
+            await (self.restore() if isinstance(error, NoNodeError) else Connected())
             return False
         return True
 
@@ -203,7 +211,7 @@ class TransactionCore:
             return sight.view.is_acknowledged and await self.tidy(transaction)
         if sight.view.has_coordinator:
             return False
-        verdict = judge(sight.view, (), has_coordinator=False)
+        verdict = judge(sight.view, sight.present, has_coordinator=False)
         assert verdict is not None
         return await self.write(transaction, verdict, sight.view)
 
@@ -218,7 +226,6 @@ class TransactionCore:
     async def decide(self, transaction: str) -> Decision:
         """The decision: when the votes say it, or abort at the deadline."""
         counts = self.terms.decided_by == COORDINATOR
-        seen: set[str] = set()
         while True:
             watch = Watch()
             sight = await self.sight(transaction, watch, votes=counts)
@@ -228,11 +235,10 @@ class TransactionCore:
                     await Background(self._step_down(transaction))
                     return decided
                 continue
-            seen |= sight.present
-            verdict = judge(sight.view, seen - sight.present)
+            verdict = judge(sight.view, sight.present)
             if verdict is None and await Wait(watch) is Woke.DEADLINE:
                 sight = await self.sight(transaction) or sight
-                verdict = late(sight.view)
+                verdict = late(sight.view, sight.present)
             if verdict is not None:
                 await self.write(transaction, verdict, sight.view)
 
@@ -263,10 +269,11 @@ class TransactionCore:
         reason = verdict.reason
         if verdict.blame is not None:
             reason = f"{reason}{await self._why(f'{node}/abort-{verdict.blame}')}"
-        checks = [Check(f"{node}/commit-{site}") for site in sorted(view.sites(COMMIT))]
+        votes = [f"commit-{site}" for site in sorted(view.sites(COMMIT))] if verdict.outcome == COMMIT else []
+        still = [*votes, f"ballot-{verdict.dead}"] if verdict.dead else votes
         decision = Create(f"{node}/decision", Decision(transaction, verdict.outcome, reason).data)
         try:
-            await Multi((*(checks if verdict.outcome == COMMIT else ()), Delete(f"{node}/open"), decision))
+            await Multi((*(Check(f"{node}/{name}") for name in still), Delete(f"{node}/open"), decision))
         except RACED:
             return True
         except INTERRUPTED:

@@ -115,6 +115,25 @@ def test_site_that_dies_before_its_vote_aborts_all(
     assert results(others) == ["abort"] * 2
 
 
+@pytest.mark.parametrize("first", ["site", "transaction"])
+def test_site_that_died_before_anybody_looked_aborts_all(
+    trip: Transaction, first: str, make_mortal: Callable[..., Peer], observer: Observer
+) -> None:
+    mortal = make_mortal()
+    if first == "transaction":
+        trip.begin()
+    mortal.start(deeds.take_part, trip, "rail", True)
+    eventually(lambda: owner(trip, observer, "rail"))
+    if first == "site":
+        trip.begin()
+    mortal.kill()
+    eventually(lambda: not owner(trip, observer, "rail"))
+    if trip.decided_by == "peers":
+        assert Running(Log(trip, "hotel").side.take_part).result() == "abort"
+    assert Running(trip.decide).result() is False
+    assert trip.reason == "rail died before its vote"
+
+
 def test_dead_coordinator_leaves_nobody_waiting(
     trip: Transaction, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
