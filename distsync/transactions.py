@@ -124,7 +124,8 @@ class Transaction(Named):
         Units: seconds to wait for the end of the one before; None: without end.
         Returns: its id.
         Raises: DeadlineError (a TimeoutError) if the one before is not over in time: a site that voted in it was not
-            back to learn the decision; MismatchError for other sites, or another decider, than members were told;
+            back to learn the decision; CorruptNodeError if somebody has deleted its decision only; MismatchError for
+            other sites, or another decider, than members were told;
             PayloadError for a payload that does not pickle or is too large.
         On loss: of the session after it has begun: sites that have voted do not wait any longer, and decide.
         On cancel: it is aborted if it had begun.
@@ -146,23 +147,26 @@ class Transaction(Named):
 
         Units: seconds to wait for votes, after which it is aborted; None: without end.
         Returns: True for commit, False for abort; `reason` says why.
-        Raises: UsageError if nothing was begun; OutcomeUnknownError if it was decided so long ago that it is forgotten.
+        Raises: DeadlineError (a TimeoutError) if no server answers when the time is over: it is decided as soon as one
+            does, by the votes that are there then, and may be asked for again; UsageError if nothing was begun;
+            OutcomeUnknownError if it was decided so long ago that it is forgotten, or if somebody has deleted it;
+            CorruptNodeError if he has deleted the decision only.
         On loss: of the session: sites may decide meanwhile, and this learns what they decided.
         On cancel: nothing; it may be called again.
         Cost: 13 requests when all have voted; 3 more for each vote that comes, unless peers decide.
         Source: recipes.txt, Two-phased Commit ("have only the coordinator notified of changes").
         """
-        decision: Decision = self._run(self._core.decide(self._id()), checked_timeout(timeout))
+        decision: Decision = self._run(self._core.decide(self._id(), self.sites), checked_timeout(timeout))
         return decision.outcome == COMMIT
 
     def abort(self, reason: str = "the coordinator has aborted") -> bool:
         """What this thread (else: this object) began last is aborted, unless it was decided. Returns: whether it is so.
 
-        Raises: UsageError if nothing was begun.
+        Raises: UsageError if nothing was begun; OutcomeUnknownError, CorruptNodeError as decide.
         Cost: 11 requests.
         """
-        decision: Decision | None = self._run(self._core.abort(self._id(), reason))
-        return decision is None or decision.outcome != COMMIT
+        decision: Decision = self._run(self._core.abort(self._id(), reason))
+        return decision.outcome != COMMIT
 
     def _id(self) -> str:
         """What is to be decided."""
@@ -174,13 +178,17 @@ class Transaction(Named):
     @property
     def outcome(self) -> str | None:
         """The decision: "commit", "abort", None: not yet. Of what this thread, else this object began last, else of
-        the latest that anybody did. Cost: 2 requests, at most 2 round trips."""
+        the latest that anybody did.
+
+        Raises: OutcomeUnknownError, CorruptNodeError as decide.
+        Cost: 2 requests, at most 2 round trips; one more of each while it is not decided.
+        """
         decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
         return decision.outcome if decision else None
 
     @property
     def reason(self) -> str:
-        """Why it was aborted. Cost: as outcome."""
+        """Why it was aborted. Raises, Cost: as outcome."""
         decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
         return decision.reason if decision else ""
 
@@ -275,7 +283,8 @@ class Participant:
         Returns: "commit" or "abort"; None if that was not in time: a vote stands, the next call goes on with it.
         Raises: what ``commit`` or ``abort`` raises (the next call calls it again); MismatchError for other sites, or
             another decider, than members were told; UsageError if another thread of this process is at it;
-            OutcomeUnknownError for one that was decided so long ago that it is forgotten.
+            OutcomeUnknownError for one that was decided so long ago that it is forgotten, or that somebody has
+            deleted; CorruptNodeError if he has deleted the decision only.
         On loss: of the session: it goes on; but before the vote it may be taken for dead, and all is aborted.
         On cancel: what was prepared stays prepared, a vote stands: call it again.
         Cost: 18 requests, 3 watches; with peers as decider 5 more for who decides, 4 more for each vote after its own;
@@ -300,7 +309,7 @@ class Participant:
         """This site has voted in the present transaction, without ``prepare``.
 
         Raises: VoteRefusedError if it was decided before, with the decision; UsageError if there is no transaction;
-            TypeError for what is neither True nor False.
+            OutcomeUnknownError if somebody has deleted it; TypeError for what is neither True nor False.
         Cost: 2 requests.
         """
         self.transaction._run(self._side.vote(_checked_vote(commit, "vote"), str(reason)))

@@ -18,7 +18,7 @@ Picture: ``<path>``                          data: the terms, the id of the pres
 from __future__ import annotations
 
 import json
-from collections.abc import Set
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -108,7 +108,7 @@ class View(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        return "open" in self.names
+        return "open" in self.names and "decision" not in self.names
 
     @property
     def has_coordinator(self) -> bool:
@@ -133,18 +133,22 @@ class Verdict(NamedTuple):
     dead: str | None = None  # the one that must not have voted meanwhile
 
 
-def judge(view: View, present: Set[str], has_coordinator: bool = True) -> Verdict | None:
+def judge(view: View, sites: Iterable[str], present: Set[str], has_coordinator: bool = True) -> Verdict | None:
     """What the decision must be, as soon as that is clear; None: not yet. ``present``: the sites that were there after
     ``view`` was read; who was seen before, and is none of them, is dead.
 
     "As soon as all sites have all votes, they can decide [...] a node can decide abort earlier if some site votes for
     abort": and also if a site died before its vote, or the coordinator did before all had voted.
     """
-    against, missing = view.sites(ABORT), view.sites("ballot")
+    against = view.sites(ABORT)
+    missing = {encoded(site) for site in sites} - view.sites(COMMIT)
     if against:
         return Verdict(ABORT, f"{min(against)} voted abort", min(against))
     if not missing:
         return Verdict(COMMIT)
+    robbed = missing - view.sites("ballot")
+    if robbed:
+        return spoilt(min(robbed))
     gone = (missing & view.sites("seen")) - present
     if gone:
         return Verdict(ABORT, f"{min(gone)} died before its vote", dead=min(gone))
@@ -153,9 +157,16 @@ def judge(view: View, present: Set[str], has_coordinator: bool = True) -> Verdic
     return None
 
 
-def late(view: View, present: Set[str]) -> Verdict:
+def spoilt(site: str) -> Verdict:
+    """What follows where a site has neither a ballot nor a vote, though it is not decided."""
+    return Verdict(ABORT, f"somebody has deleted the ballot or the vote of {site}")
+
+
+def late(view: View, sites: Iterable[str], present: Set[str]) -> Verdict:
     """What the decision is when nobody waits any longer."""
-    return judge(view, present) or Verdict(ABORT, f"no vote of {', '.join(sorted(view.sites('ballot')))} in time")
+    return judge(view, sites, present) or Verdict(
+        ABORT, f"no vote of {', '.join(sorted(view.sites('ballot')))} in time"
+    )
 
 
 def named(transaction: str) -> str:

@@ -19,11 +19,24 @@ from distsync.errors import (
     DeadlineError,
     NodeExistsError,
     NoNodeError,
+    OutcomeUnknownError,
     SessionLostError,
     UsageError,
     VoteRefusedError,
 )
-from distsync.protocols.ballot import ABORT, COMMIT, PEERS, Decision, Record, encoded, judge, listed, present_in
+from distsync.protocols.ballot import (
+    ABORT,
+    COMMIT,
+    PEERS,
+    Decision,
+    Record,
+    View,
+    encoded,
+    judge,
+    listed,
+    present_in,
+    spoilt,
+)
 from distsync.protocols.guard import INTERRUPTED, leave, read, read_all
 from distsync.protocols.transaction import Prepared, TransactionCore, presence
 from distsync.session.steps import (
@@ -97,13 +110,17 @@ class Site:
             if stat is not None:
                 return True
             try:
-                here = Create(self.path, who, ephemeral=True)
+                here = Create(
+                    self.path, who, ephemeral=True, after=True
+                )  # there until `leave`, also if this call fails
                 await Multi((Check(self.core.path, version), here, await self._mark(record.current)))
                 return True
             except BadVersionError:
                 return False
             except NoNodeError:
                 await self.core.restore()
+                if record.current is not None:
+                    await self.core.forget(record.current)
                 if await read(Exists(self.core.path)) is None:
                     return False
             except (NodeExistsError, *INTERRUPTED):
@@ -135,6 +152,9 @@ class Site:
                 return await self._too_late(transaction, work)
             view = listed(listing)
             vote = view.vote_of(self.site)
+            if vote is None and view.is_open:
+                await core.write(transaction, spoilt(self.site), view)
+                continue
             if vote == "ballot" and view.is_open:
                 if mine not in core.prepared:
                     voted = await Call(lambda: work.prepare(transaction, payload.data))  # noqa: B023
@@ -143,28 +163,36 @@ class Site:
                 if not await self._cast(transaction, prepared.commit, prepared.reason):
                     continue
                 vote = COMMIT if prepared.commit else ABORT
-            if vote is None or (vote == "ballot" and mine not in core.prepared):
-                core.prepared.pop(mine, None)
+            if vote in (None, "ballot") and mine not in core.prepared:
                 await core.tidy(transaction)
                 return None
             decision = await self._learn(transaction)
-            return await self._finish(decision, vote, work, payload.data) if decision else None
+            return await self._finish(decision, vote or "ballot", work, payload.data) if decision else None
 
     async def _too_late(self, transaction: str, work: Work) -> Decision | None:
         """It is over: what we prepared for it is ended as was decided."""
         prepared = self.core.prepared.get((transaction, self.site))
-        decision = await self.core.decision(transaction) if prepared else None
-        return await self._finish(decision, "ballot", work, prepared.data) if prepared and decision else None
+        if prepared is None:
+            return None
+        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data)
+
+    async def _ended(self, transaction: str) -> Decision:
+        """What was decided about one that is over. If nobody knows any more, nobody here waits for it again."""
+        try:
+            return await self.core.ended(transaction)
+        except OutcomeUnknownError:
+            self.core.prepared.pop((transaction, self.site), None)
+            raise
 
     async def _finish(self, decision: Decision, vote: str, work: Work, data: bytes) -> Decision:
         """What was decided is done here, and acknowledged; the last one to do so clears up."""
         core = self.core
         do = work.commit if decision.outcome == COMMIT else work.abort
         await Call(lambda: do(decision.id, data))
+        core.prepared.pop((decision.id, self.site), None)
         if vote != "ballot":
             with suppress(NoNodeError):
                 await read(Delete(f"{core.node(decision.id)}/{vote}-{encoded(self.site)}"))
-        core.prepared.pop((decision.id, self.site), None)
         await core.tidy(decision.id)
         return decision
 
@@ -176,7 +204,7 @@ class Site:
         if record.current is not None and await self._cast(record.current, commit, reason):
             return
         last = record.past[-1] if record.past else None
-        decision = await self.core.decision(record.current) if record.current else last
+        decision = await self.core.latest(record.current) if record.current else last
         if decision is None:
             why = "has voted otherwise" if record.current else "has nothing to vote about"
             raise UsageError(f"site {self.site!r} of {self.core.path} {why}: there is no transaction that waits for it")
@@ -207,19 +235,19 @@ class Site:
         while True:
             watch = Watch()
             more = (Children(node, watch), Children(core.folder, watch)) if peers else ()
-            reads = (Exists(f"{node}/decision", watch), Exists(f"{node}/coordinator", watch), *more)
-            decided, coordinator, *_ = answers = await read_all(*reads)
-            if decided is not None:
-                return await core.decision(transaction)
-            if peers or coordinator is None:
+            reads = (GetData(f"{node}/open", watch), GetData(f"{node}/coordinator", watch), *more)
+            undecided, coordinator, *_ = answers = await read_all(*reads)
+            if isinstance(undecided, NoNodeError):
+                return await self._ended(transaction)
+            has_coordinator = not isinstance(coordinator, NoNodeError)
+            if peers or not has_coordinator:
                 listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
-                if isinstance(listing, NoNodeError):
-                    return await core.decision(transaction)
-                view = listed(listing)
-                verdict = judge(view, present_in(sites), coordinator is not None) if view.is_open else None
+                view = View(()) if isinstance(listing, NoNodeError) else listed(listing)
+                if not view.is_open:
+                    return await self._ended(transaction)
+                verdict = judge(view, core.terms.sites, present_in(sites), has_coordinator)
                 if verdict is not None:
                     await core.write(transaction, verdict, view)
-                if verdict is not None or not view.is_open:
                     continue
             if await Wait(watch) is Woke.DEADLINE:
                 return None

@@ -10,11 +10,13 @@ one to ask succeeds with. Both may be asked again when an answer was lost: that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
 from distsync.errors import (
     BadVersionError,
+    CorruptNodeError,
     DeadlineError,
     MismatchError,
     NodeExistsError,
@@ -143,14 +145,11 @@ class TransactionCore:
 
     async def sight(self, transaction: str, watch: Watch | None = None, votes: bool = True) -> Sight | None:
         """Who has voted and who is there; None for a transaction that is over. ``watch`` fires when a site comes or
-        goes and when it is decided, with ``votes`` also at each vote."""
+        goes and when it is open no more, with ``votes`` also at each vote."""
         node = self.node(transaction)
-        decision = Exists(f"{node}/decision", watch)
         view = Children(node, watch) if votes or watch is None else Children(node)
-        _, listing, sites = await read_all(decision, view, Children(self.folder, watch))
-        if isinstance(listing, NoNodeError):
-            return None
-        return Sight(listed(listing), present_in(sites))
+        _, listing, sites = await read_all(GetData(f"{node}/open", watch), view, Children(self.folder, watch))
+        return None if isinstance(listing, NoNodeError) else Sight(listed(listing), present_in(sites))
 
     async def decision(self, transaction: str) -> Decision | None:
         """What was decided; None: not yet. Raises OutcomeUnknownError if it is forgotten."""
@@ -159,12 +158,36 @@ class TransactionCore:
         if not isinstance(decided, NoNodeError):
             return Decision.read(path, decided.data)
         record = Record(self.terms) if isinstance(above, NoNodeError) else Record.read(self.path, above.data)
-        if record.current == transaction:
-            return None
+        return None if record.current == transaction else self._remembered(record, transaction)
+
+    def _remembered(self, record: Record, transaction: str) -> Decision:
         past = record.decision(transaction)
         if past is None:
             raise OutcomeUnknownError(f"transaction {transaction}", self.path, "memory of past ones")
         return past
+
+    async def ended(self, transaction: str) -> Decision:
+        """What was decided about one that is not open any more. Where somebody has deleted that, raises
+        OutcomeUnknownError, or, if he has left the rest, CorruptNodeError."""
+        while True:
+            decision = await self.decision(transaction)
+            if decision is not None:
+                return decision
+            if await read(Exists(self.node(transaction))) is not None:
+                raise CorruptNodeError(self.node(transaction), "neither open nor a decision")
+            await self.forget(transaction)
+
+    async def forget(self, transaction: str) -> None:
+        """If it is the present one, and its znode is not there: somebody has deleted that, and the next one can
+        begin."""
+        node = self.node(transaction)
+        with suppress(*RACED, *INTERRUPTED):
+            above = await read(GetData(self.path))
+            record = Record.read(self.path, above.data)
+            if record.current == transaction:
+                ended = SetData(self.path, record._replace(current=None).data, above.stat.version)
+                await Multi((Create(node), Delete(node), ended))
+        await Connected()
 
     # Beginning
 
@@ -206,12 +229,15 @@ class TransactionCore:
         """Whether something was done to end a transaction of somebody else's; if not, ``watch`` is armed on it."""
         sight = await self.sight(transaction, watch)
         if sight is None:
+            await self.forget(transaction)
             return True
         if not sight.view.is_open:
+            with suppress(OutcomeUnknownError):
+                await self.ended(transaction)
             return sight.view.is_acknowledged and await self.tidy(transaction)
         if sight.view.has_coordinator:
             return False
-        verdict = judge(sight.view, sight.present, has_coordinator=False)
+        verdict = judge(sight.view, self.terms.sites, sight.present, has_coordinator=False)
         assert verdict is not None
         return await self.write(transaction, verdict, sight.view)
 
@@ -223,39 +249,44 @@ class TransactionCore:
 
     # Deciding
 
-    async def decide(self, transaction: str) -> Decision:
-        """The decision: when the votes say it, or abort at the deadline."""
+    async def decide(self, transaction: str, sites: Iterable[str]) -> Decision:
+        """The decision: when the votes say it, or abort at the deadline. Raises DeadlineError if no server answers
+        then; it is decided as soon as one does."""
+        try:
+            return await self._decide(transaction, sites)
+        except DeadlineError:
+            await Background(self._decide(transaction, sites, waits=False))
+            raise
+
+    async def _decide(self, transaction: str, sites: Iterable[str], waits: bool = True) -> Decision:
         counts = self.terms.decided_by == COORDINATOR
         while True:
             watch = Watch()
             sight = await self.sight(transaction, watch, votes=counts)
             if sight is None or not sight.view.is_open:
-                decided = await self.decision(transaction)
-                if decided is not None:
-                    await Background(self._step_down(transaction))
-                    return decided
-                continue
-            verdict = judge(sight.view, sight.present)
-            if verdict is None and await Wait(watch) is Woke.DEADLINE:
+                decided = await self.ended(transaction)
+                await Background(self._step_down(transaction))
+                return decided
+            verdict = judge(sight.view, sites, sight.present)
+            if verdict is None and (not waits or await Wait(watch) is Woke.DEADLINE):
                 sight = await self.sight(transaction) or sight
-                verdict = late(sight.view, sight.present)
+                verdict = late(sight.view, sites, sight.present)
             if verdict is not None:
                 await self.write(transaction, verdict, sight.view)
 
-    async def abort(self, transaction: str, reason: str) -> Decision | None:
-        """The decision: abort, unless it was decided before. None if it was never begun."""
+    async def abort(self, transaction: str, reason: str) -> Decision:
+        """The decision: abort, unless it was decided before. Raises OutcomeUnknownError if it is forgotten."""
         while True:
             record, _ = await self.record()
-            past = record.decision(transaction)
-            if past is not None or record.current != transaction:
-                return past
+            if record.current != transaction:
+                return self._remembered(record, transaction)
             sight = await self.sight(transaction)
-            if sight is not None and not await self.write(transaction, Verdict(ABORT, reason), sight.view):
+            view = sight and sight.view
+            if view and view.is_open and not await self.write(transaction, Verdict(ABORT, reason), view):
                 continue
-            decided = await self.decision(transaction)
-            if decided is not None:
-                await self._step_down(transaction)
-                return decided
+            decided = await self.ended(transaction)
+            await self._step_down(transaction)
+            return decided
 
     async def _step_down(self, transaction: str) -> None:
         """Who knows the decision is coordinator no more."""
@@ -317,12 +348,15 @@ class TransactionCore:
 
     async def latest(self, transaction: str | None) -> Decision | None:
         """The decision about this one, else about the latest that anybody began; None: not decided yet."""
-        if transaction is not None:
-            return await self.decision(transaction)
-        record, _ = await self.record()
-        if record.current is not None:
-            return await self.decision(record.current)
-        return record.past[-1] if record.past else None
+        if transaction is None:
+            record, _ = await self.record()
+            if record.current is None:
+                return record.past[-1] if record.past else None
+            transaction = record.current
+        decision = await self.decision(transaction)
+        if decision is None and await read(Exists(f"{self.node(transaction)}/open")) is None:
+            return await self.ended(transaction)
+        return decision
 
 
 def presence(folder: str, site: str) -> str:

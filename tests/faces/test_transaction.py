@@ -12,7 +12,7 @@ from typing import Any
 import deeds
 import pytest
 from leaks import Observer
-from peers import Peer, Running, expire, results
+from peers import Peer, Running, expire, is_quiet, results
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import DeadlineError, MismatchError, Participant, PayloadError, Transaction, UsageError, VoteRefusedError
@@ -283,6 +283,20 @@ def test_function_that_fails_is_called_again(trip: Transaction) -> None:
     assert site.take_part(PATIENCE) == "commit"
     assert tries == ["x", "x"]
     assert site.take_part(UNIT) is None
+
+
+def test_site_is_still_there_after_its_function_failed(client: Client, decider: str, observer: Observer) -> None:
+    """And so it is not taken for dead when the next transaction begins."""
+    alone = Transaction(["one"], decider, name="alone")
+    site = alone.participant("one", commit=lambda item: [][item])
+    with site:
+        alone.begin(0)
+        running = Running(site.take_part)
+        assert alone.decide(PATIENCE)
+        with pytest.raises(IndexError):
+            running.result()
+        eventually(lambda: is_quiet(client))
+        assert owner(alone, observer, "one") == client.session_id
 
 
 def test_transaction_after_transaction(trip: Transaction) -> None:

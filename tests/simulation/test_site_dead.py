@@ -49,7 +49,8 @@ class Death:
         bank.kill()
         await Wait(limit=LONG_S)
         if self.core.terms.decided_by == COORDINATOR:
-            self.said.append((await Run(self.core.decide(transaction))).outcome)
+            deciding = self.core.decide(transaction, self.core.terms.sites)
+            self.said.append((await Run(deciding)).outcome)
         else:
             hotel.spawn(self.serve("hotel"))
             await Wait(limit=LONG_S)

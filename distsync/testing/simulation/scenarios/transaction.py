@@ -84,7 +84,9 @@ class Play:
             if world.rng.random() < 0.1:
                 decision = await Run(core.abort(transaction, "changed his mind"))
             else:
-                decision = await Run(core.decide(transaction), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS)))
+                decision = await Run(
+                    core.decide(transaction, self.terms.sites), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS))
+                )
         except (DeadlineError, OutcomeUnknownError):
             return
         world.record("decided", transaction=transaction, outcome=decision.outcome)
