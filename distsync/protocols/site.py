@@ -110,9 +110,8 @@ class Site:
             if stat is not None:
                 return True
             try:
-                here = Create(
-                    self.path, who, ephemeral=True, after=True
-                )  # there until `leave`, also if this call fails
+                # there until `leave`, also if this call fails
+                here = Create(self.path, who, ephemeral=True, after=True)
                 await Multi((Check(self.core.path, version), here, await self._mark(record.current)))
                 return True
             except BadVersionError:
