@@ -84,7 +84,7 @@ class Delivery(Generic[Item]):
         Cost: 1 request; with a delay 2.
         """
         seconds = _checked_delay(delay)
-        self._queue._end(self, lambda core: core.nack(self._claimed, seconds))
+        self._queue._end(self, lambda core: core.nack(self._claimed, seconds, self._queue.max_deliveries))
 
     def __enter__(self) -> Delivery[Item]:
         return self
@@ -156,7 +156,6 @@ class JoinableQueue(Queue[Item]):
     def _claims(self) -> JoinableCore:
         core = self._core
         assert isinstance(core, JoinableCore)
-        core.maxsize, core.max_deliveries = self.maxsize, self.max_deliveries
         return core
 
     def _open(self) -> list[Delivery[Item]]:
@@ -194,8 +193,8 @@ class JoinableQueue(Queue[Item]):
         seconds, later = _checked(block, timeout), _checked_delay(delay)
         if key is not None and not isinstance(key, str):
             raise TypeError(f"key must be a str, not {type(key).__name__}")
-        waits = seconds if self.maxsize > 0 else timeout
-        return bool(self._run(self._claims.add(self._encoded(item), bool(block), later, key), waits))
+        waits, data = seconds if self.maxsize > 0 else timeout, self._encoded(item)
+        return bool(self._run(self._claims.add(data, bool(block), later, key, self.maxsize), waits))
 
     def put_many(self, items: Iterable[Item], block: bool = True, timeout: float | None = None) -> None:
         """All ``items`` are in the queue, in their order: up to 100 with one request, all of these or none.
@@ -206,7 +205,7 @@ class JoinableQueue(Queue[Item]):
         encoded = [("", Label().before(self._encoded(item))) for item in items]
         progress = Progress()
         try:
-            self._run(put_many(self._claims, encoded, bool(block), progress), seconds)
+            self._run(put_many(self._claims, encoded, bool(block), progress, self.maxsize), seconds)
         except BaseException as error:
             error.put = progress.put  # type: ignore[attr-defined]
             raise
@@ -249,12 +248,12 @@ class JoinableQueue(Queue[Item]):
         return [delivery.item for delivery in self._several(n, _checked(block, timeout), bool(block))]
 
     def _several(self, most: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
-        core, who = self._claims, describe()
+        core, who, max_deliveries = self._claims, describe(), self.max_deliveries
         claimed: list[Claimed] = []
 
         async def claim() -> None:
             """What is ours is known here before the call ends: a signal may strike in its last line."""
-            claimed.extend(await core.claim(who, block, most) or ())
+            claimed.extend(await core.claim(who, block, most, max_deliveries) or ())
 
         try:
             self._run(claim(), seconds)

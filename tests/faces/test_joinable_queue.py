@@ -154,6 +154,22 @@ def test_many_workers_do_each_item_once(queue: Any, peers: list[Peer], make_mort
 # ---- again, later, never
 
 
+def test_limit_of_deliveries_is_that_of_the_object_that_claims(client: Client, make_client: MakeClient) -> None:
+    strict, lax = JoinableQueue[str](max_deliveries=1, name="q"), JoinableQueue[str](name="q")
+    theirs = JoinableQueue[str](name="q", client=make_client())
+    theirs.put("bad")
+    delivery = theirs.claim()
+    claiming = Running(strict.claim)
+    eventually(lambda: waiting_calls(client))
+    assert lax.qsize() == 0
+    delivery.nack()
+    eventually(lambda: lax.dead_letters.qsize() == 1)
+    theirs.put("good")
+    claimed = claiming.result()
+    assert (claimed.item, claimed.deliveries) == ("good", 1)
+    claimed.done()
+
+
 def test_item_given_back_is_first_again_and_counts(queue: Any) -> None:
     queue.put_many("ab")
     for count in (1, 2, 3):

@@ -10,9 +10,10 @@ from typing import Any
 import deeds
 import pytest
 from leaks import Observer
-from peers import Peer, Running, expire, results
+from peers import Peer, Running, expire, results, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
+from distsync import JoinableQueue
 from distsync.errors import PayloadError, PayloadTooLargeError
 from distsync.protocols import queue as queue_protocol
 from distsync.protocols import segments
@@ -274,6 +275,21 @@ def test_bound_may_be_changed_while_it_is_used(client: Client, peer: Peer) -> No
     queue.maxsize = 0
     queue.put_nowait(3)
     assert [queue.get() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_bound_is_that_of_the_object_whose_put_waits(client: Client, kind: Any) -> None:
+    bounded, unbounded = kind(2, name="q"), kind(name="q")
+    putting = Running(bounded.put_many, range(6))
+    eventually(lambda: waiting_calls(client))
+    unbounded.put("theirs")
+    assert unbounded.qsize() == 4
+    assert unbounded.get() == 0
+    eventually(lambda: sizes(unbounded) == 4 and waiting_calls(client))
+    assert [unbounded.get() for _ in range(6)] == [1, 2, "theirs", 3, 4, 5]
+    putting.result()
+    for _ in range(7):
+        unbounded.task_done()
 
 
 # ---- counting

@@ -84,9 +84,7 @@ class Play:
         world.checks.append(Alone(self.most))
 
     def core(self, process: SimProcess) -> JoinableCore:
-        core = process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
-        core.maxsize, core.max_deliveries = self.maxsize, self.most
-        return core
+        return process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
 
     async def producer(self, process: SimProcess, name: str) -> None:
         world, core, rng = self.world, self.core(process), self.world.rng
@@ -96,7 +94,7 @@ class Play:
             key = rng.choice((None, None, None, "key", "other"))
             world.record("putting", item=item, delay_ms=round(delay * 1000), key=key)
             try:
-                new = await Run(core.add(json.dumps(item).encode(), timeout != 0.0, delay, key), timeout)
+                new = await Run(core.add(json.dumps(item).encode(), timeout != 0.0, delay, key, self.maxsize), timeout)
             except (Full, OutcomeUnknownError) as error:
                 world.record("full" if isinstance(error, Full) else "unknown", item=item)
                 continue
@@ -109,7 +107,7 @@ class Play:
             timeout = maybe_timeout(world)
             world.record("claiming")
             try:
-                claimed = await Run(core.claim(b"{}", timeout != 0.0, rng.choice((1, 1, 2))), timeout)
+                claimed = await Run(core.claim(b"{}", timeout != 0.0, rng.choice((1, 1, 2)), self.most), timeout)
             except OutcomeUnknownError:
                 continue
             for delivery in claimed or ():
@@ -146,7 +144,7 @@ class Play:
                 world.record("done", item=item)
             else:
                 world.record("nacking", item=item)
-                await Run(core.nack(delivery, delay))
+                await Run(core.nack(delivery, delay, self.most))
         except LockLostError as error:
             world.record("lost", item=item)
             if not world.faults.struck:
@@ -157,7 +155,7 @@ class Play:
     async def drain(self, process: SimProcess) -> None:
         """Does what is left, as soon as that is possible."""
         core = self.core(process)
-        while (claimed := await Run(core.claim(b"{}"), QUIET_SECONDS)) is not None:
+        while (claimed := await Run(core.claim(b"{}", max_deliveries=self.most), QUIET_SECONDS)) is not None:
             for delivery in claimed:
                 self.got(process, delivery)
                 self.world.record("drained", item=item_of(delivery), folder=delivery.path.split("/")[-2])

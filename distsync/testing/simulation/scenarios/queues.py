@@ -89,7 +89,6 @@ class Play:
 
     def core(self, process: SimProcess) -> QueueCore:
         core = process.local(PATH, lambda: self.make(PATH, receipts(process)))
-        core.maxsize = self.maxsize
         core.znodes.bulk = BULK
         return core
 
@@ -106,7 +105,7 @@ class Play:
                 if world.rng.random() < 0.5:
                     await Run(feed(core, [data for _, data in encoded], progress, world.rng.randint(1, 2)))
                 else:
-                    await Run(put_many(core, encoded, True, progress), maybe_timeout(world))
+                    await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
             except (Full, OutcomeUnknownError) as error:
                 for item in items[progress.put :]:
                     world.record("full" if isinstance(error, Full) else "unknown", item=item)
@@ -123,7 +122,8 @@ class Play:
             world.record("putting", item=item)
             try:
                 data = json.dumps(item).encode()
-                await Run(core.put(data, timeout != 0.0, key_of(item) if self.make is priority_core else ""), timeout)
+                key = key_of(item) if self.make is priority_core else ""
+                await Run(core.put(data, timeout != 0.0, key, self.maxsize), timeout)
             except (Full, OutcomeUnknownError) as error:
                 world.record("full" if isinstance(error, Full) else "unknown", item=item)
                 continue
@@ -145,7 +145,11 @@ class Play:
             timeout = maybe_timeout(world)
             world.record("getting")
             many = self.several and world.rng.random() < 0.5
-            getting = get_many(core, SEVERAL, b"", timeout != 0.0) if many else core.get(b"", timeout != 0.0)
+            getting = (
+                get_many(core, SEVERAL, b"", timeout != 0.0, self.maxsize)
+                if many
+                else core.get(b"", timeout != 0.0, self.maxsize)
+            )
             try:
                 data = await Run(getting, timeout)
             except OutcomeUnknownError:
@@ -168,7 +172,7 @@ class Play:
     async def drain(self, process: SimProcess) -> None:
         """Gets what is left."""
         core = self.core(process)
-        while (data := await Run(core.get(b"", False))) is not None:
+        while (data := await Run(core.get(b"", False, self.maxsize))) is not None:
             self.world.record("drained", item=tuple(json.loads(data)))
 
     def play(self) -> None:
