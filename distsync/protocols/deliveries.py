@@ -93,6 +93,8 @@ class Deliveries(QueueCore):
             except (NoNodeError, BadVersionError) as error:
                 gone = operations[getattr(error, "index", 0)]
                 if gone is mine or not isinstance(gone, Delete):
+                    if isinstance(gone, SetData):
+                        await self.znodes.make()
                     return None
                 operations.remove(gone)
 

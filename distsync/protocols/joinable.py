@@ -230,7 +230,7 @@ class JoinableCore(Deliveries):
 
     def _wanted(self, path: str, node: Node) -> Delivery:
         """The item as it will be when we have it."""
-        label, payload = Label.split(path, node.data)
+        label, payload = Label.split(node.data)
         more = label._replace(deliveries=label.deliveries + 1)
         return Delivery(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
 
@@ -272,7 +272,7 @@ class JoinableCore(Deliveries):
     async def _discard(self, path: str) -> None:
         try:
             node = await read(GetData(path))
-            label, _ = Label.split(path, node.data)
+            label, _ = Label.split(node.data)
             mine = (Delete(path, node.stat.version), *nobodys(self.znodes.claim(path)))
             await self._commit_mine(*mine, SetData(self.znodes.dones), *self._without_key(label))
         except RACED:

@@ -32,7 +32,7 @@ class Outside(Blocked):
         return self._view([(self.segment, self._unclaimed(self.segment, listing, claims))])
 
     async def withdraw(self, path: str) -> bool:
-        return await self.core.take_out(path, Label.split(path, self.data)[0])
+        return await self.core.take_out(path, Label.split(self.data)[0])
 
     async def _see(self, watch: Watch | None) -> View:
         znodes = self.core.znodes

@@ -213,8 +213,10 @@ class QueueCore:
             )
             taken = True
             self.got = outcome.results[1].version if outcome.results else self.got
-        except NoNodeError:
+        except NoNodeError as error:
             taken = True
+            if getattr(error, "index", 0) > 0:  # it is no item that has gone
+                await self.znodes.make()
             return None
         finally:
             if not taken:

@@ -226,7 +226,7 @@ class Play:
 
     def item(self, path: str) -> Any:
         node = self.world.foreign(GetData(path))
-        return tuple(json.loads(Label.split(path, node.data)[1]))
+        return tuple(json.loads(Label.split(node.data)[1]))
 
     def account(self) -> None:
         """What was put is done once, or dead; nothing else is; nothing is left."""
