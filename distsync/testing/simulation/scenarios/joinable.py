@@ -6,11 +6,13 @@ Rules for this file: threads use one core a process, as the face does; an item s
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
-from distsync.errors import Full, LockLostError, OutcomeUnknownError
+from distsync.errors import Full, LockLostError, OutcomeUnknownError, ShutDown
 from distsync.protocols.claims import Delivery, Label, due_of
 from distsync.protocols.joinable import JoinableCore
+from distsync.protocols.many import Progress, put_many
 from distsync.protocols.segments import SEGMENT
 from distsync.session.steps import GetData, Wait
 from distsync.testing.simulation.calls import Run
@@ -90,16 +92,45 @@ class Play:
         world, core, rng = self.world, self.core(process), self.world.rng
         for number in range(rng.randint(1, 3)):
             item = (name, number)
+            if rng.random() < 0.2:
+                await self.put_several(core, [(name, 100 * (number + 1) + each) for each in range(3)])
             timeout, delay = maybe_timeout(world), rng.choice((0.0, 0.0, 0.0, 0.02, 5.0))
             key = rng.choice((None, None, None, "key", "other"))
             world.record("putting", item=item, delay_ms=round(delay * 1000), key=key)
             try:
                 new = await Run(core.add(json.dumps(item).encode(), timeout != 0.0, delay, key, self.maxsize), timeout)
-            except (Full, OutcomeUnknownError) as error:
-                world.record("full" if isinstance(error, Full) else "unknown", item=item)
+            except (Full, ShutDown, OutcomeUnknownError) as error:
+                self.not_put(error, item)
                 continue
             world.record("put" if new else "known", item=item)
             await Run(work(world))
+
+    async def put_several(self, core: JoinableCore, items: list[Any]) -> None:
+        world, progress = self.world, Progress()
+        for item in items:
+            world.record("putting", item=item, delay_ms=0, key=None)
+        encoded = [("", Label().before(json.dumps(item).encode())) for item in items]
+        try:
+            await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
+        except (Full, ShutDown, OutcomeUnknownError) as error:
+            for item in items[progress.put :]:
+                self.not_put(error, item)
+        for item in items[: progress.put]:
+            world.record("put", item=item)
+
+    def not_put(self, error: Exception, item: Any) -> None:
+        if isinstance(error, ShutDown) and not self.world.history.events("shutting down"):
+            self.world.fail(f"{item} is refused, and nobody has shut it down")
+        self.world.record("unknown" if isinstance(error, OutcomeUnknownError) else "full", item=item)
+
+    async def closer(self, process: SimProcess) -> None:
+        """Shuts it down at some time."""
+        core, immediate = self.core(process), self.world.rng.random() < 0.5
+        await Run(work(self.world))
+        self.world.record("shutting down", immediate=immediate)
+        with suppress(OutcomeUnknownError):
+            await Run(core.shutdown(immediate))
+            self.world.record("shut down")
 
     async def worker(self, process: SimProcess) -> None:
         world, core, rng = self.world, self.core(process), self.world.rng
@@ -110,6 +141,9 @@ class Play:
                 claimed = await Run(core.claim(b"{}", timeout != 0.0, rng.choice((1, 1, 2)), self.most), timeout)
             except OutcomeUnknownError:
                 continue
+            except ShutDown:
+                world.record("shut out")
+                return
             for delivery in claimed or ():
                 self.got(process, delivery)
             for delivery in claimed or ():
@@ -155,7 +189,13 @@ class Play:
     async def drain(self, process: SimProcess) -> None:
         """Does what is left, as soon as that is possible."""
         core = self.core(process)
-        while (claimed := await Run(core.claim(b"{}", max_deliveries=self.most), QUIET_SECONDS)) is not None:
+        while True:
+            try:
+                claimed = await Run(core.claim(b"{}", max_deliveries=self.most), QUIET_SECONDS)
+            except ShutDown:
+                return
+            if claimed is None:
+                return
             for delivery in claimed:
                 self.got(process, delivery)
                 self.world.record("drained", item=item_of(delivery), folder=delivery.path.split("/")[-2])
@@ -171,6 +211,8 @@ class Play:
                 spawn(process, self.producer(process, f"p{number}"), f"producer{number}", daemon=bool(self.maxsize))
             for each in range(rng.choice((0, 1, 1, 2))):
                 spawn(process, self.worker(process), name=f"worker{each}", daemon=True)
+        if rng.random() < 0.2:
+            spawn(process, self.closer(process), name="closer")
         world.run()
         self.check_sleepers()
         self.check_abandoned()
@@ -202,6 +244,11 @@ class Play:
         due = [path for path in free if "/d_" not in path or due_of(path) <= self.world.now_ms]
         last = {record.task: record.event for record in self.world.history.records}
         waiting = [name for name in sleepers(self.world) if last.get(name) in ("claiming", "putting")]  # none at work
+        if self.world.history.events("shut down"):
+            waiting = [name for name in waiting if "producer" in name or not self.items()]
+            if waiting:
+                self.world.fail(f"{waiting} sleep although it was shut down")
+            return
         if due and any("worker" in name for name in waiting):
             self.world.fail(f"{waiting} sleep while there are {due}")
         inside = [path for path in free if "/d_" not in path]
@@ -239,7 +286,7 @@ class Play:
             world.fail(f"done twice, or done and dead: {doubled}")
         unsure = {record.item for record in history.events("ending")}
         lost = sorted({record.item for record in history.events("put")} - set(ended) - unsure)
-        if lost:
+        if lost and not any(record.immediate for record in history.events("shutting down")):
             world.fail(f"lost: {lost}")
         never = {record.item for record in history.events("full") + history.events("known")}
         if never & set(ended):
