@@ -71,7 +71,8 @@ class Delivery(Generic[Item]):
     def done(self) -> None:
         """The item is done, and in the queue no more.
 
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before.
+        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
+            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request.
         """
         self._queue._end(self, lambda core: core.done(self._claimed))
@@ -80,7 +81,8 @@ class Delivery(Generic[Item]):
         """The item is to be got again, by anybody: first in order, or after ``delay`` seconds.
 
         Units: seconds. One that was delivered ``max_deliveries`` times is a dead letter now.
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before.
+        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
+            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request; with a delay 2.
         """
         seconds = _checked_delay(delay)
@@ -217,7 +219,8 @@ class JoinableQueue(Queue[Item]):
         Returns: the delivery; ``delivery.item`` is the item.
         Raises: Empty if there was none that nobody has, at once if not ``block``, or not in time; ShutDown if all is
             done and it was shut down; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is a
-            dead letter now.
+            dead letter now; OutcomeUnknownError when the session ended in this moment: if an item was claimed, it has
+            gone back to its place.
         On loss: of the session: it goes on.
         On cancel: the item that was on its way goes back to its place.
         Cost: 6 requests, 3 round trips, if there are items.
@@ -287,7 +290,8 @@ class JoinableQueue(Queue[Item]):
         Where the thread has none, the one that any thread of this process got first.
 
         Raises: ValueError if there is none; LockLostError if it was lost (its session ended, or was not provably alive)
-            and somebody else has got it: what was done for it must be undone, or stand twice.
+            and somebody else has got it: what was done for it must be undone, or stand twice; OutcomeUnknownError when
+            the session ended in this moment and nobody can know which of the two.
         On cancel: the item is done, or another one gets it.
         Cost: 1 request.
         """
