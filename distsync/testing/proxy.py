@@ -67,7 +67,7 @@ class _Pair:
         self._requests, self._replies = FrameSplitter(LARGEST_FRAME), FrameSplitter(LARGEST_FRAME)
         self._shaken = [False, False]
         self._asks: bool | None = None
-        """It began with a letter, as no frame does: that of a word, four of them, which gets an answer without frames."""
+        """It began with a letter, as no frame does: of a word of four, which is answered without frames."""
         self._opcodes: dict[int, int] = {}
         self.session = NO_SESSION
 
