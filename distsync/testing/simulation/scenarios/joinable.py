@@ -6,7 +6,6 @@ Rules for this file: threads use one core a process, as the face does; an item s
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from typing import Any
 
 from distsync.errors import Full, LockLostError, OutcomeUnknownError, ShutDown
@@ -30,7 +29,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.scenarios.queues import segments_of
+from distsync.testing.simulation.scenarios.queues import close_some_time, not_put, segments_of, thrown_away
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/joinable_queue/q"
@@ -100,7 +99,7 @@ class Play:
             try:
                 new = await Run(core.add(json.dumps(item).encode(), timeout != 0.0, delay, key, self.maxsize), timeout)
             except (Full, ShutDown, OutcomeUnknownError) as error:
-                self.not_put(error, item)
+                not_put(world, error, item)
                 continue
             world.record("put" if new else "known", item=item)
             await Run(work(world))
@@ -114,23 +113,9 @@ class Play:
             await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
         except (Full, ShutDown, OutcomeUnknownError) as error:
             for item in items[progress.put :]:
-                self.not_put(error, item)
+                not_put(world, error, item)
         for item in items[: progress.put]:
             world.record("put", item=item)
-
-    def not_put(self, error: Exception, item: Any) -> None:
-        if isinstance(error, ShutDown) and not self.world.history.events("shutting down"):
-            self.world.fail(f"{item} is refused, and nobody has shut it down")
-        self.world.record("unknown" if isinstance(error, OutcomeUnknownError) else "full", item=item)
-
-    async def closer(self, process: SimProcess) -> None:
-        """Shuts it down at some time."""
-        core, immediate = self.core(process), self.world.rng.random() < 0.5
-        await Run(work(self.world))
-        self.world.record("shutting down", immediate=immediate)
-        with suppress(OutcomeUnknownError):
-            await Run(core.shutdown(immediate))
-            self.world.record("shut down")
 
     async def worker(self, process: SimProcess) -> None:
         world, core, rng = self.world, self.core(process), self.world.rng
@@ -212,7 +197,7 @@ class Play:
             for each in range(rng.choice((0, 1, 1, 2))):
                 spawn(process, self.worker(process), name=f"worker{each}", daemon=True)
         if rng.random() < 0.2:
-            spawn(process, self.closer(process), name="closer")
+            spawn(process, close_some_time(world, self.core(process), self.maxsize), name="closer")
         world.run()
         self.check_sleepers()
         self.check_abandoned()
@@ -286,7 +271,7 @@ class Play:
             world.fail(f"done twice, or done and dead: {doubled}")
         unsure = {record.item for record in history.events("ending")}
         lost = sorted({record.item for record in history.events("put")} - set(ended) - unsure)
-        if lost and not any(record.immediate for record in history.events("shutting down")):
+        if lost and not thrown_away(world):
             world.fail(f"lost: {lost}")
         never = {record.item for record in history.events("full") + history.events("known")}
         if never & set(ended):
