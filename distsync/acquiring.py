@@ -97,7 +97,8 @@ def _release(locks: tuple[Acquirable, ...]) -> None:
 def acquire_all(*locks: Acquirable, timeout: float | None = None) -> Acquired:
     """All of these locks are held; ``with acquire_all(one, other):`` releases them at its end.
 
-    Whoever uses it acquires in the same order, that of their paths, so that nobody waits in a circle.
+    Whoever uses it acquires in the same order, that of their paths, so that nobody waits in a circle; with locks of
+    several ensembles, if each ensemble's servers have the same names for all who use it.
     Units: seconds for all together; None: without end.
     Returns: an object with ``release()``, ``held``, ``locks``, that is a context manager.
     Raises: DeadlineError (a TimeoutError) if not all were free in time; TypeError for what is no lock, ValueError for
@@ -148,7 +149,7 @@ def _in_order(locks: tuple[Any, ...]) -> tuple[Acquirable, ...]:
     for lock in locks:
         if not isinstance(lock, (LockBase, SharedReader)):
             raise TypeError(f"acquire_all takes locks, and readers and writers of SharedLocks, not {lock!r}")
-    ordered = sorted(locks, key=lambda lock: (lock.client.hosts or "", lock.path))
+    ordered = sorted(locks, key=lambda lock: (sorted((lock.client.hosts or "").split(",")), lock.path))
     for one, other in pairwise(ordered):
         if one.path == other.path and one.client.hosts == other.client.hosts:
             raise UsageError(f"{one.path} was given twice to acquire_all: give each lock once")

@@ -5,8 +5,8 @@ Rules for this file: each error says what was given and what is allowed.
 
 from __future__ import annotations
 
-import math
 import operator
+import sys
 from typing import Any
 
 
@@ -21,10 +21,11 @@ def whole_number(what: str, number: Any, least: int | None = None) -> int:
     return whole
 
 
-def positive_number(what: str, number: Any) -> float:
+def positive_number(what: str, number: Any, or_zero: bool = False) -> float:
     """``number`` as a float above zero. Raises TypeError, ValueError."""
     if not isinstance(number, (int, float)):
         raise TypeError(f"{what} must be a number, not {type(number).__name__}")
-    if not 0 < number < math.inf:
-        raise ValueError(f"{what} must be a number above 0, not {number}")
+    if not (0 < number <= sys.float_info.max or (or_zero and number == 0)):
+        least = ">= 0" if or_zero else "above 0"
+        raise ValueError(f"{what} must be a number {least}, and at most {sys.float_info.max:g}, not {number}")
     return float(number)

@@ -183,9 +183,10 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
         Raises, On cancel, Cost: as update.
         """
         new = _checked({key: value})
+        old = {} if expected is ... else _checked({key: expected})
 
         def if_expected(values: dict[str, Any]) -> dict[str, Any] | None:
-            same = key not in values if expected is ... else key in values and values[key] == expected
+            same = {each: values[each] for each in (key,) if each in values} == old
             return {**values, **new} if same else None
 
         return self._change(if_expected)

@@ -71,7 +71,8 @@ class Delivery(Generic[Item]):
     def done(self) -> None:
         """The item is done, and in the queue no more.
 
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before.
+        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
+            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request.
         """
         self._queue._end(self, lambda core: core.done(self._claimed))
@@ -80,11 +81,12 @@ class Delivery(Generic[Item]):
         """The item is to be got again, by anybody: first in order, or after ``delay`` seconds.
 
         Units: seconds. One that was delivered ``max_deliveries`` times is a dead letter now.
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before.
+        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
+            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request; with a delay 2.
         """
         seconds = _checked_delay(delay)
-        self._queue._end(self, lambda core: core.nack(self._claimed, seconds))
+        self._queue._end(self, lambda core: core.nack(self._claimed, seconds, self._queue.max_deliveries))
 
     def __enter__(self) -> Delivery[Item]:
         return self
@@ -156,7 +158,6 @@ class JoinableQueue(Queue[Item]):
     def _claims(self) -> JoinableCore:
         core = self._core
         assert isinstance(core, JoinableCore)
-        core.maxsize, core.max_deliveries = self.maxsize, self.max_deliveries
         return core
 
     def _open(self) -> list[Delivery[Item]]:
@@ -194,8 +195,8 @@ class JoinableQueue(Queue[Item]):
         seconds, later = _checked(block, timeout), _checked_delay(delay)
         if key is not None and not isinstance(key, str):
             raise TypeError(f"key must be a str, not {type(key).__name__}")
-        waits = seconds if self.maxsize > 0 else timeout
-        return bool(self._run(self._claims.add(self._encoded(item), bool(block), later, key), waits))
+        waits, data = seconds if self.maxsize > 0 else timeout, self._encoded(item)
+        return bool(self._run(self._claims.add(data, bool(block), later, key, self.maxsize), waits))
 
     def put_many(self, items: Iterable[Item], block: bool = True, timeout: float | None = None) -> None:
         """All ``items`` are in the queue, in their order: up to 100 with one request, all of these or none.
@@ -206,7 +207,7 @@ class JoinableQueue(Queue[Item]):
         encoded = [("", Label().before(self._encoded(item))) for item in items]
         progress = Progress()
         try:
-            self._run(put_many(self._claims, encoded, bool(block), progress), seconds)
+            self._run(put_many(self._claims, encoded, bool(block), progress, self.maxsize), seconds)
         except BaseException as error:
             error.put = progress.put  # type: ignore[attr-defined]
             raise
@@ -218,7 +219,8 @@ class JoinableQueue(Queue[Item]):
         Returns: the delivery; ``delivery.item`` is the item.
         Raises: Empty if there was none that nobody has, at once if not ``block``, or not in time; ShutDown if all is
             done and it was shut down; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is a
-            dead letter now.
+            dead letter now; OutcomeUnknownError when the session ended in this moment: if an item was claimed, it has
+            gone back to its place.
         On loss: of the session: it goes on.
         On cancel: the item that was on its way goes back to its place.
         Cost: 6 requests, 3 round trips, if there are items.
@@ -249,12 +251,12 @@ class JoinableQueue(Queue[Item]):
         return [delivery.item for delivery in self._several(n, _checked(block, timeout), bool(block))]
 
     def _several(self, most: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
-        core, who = self._claims, describe()
+        core, who, max_deliveries = self._claims, describe(), self.max_deliveries
         claimed: list[Claimed] = []
 
         async def claim() -> None:
             """What is ours is known here before the call ends: a signal may strike in its last line."""
-            claimed.extend(await core.claim(who, block, most) or ())
+            claimed.extend(await core.claim(who, block, most, max_deliveries) or ())
 
         try:
             self._run(claim(), seconds)
@@ -288,7 +290,8 @@ class JoinableQueue(Queue[Item]):
         Where the thread has none, the one that any thread of this process got first.
 
         Raises: ValueError if there is none; LockLostError if it was lost (its session ended, or was not provably alive)
-            and somebody else has got it: what was done for it must be undone, or stand twice.
+            and somebody else has got it: what was done for it must be undone, or stand twice; OutcomeUnknownError when
+            the session ended in this moment and nobody can know which of the two.
         On cancel: the item is done, or another one gets it.
         Cost: 1 request.
         """

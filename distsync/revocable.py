@@ -10,9 +10,10 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from distsync.checked import positive_number
 from distsync.errors import LockLostError
 from distsync.held import Held
-from distsync.named import checked_seconds
+from distsync.named import TIMEOUT_MAX, checked_seconds
 from distsync.protocols import line, revoke
 from distsync.protocols.lock import Grant
 
@@ -132,14 +133,14 @@ class Revocable(Held):
         LockLostError); he may go on for a moment, but a guarded ``transaction()`` of his is refused.
         Units: seconds for all holders together; None: they are asked, and nothing more.
         Returns: True if they let go by themselves; False if it was taken from them, or if they were only asked.
-        Raises: NotHeldError if nobody holds it.
+        Raises: NotHeldError if nobody holds it; TypeError, ValueError for a time that is none, or negative.
         Cost: 1 request, and 2 for each holder; with ``grace`` 1 or 2 more for each.
         Source: recipes.txt, Revocable Shared Locks, with the laser beams.
         """
         return self._revoke(grace, self._is_meant)
 
     def _revoke(self, grace: float | None, is_meant: line.Rule, follow: bool = False, word: object = True) -> bool:
-        seconds = checked_seconds(grace)
+        seconds = None if grace is None else min(positive_number("grace", grace, or_zero=True), TIMEOUT_MAX)
         asked = self._run(revoke.ask(self.path, is_meant, word))
         if seconds is None:
             return False

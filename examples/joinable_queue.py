@@ -11,6 +11,9 @@ import time
 
 from distsync import JoinableQueue, ShutDown
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 jobs = JoinableQueue(0, 3, name="jobs")  # no bound; after 3 deliveries a job is a dead letter
 
 

@@ -8,6 +8,9 @@ import time
 
 from distsync.recipes import Partitioner
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 parts = Partitioner([f"part {number}" for number in range(8)], name="example")
 parts.on_acquire = lambda share: print(f"+ {share}, token {parts.fencing_token(share)}", flush=True)
 parts.on_release = lambda share: print(f"- {share}", flush=True)

@@ -8,6 +8,9 @@ import time
 
 from distsync import RateLimiter
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 calls = RateLimiter(20, per=1.0, burst=5, name="service")
 
 for number in range(int(sys.argv[1])):

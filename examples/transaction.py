@@ -11,6 +11,9 @@ from pathlib import Path
 
 from distsync import Transaction
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
+
 mine, what, *rest = sys.argv[1:]
 account = Path(mine)
 transfers = Transaction(["a", "b"], name="transfers")

@@ -36,7 +36,6 @@ class Deliveries(QueueCore):
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.znodes: ClaimSegments = ClaimSegments(path)
-        self.max_deliveries = 0
         #: No earlier than this it is now (ms, the servers' clock).
         self.time = 0
 
@@ -49,10 +48,10 @@ class Deliveries(QueueCore):
         counted = (SetData(self.znodes.dones), *self._without_key(delivery.label))
         await self._end(delivery, self._move(delivery, *counted))
 
-    async def nack(self, delivery: Delivery, delay: float = 0.0) -> None:
+    async def nack(self, delivery: Delivery, delay: float = 0.0, max_deliveries: int = 0) -> None:
         """The item is to be got again, after ``delay`` seconds; unless it was delivered too often. Raises LockLostError
         if somebody else has got it meanwhile."""
-        if 0 < self.max_deliveries <= delivery.label.deliveries:
+        if 0 < max_deliveries <= delivery.label.deliveries:
             await self.bury(delivery)
         elif delay > 0:
             await self._end(delivery, self._postpone(delivery, delay))
@@ -94,6 +93,8 @@ class Deliveries(QueueCore):
             except (NoNodeError, BadVersionError) as error:
                 gone = operations[getattr(error, "index", 0)]
                 if gone is mine or not isinstance(gone, Delete):
+                    if isinstance(gone, SetData):
+                        await self.znodes.make()
                     return None
                 operations.remove(gone)
 

@@ -55,6 +55,8 @@ RACED = (BadVersionError, NodeExistsError, NoNodeError)
 class JoinableCore(Deliveries):
     """What the threads of one process know together about one queue with claims."""
 
+    patience: float | None = None
+
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.claiming: set[str] = set()
@@ -69,11 +71,13 @@ class JoinableCore(Deliveries):
 
     # Putting
 
-    async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None) -> None:
+    async def put(self, data: bytes, wait: bool = True, key: str = "", maxsize: int = 0) -> None:
         """An item, with its label, is in the queue. Raises Full and ShutDown."""
-        await self._put(data, wait, self.maxsize if maxsize is None else maxsize)
+        await self._put(data, wait, maxsize)
 
-    async def add(self, payload: bytes, wait: bool = True, delay: float = 0.0, key: str | None = None) -> bool:
+    async def add(
+        self, payload: bytes, wait: bool = True, delay: float = 0.0, key: str | None = None, maxsize: int = 0
+    ) -> bool:
         """Whether the item is in the queue now, to be got after ``delay`` seconds; False: one of this key is there."""
         data = Label(0, key).before(payload)
         also = () if key is None else (Create(self.znodes.key(key)),)
@@ -81,7 +85,7 @@ class JoinableCore(Deliveries):
             if delay > 0:
                 await self._put_delayed(data, delay, *also)
             else:
-                await self._put(data, wait, self.maxsize, *also)
+                await self._put(data, wait, maxsize, *also)
         except NodeExistsError:
             return False
         except DeadlineError:
@@ -124,10 +128,12 @@ class JoinableCore(Deliveries):
 
     # Claiming
 
-    async def claim(self, who: bytes, wait: bool = True, most: int = 1) -> list[Delivery] | None:
+    async def claim(
+        self, who: bytes, wait: bool = True, most: int = 1, max_deliveries: int = 0
+    ) -> list[Delivery] | None:
         """The next items, at most so many, for this worker. None: not at once if we do not ``wait``, or not before the
         deadline. Raises ShutDown."""
-        return await take(Claiming(self, who, min(most, BATCH)), self.turns, self.getters, who, wait)
+        return await take(Claiming(self, who, min(most, BATCH), max_deliveries), self.turns, self.getters, who, wait)
 
     async def look(self, watch: Watch | None = None) -> list[str]:
         """The items that may be got now, of one folder, first one first; with ``watch`` armed on all that adds some."""
@@ -170,7 +176,7 @@ class JoinableCore(Deliveries):
         state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
         return bool(state and state.version > 0 and dones and znodes.ahead(*puts, dones) == 0)
 
-    async def attempt_claim(self, who: bytes, most: int) -> list[Delivery] | None:
+    async def attempt_claim(self, who: bytes, most: int, max_deliveries: int) -> list[Delivery] | None:
         while True:
             paths = await self.look()
             if not paths:
@@ -181,21 +187,21 @@ class JoinableCore(Deliveries):
                 return None
             paths = await self.preferred([path for path in paths if path not in self.claiming] or paths, most)
             for start in range(0, len(paths), most):
-                claimed = await self._claim(paths[start : start + most], who)
+                claimed = await self._claim(paths[start : start + most], who, max_deliveries)
                 if claimed:
                     return claimed
                 if most > 1:  # others are at it too: fewer at once
                     most //= 2
                     break
 
-    async def _claim(self, paths: list[str], who: bytes) -> list[Delivery]:
+    async def _claim(self, paths: list[str], who: bytes, max_deliveries: int) -> list[Delivery]:
         """These items are ours, all of them; none if one is another's already, or was delivered too often."""
         self.claiming.update(paths)
         try:
             nodes = await read_all(*map(GetData, paths))
             found = [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
             claims = [self._wanted(path, node) for path, node in found]
-            worn = [each for each in claims if 0 < self.max_deliveries < each.label.deliveries]
+            worn = [each for each in claims if 0 < max_deliveries < each.label.deliveries]
             for each in worn:
                 await self._bury(each, each.version - 1, each.label.deliveries - 1, *nobodys(each.claim))
             if worn or not claims:
@@ -224,7 +230,7 @@ class JoinableCore(Deliveries):
 
     def _wanted(self, path: str, node: Node) -> Delivery:
         """The item as it will be when we have it."""
-        label, payload = Label.split(path, node.data)
+        label, payload = Label.split(node.data)
         more = label._replace(deliveries=label.deliveries + 1)
         return Delivery(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
 
@@ -245,7 +251,7 @@ class JoinableCore(Deliveries):
 
     # Ending
 
-    async def shutdown(self, immediate: bool = False) -> None:
+    async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
         """Nothing is put any more; workers get what is left, or (``immediate``) nothing, and then ShutDown."""
         await super().shutdown(False)
         while immediate:
@@ -266,7 +272,7 @@ class JoinableCore(Deliveries):
     async def _discard(self, path: str) -> None:
         try:
             node = await read(GetData(path))
-            label, _ = Label.split(path, node.data)
+            label, _ = Label.split(node.data)
             mine = (Delete(path, node.stat.version), *nobodys(self.znodes.claim(path)))
             await self._commit_mine(*mine, SetData(self.znodes.dones), *self._without_key(label))
         except RACED:
@@ -292,17 +298,18 @@ def fitting(claims: list[Delivery]) -> list[Delivery]:
 class Claiming:
     """A queue as something that a worker takes items from."""
 
-    def __init__(self, core: JoinableCore, who: bytes, most: int) -> None:
+    def __init__(self, core: JoinableCore, who: bytes, most: int, max_deliveries: int) -> None:
         self.core = core
         self.who = who
         self.most = most
+        self.max_deliveries = max_deliveries
 
     @property
     def patience(self) -> float | None:
         return self.core.patience
 
     def attempt(self) -> Awaitable[list[Delivery] | None]:
-        return self.core.attempt_claim(self.who, self.most)
+        return self.core.attempt_claim(self.who, self.most, self.max_deliveries)
 
     def arm(self, watch: Watch) -> Awaitable[bool]:
         return self.core.arm(watch)

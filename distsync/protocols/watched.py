@@ -5,9 +5,10 @@ Source: recipes.txt, "Out of the Box Applications: Name Service, Configuration, 
 Rules for this file: pure; it knows no recipe. A wake is a hint: what counts is what the next look says.
 
 A copy is current as long as its watch has not fired; it fires with a change, a disconnect, the end of the session, and
-whenever this process has written itself (``forget``), so that who writes sees what he wrote. One look is under way at a
-time: copies do not get older. What asks to be told of changes (``follow``) is one protocol in the background, whoever
-asks for it how often.
+whenever this process has written itself (``forget``), so that who writes sees what he wrote. It does not fire with a
+change that is made while we may not read (the server then tells us nothing), nor with later ones. One look is under way
+at a time: copies do not get older. What asks to be told of changes (``follow``) is one protocol in the background,
+whoever asks for it how often.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from distsync.errors import ClientClosedError, CorruptNodeError, DeadlineError, PayloadError
+from distsync.errors import AccessDeniedError, ClientClosedError, CorruptNodeError, DeadlineError, PayloadError
 from distsync.protocols.guard import read
 from distsync.session.steps import Background, Call, Signal, Sync, Wait, Watch, Woke
 
@@ -27,6 +28,9 @@ Look = Callable[[Watch], Awaitable[Value]]
 
 Listener = Callable[[Any, Any], object]
 """Called with the state before and the state now."""
+
+#: Whoever asked to be told, and may not look, looks again after so long (seconds): no watch tells him that he may.
+REFUSED_S = 5.0
 
 #: What a listener was told before its first change, if it is not to be told of the first state.
 UNKNOWN = object()
@@ -149,9 +153,9 @@ class Watched(Generic[Value]):
                 self._asked = asked = Signal()
                 try:
                     value = await self.get()
-                except (CorruptNodeError, PayloadError):  # who looks is told; we go on when somebody has mended it
-                    await Wait(self._arming, asked)
-                    continue
+                except (AccessDeniedError, CorruptNodeError, PayloadError):
+                    await Wait(self._arming, asked, limit=REFUSED_S)
+                    continue  # who looks is told; we go on when somebody has mended it, or lets us look
                 behind = [(one, before) for one, before in self._told.items() if before != value]
                 for listener, before in behind:
                     if listener in self._told:

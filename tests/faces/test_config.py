@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 from faces.test_costs import counted
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from leaks import Observer
 from members import add_to
 from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import CorruptNodeError, PayloadPickleError, PayloadTooLargeError
+from distsync.protocols import watched
 from distsync.recipes import Config
 from distsync.session.client import Client
 
@@ -91,6 +93,12 @@ def test_compare_and_set(config: Config) -> None:
     assert dict(config) == {"a": 2}
 
 
+def test_expected_value_is_compared_as_all_see_it(config: Config) -> None:
+    config["a"] = (1, 2)
+    assert config.compare_and_set("a", (1, 2), {1: 2})
+    assert config.compare_and_set("a", {1: 2}, 3)
+
+
 def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config) -> None:
     told: list[Any] = []
     config["a"] = 1
@@ -119,6 +127,24 @@ def test_on_change_goes_on_when_malformed_data_are_mended(
     assert told == []
     observer.kazoo.set(config.path, b'{"a": 2}')
     eventually(lambda: told == [({"a": 1}, {"a": 2})])
+    elsewhere.on_change = None
+
+
+def test_on_change_goes_on_when_who_could_not_look_may_again(
+    config: Config, elsewhere: Config, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watched, "REFUSED_S", UNIT)
+    told: list[Any] = []
+    config["a"] = 1
+    elsewhere.on_change = lambda before, now: told.append(now)
+    eventually(lambda: elsewhere._watched.current)
+    observer.kazoo.add_auth("digest", "u:p")
+    observer.kazoo.set_acls(config.path, [make_digest_acl("u", "p", all=True)])
+    elsewhere._watched.forget()
+    eventually(lambda: not elsewhere._watched._copy)  # it was refused
+    observer.kazoo.set_acls(config.path, OPEN_ACL_UNSAFE)
+    config["a"] = 2
+    eventually(lambda: told == [{"a": 2}])
     elsewhere.on_change = None
 
 

@@ -151,7 +151,57 @@ def test_many_workers_do_each_item_once(queue: Any, peers: list[Peer], make_mort
     assert sorted(item for peer in peers for item in peer.result()) == [*range(60)]
 
 
+# ---- what others do to it
+
+
+def test_item_without_a_label_holds_up_nobody(queue: Any, observer: Observer) -> None:
+    """As another program writes it; and what is no item at all is a dead letter."""
+    queue.put_many(["a", "b", "c", "d"])
+    paths = sorted(path for path in kept(queue, observer) if "/i_" in path)
+    wrong = (queue.client.codec.encode("theirs", queue.path), b'["x", 5]\nabc', b"[" * 100_000)
+    for path, data in zip(paths, wrong, strict=False):
+        observer.kazoo.set(path, data)
+    with queue.claim() as delivery:
+        assert (delivery.item, delivery.deliveries) == ("theirs", 1)
+    for letters in (1, 2):
+        with pytest.raises(PayloadRefusedError):
+            queue.get(timeout=PATIENCE)
+        assert queue.dead_letters.qsize() == letters
+    assert queue.get(timeout=PATIENCE) == "d"
+    queue.task_done()
+    queue.join()
+
+
+@pytest.mark.parametrize("folder", ["claims", "delayed", "keys", "clock"])
+def test_folder_that_somebody_deletes_is_made_again(queue: Any, observer: Observer, folder: str) -> None:
+    queue.put_many(["a", "b"])
+    delivery = queue.claim()
+    observer.kazoo.delete(f"{queue.path}/{folder}", recursive=True)
+    delivery.done()
+    assert queue.put("c", key="c", delay=UNIT)
+    assert [queue.get(timeout=PATIENCE) for _ in "bc"] == ["b", "c"]
+    queue.task_done()
+    queue.task_done()
+    queue.join()
+
+
 # ---- again, later, never
+
+
+def test_limit_of_deliveries_is_that_of_the_object_that_claims(client: Client, make_client: MakeClient) -> None:
+    strict, lax = JoinableQueue[str](max_deliveries=1, name="q"), JoinableQueue[str](name="q")
+    theirs = JoinableQueue[str](name="q", client=make_client())
+    theirs.put("bad")
+    delivery = theirs.claim()
+    claiming = Running(strict.claim)
+    eventually(lambda: waiting_calls(client))
+    assert lax.qsize() == 0
+    delivery.nack()
+    eventually(lambda: lax.dead_letters.qsize() == 1)
+    theirs.put("good")
+    claimed = claiming.result()
+    assert (claimed.item, claimed.deliveries) == ("good", 1)
+    claimed.done()
 
 
 def test_item_given_back_is_first_again_and_counts(queue: Any) -> None:

@@ -126,7 +126,13 @@ def test_rate_costs_1_request_alone_and_3_after_somebody_else(client: Client, ma
 
 
 def test_limiter_refuses_bad_input(client: Client, make_client: MakeClient, observer: Observer) -> None:
-    for wrong, error in ((0, ValueError), (-1, ValueError), (float("nan"), ValueError), ("1", TypeError)):
+    for wrong, error in (
+        (0, ValueError),
+        (-1, ValueError),
+        (float("nan"), ValueError),
+        (10**400, ValueError),
+        ("1", TypeError),
+    ):
         for arguments in ((wrong,), (1, wrong), (1, 1, wrong)):
             with pytest.raises(error, match="must be a number"):
                 RateLimiter(*arguments)

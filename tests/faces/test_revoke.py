@@ -125,6 +125,19 @@ def test_callback_that_is_set_while_held_is_called(client: Client, other: Client
     theirs.release()
 
 
+@pytest.mark.parametrize(
+    ("grace", "error"), [(float("nan"), ValueError), (-1, ValueError), (float("inf"), ValueError), ("1", TypeError)]
+)
+def test_grace_that_is_no_time_is_refused_and_takes_nothing(grace: Any, error: type[Exception], client: Client) -> None:
+    lock, shared = Lock(name="a"), SharedLock(name="s")
+    with lock, shared.reader:
+        for each in (lock, shared):
+            with pytest.raises(error, match="grace must be a number"):
+                each.revoke(grace)
+        assert not lock.revoked.is_set()
+        assert lock.held
+
+
 @KINDS
 def test_revoking_what_nobody_holds_says_so(kind: Callable[..., Any], client: Client, other: Client) -> None:
     ours, theirs = pair(kind, client, other)

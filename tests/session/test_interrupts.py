@@ -41,8 +41,9 @@ def interrupts(after: float, again: float) -> Iterator[None]:
 
 
 def interrupt(number: int, frame: FrameType | None) -> None:
-    """Not in others' lines: the interpreter calls some where an exception cannot be raised, finalizers for one."""
-    if frame is None or not frame.f_code.co_filename.startswith((OURS, __file__)):
+    """Not in others' lines: the interpreter calls some where an exception cannot be raised, finalizers for one; nor
+    in this function, which such a line may have been interrupted by."""
+    if frame is None or not frame.f_code.co_filename.startswith((OURS, __file__)) or frame.f_code is interrupt.__code__:
         return
     while frame is not None:
         if frame.f_code is Client.run.__code__:
