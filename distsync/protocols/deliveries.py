@@ -103,6 +103,13 @@ class Deliveries(QueueCore):
         mine = Check(delivery.path, delivery.version)
         return await self._commit_mine(mine, Delete(delivery.claim)) is not None
 
+    async def give_back(self, delivery: Delivery) -> None:
+        """It was not begun, and anybody may claim it, as if we had not done so."""
+        await Unhold(delivery.loss)
+        label = delivery.label._replace(deliveries=delivery.label.deliveries - 1)
+        as_before = SetData(delivery.path, label.before(delivery.payload), delivery.version)
+        await self._commit_mine(as_before, Delete(delivery.claim))
+
     async def _bury(self, item: Delivery, version: int, deliveries: int, *claim: Operation) -> bool:
         """Whether the item has become a dead letter: here it is done, and nobody gets it here any more."""
         dead = ClaimSegments(f"{self.znodes.path}/dead")

@@ -13,6 +13,7 @@ When an item is due is said by the servers' clock, as znodes' times tell it, and
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
@@ -34,6 +35,7 @@ from distsync.protocols.many import BATCH, BATCH_BYTES, ITEM_BYTES
 from distsync.protocols.outside import Outside
 from distsync.protocols.taking import take
 from distsync.session.steps import (
+    Background,
     Check,
     Children,
     Create,
@@ -45,8 +47,12 @@ from distsync.session.steps import (
     Node,
     Request,
     SetData,
+    Wait,
     Watch,
 )
+
+#: What was claimed ahead, and not asked for within so many seconds, goes back: others may be idle.
+AHEAD_S = 3.0
 
 #: Somebody was faster: the item is another's, or gone.
 RACED = (BadVersionError, NodeExistsError, NoNodeError)
@@ -60,6 +66,8 @@ class JoinableCore(Deliveries):
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.claiming: set[str] = set()
+        #: What was claimed before anybody asked for it, in order.
+        self.ahead: deque[Delivery] = deque()
         #: When the first delayed item is due (ms, the servers' clock); None: there is none.
         self.soonest: int | None = None
         #: What the threads of this process have got, as the face knows it, in that order.
@@ -67,7 +75,7 @@ class JoinableCore(Deliveries):
 
     @property
     def idle(self) -> bool:
-        return not self.open and super().idle
+        return not self.open and not self.ahead and super().idle
 
     # Putting
 
@@ -129,11 +137,68 @@ class JoinableCore(Deliveries):
     # Claiming
 
     async def claim(
-        self, who: bytes, wait: bool = True, most: int = 1, max_deliveries: int = 0
+        self, who: bytes, wait: bool = True, most: int = 1, max_deliveries: int = 0, prefetch: int = 0
     ) -> list[Delivery] | None:
-        """The next items, at most so many, for this worker. None: not at once if we do not ``wait``, or not before the
+        """The next items, at most so many, for this worker, and with them up to ``prefetch`` that it has not asked for;
+        none if some are there that were claimed ahead. None: not at once if we do not ``wait``, or not before the
         deadline. Raises ShutDown."""
-        return await take(Claiming(self, who, min(most, BATCH), max_deliveries), self.turns, self.getters, who, wait)
+        claiming = Claiming(self, who, min(most + prefetch, BATCH), max_deliveries, prefetch > 0)
+        return await take(claiming, self.turns, self.getters, who, wait)
+
+    async def claim_into(
+        self, claimed: list[Delivery], who: bytes, wait: bool, most: int, max_deliveries: int, prefetch: int
+    ) -> None:
+        """As claim, with those that were claimed ahead. They are in ``claimed`` as soon as nobody else knows of them:
+        an interrupt may come anywhere."""
+        while not claimed:
+            found = await self.claim(who, wait, most, max_deliveries, prefetch)
+            if found is None:
+                return
+            claimed.extend(found)
+            await self._keep_ahead(claimed, most)
+            while len(claimed) < most and self._take_ahead(claimed):
+                pass
+
+    async def _keep_ahead(self, claimed: list[Delivery], most: int) -> None:
+        """What was claimed beyond ``most`` is for the next ones to ask, whoever they are."""
+        rest = claimed[most:]
+        if rest:
+            await Background(self._return_late(rest))
+            try:
+                self.ahead.extend(rest)
+                del claimed[most:]
+            except BaseException:
+                self.ahead = deque(each for each in self.ahead if each not in claimed)
+                raise
+
+    def _has_ahead(self) -> bool:
+        """Whether there is an item that nobody has asked for."""
+        while self.ahead and self.ahead[0].loss.fired:
+            self.ahead.popleft()
+        return bool(self.ahead)
+
+    def _take_ahead(self, claimed: list[Delivery]) -> bool:
+        """Whether there was such an item: now it is among ``claimed``."""
+        if not self._has_ahead():
+            return False
+        try:
+            claimed.append(self.ahead[0])
+            self.ahead.popleft()
+        except BaseException:
+            claimed[:] = [each for each in claimed if each not in self.ahead]
+            raise
+        return True
+
+    async def _return_late(self, deliveries: Sequence[Delivery]) -> None:
+        await Wait(limit=AHEAD_S)
+        await self._return(deliveries)
+
+    async def _return(self, deliveries: Sequence[Delivery]) -> None:
+        """Of these the ones that nobody here has asked for are anybody's again."""
+        for each in deliveries:
+            if each in self.ahead:
+                self.ahead.remove(each)
+                await self.give_back(each)
 
     async def look(self, watch: Watch | None = None) -> list[str]:
         """The items that may be got now, of one folder, first one first; with ``watch`` armed on all that adds some."""
@@ -176,8 +241,8 @@ class JoinableCore(Deliveries):
         state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
         return bool(state and state.version > 0 and dones and znodes.ahead(*puts, dones) == 0)
 
-    async def attempt_claim(self, who: bytes, most: int, max_deliveries: int) -> list[Delivery] | None:
-        while True:
+    async def attempt_claim(self, who: bytes, most: int, max_deliveries: int, untried: bool) -> list[Delivery] | None:
+        while not self._has_ahead():
             paths = await self.look()
             if not paths:
                 if self.soonest is not None and self.soonest <= await self.now():
@@ -187,15 +252,17 @@ class JoinableCore(Deliveries):
                 return None
             paths = await self.preferred([path for path in paths if path not in self.claiming] or paths, most)
             for start in range(0, len(paths), most):
-                claimed = await self._claim(paths[start : start + most], who, max_deliveries)
+                claimed = await self._claim(paths[start : start + most], who, max_deliveries, untried)
                 if claimed:
                     return claimed
                 if most > 1:  # others are at it too: fewer at once
                     most //= 2
                     break
+        return []
 
-    async def _claim(self, paths: list[str], who: bytes, max_deliveries: int) -> list[Delivery]:
-        """These items are ours, all of them; none if one is another's already, or was delivered too often."""
+    async def _claim(self, paths: list[str], who: bytes, max_deliveries: int, untried: bool) -> list[Delivery]:
+        """These items are ours, all of them; none if one is another's already, or was delivered too often. ``untried``:
+        one that was delivered before comes alone."""
         self.claiming.update(paths)
         try:
             nodes = await read_all(*map(GetData, paths))
@@ -206,7 +273,7 @@ class JoinableCore(Deliveries):
                 await self._bury(each, each.version - 1, each.label.deliveries - 1, *nobodys(each.claim))
             if worn or not claims:
                 return []
-            claims = self.chosen(claims)
+            claims = self.chosen(new_ones(claims) if untried else claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
             ours = [Create(each.claim, who, ephemeral=True) for each in claims]
             outcome = await self.receipts.commit(*writes, *ours, if_unknown=partial(self._give_back, claims))
@@ -254,6 +321,8 @@ class JoinableCore(Deliveries):
     async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
         """Nothing is put any more; workers get what is left, or (``immediate``) nothing, and then ShutDown."""
         await super().shutdown(False)
+        if immediate:
+            await self._return(tuple(self.ahead))
         while immediate:
             paths = await self._all_free()
             if not paths:
@@ -284,6 +353,12 @@ def nobodys(claim: str) -> tuple[Operation, ...]:
     return Create(claim), Delete(claim)
 
 
+def new_ones(claims: list[Delivery]) -> list[Delivery]:
+    """The first ones, none of which anybody had before; or the first one alone, which may kill its workers."""
+    again = next((number for number, each in enumerate(claims) if each.label.deliveries > 1), len(claims))
+    return claims[: max(1, again)]
+
+
 def fitting(claims: list[Delivery]) -> list[Delivery]:
     """As many of the first ones as one request can claim."""
     size, number = 0, 0
@@ -298,18 +373,19 @@ def fitting(claims: list[Delivery]) -> list[Delivery]:
 class Claiming:
     """A queue as something that a worker takes items from."""
 
-    def __init__(self, core: JoinableCore, who: bytes, most: int, max_deliveries: int) -> None:
+    def __init__(self, core: JoinableCore, who: bytes, most: int, max_deliveries: int, untried: bool) -> None:
         self.core = core
         self.who = who
         self.most = most
         self.max_deliveries = max_deliveries
+        self.untried = untried
 
     @property
     def patience(self) -> float | None:
         return self.core.patience
 
     def attempt(self) -> Awaitable[list[Delivery] | None]:
-        return self.core.attempt_claim(self.who, self.most, self.max_deliveries)
+        return self.core.attempt_claim(self.who, self.most, self.max_deliveries, self.untried)
 
     def arm(self, watch: Watch) -> Awaitable[bool]:
         return self.core.arm(watch)

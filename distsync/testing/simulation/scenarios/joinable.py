@@ -78,6 +78,7 @@ class Play:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
         self.most = world.rng.choice((0, 0, 1, 2, 3))
+        self.ahead = self.most != 1 and world.rng.random() < 0.4
         self.latest: dict[str, Delivery] = {}
         """Who got the item of each claim last."""
         self.abandoned: dict[str, SimProcess] = {}
@@ -123,7 +124,7 @@ class Play:
             timeout = maybe_timeout(world)
             world.record("claiming")
             try:
-                claimed = await Run(core.claim(b"{}", timeout != 0.0, rng.choice((1, 1, 2)), self.most), timeout)
+                claimed = await self.claimed(process, core, timeout)
             except OutcomeUnknownError:
                 continue
             except ShutDown:
@@ -141,6 +142,18 @@ class Play:
                         self.abandoned[delivery.claim] = process
                     continue
                 await self.finish(core, delivery)
+
+    async def claimed(self, process: SimProcess, core: JoinableCore, timeout: float | None) -> list[Delivery] | None:
+        """One or two, as get and get_many do, or one and some ahead, for the next calls."""
+        most, prefetch = self.world.rng.choice((1, 1, 2)), self.world.rng.choice((0, 0, 1, 2)) if self.ahead else 0
+        claimed: list[Delivery] = []
+        try:
+            await Run(core.claim_into(claimed, b"{}", timeout != 0.0, most, self.most, prefetch), timeout)
+        except BaseException:
+            for each in claimed:
+                process.background(core.release(each))
+            raise
+        return claimed
 
     def got(self, process: SimProcess, delivery: Delivery) -> None:
         self.latest[delivery.claim] = delivery
