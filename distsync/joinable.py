@@ -11,6 +11,7 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic
 
 from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
+from distsync.protocols.batches import BATCH
 from distsync.protocols.claims import Delivery as Claimed
 from distsync.protocols.claims import Label
 from distsync.protocols.joinable import JoinableCore
@@ -33,6 +34,18 @@ def _checked_delay(delay: float) -> float:
     if not 0 <= delay <= _MOST_DELAY_S:
         raise ValueError(f"delay must be between 0 and {_MOST_DELAY_S:.0f} seconds, not {delay}")
     return float(delay)
+
+
+def _checked_prefetch(prefetch: int, max_deliveries: int) -> int:
+    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
+        raise TypeError(f"prefetch must be an int, not {type(prefetch).__name__}")
+    if not 0 <= prefetch < BATCH:
+        raise ValueError(f"prefetch must be between 0 and {BATCH - 1} items, not {prefetch}")
+    if prefetch and max_deliveries == 1:
+        raise ValueError(
+            "prefetch needs max_deliveries above 1, or 0: what was claimed ahead by who died was delivered"
+        )
+    return prefetch
 
 
 class Delivery(Generic[Item]):
@@ -71,7 +84,8 @@ class Delivery(Generic[Item]):
     def done(self) -> None:
         """The item is done, and in the queue no more.
 
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before.
+        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
+            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request.
         """
         self._queue._end(self, lambda core: core.done(self._claimed))
@@ -80,11 +94,12 @@ class Delivery(Generic[Item]):
         """The item is to be got again, by anybody: first in order, or after ``delay`` seconds.
 
         Units: seconds. One that was delivered ``max_deliveries`` times is a dead letter now.
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before.
+        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
+            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request; with a delay 2.
         """
         seconds = _checked_delay(delay)
-        self._queue._end(self, lambda core: core.nack(self._claimed, seconds))
+        self._queue._end(self, lambda core: core.nack(self._claimed, seconds, self._queue.max_deliveries))
 
     def __enter__(self) -> Delivery[Item]:
         return self
@@ -108,10 +123,16 @@ class JoinableQueue(Queue[Item]):
     that at ``task_done``. With ``max_deliveries`` an item that was delivered so often without being done goes to
     ``dead_letters``.
 
+    With ``prefetch`` a get claims so many more items, which the next gets of this process find without a request; what
+    nobody has asked for after 3 seconds goes back to its place. One that was delivered before comes alone. For short
+    tasks: nobody else does what waits behind a long one.
+
     Units: ``maxsize`` in items that nobody has got yet, those with a delay left out; 0 or less: no bound.
-        ``max_deliveries`` in deliveries; 0: without end. Some 10,000 delayed items at most.
+        ``max_deliveries`` in deliveries; 0: without end. ``prefetch`` in items, 99 at most. Some 10,000 delayed items
+        at most.
     On loss: of the session: what was got and not done is got by another, first in order.
-    Cost: put 1 request; get 6 in 3 round trips, if there are items; task_done 1.
+    Cost: put 1 request; get 6 in 3 round trips, if there are items, and 1 more for each one that it claims ahead;
+        task_done 1.
     Fair: as Queue; what comes back comes before all that was put later, what is due before all that had no delay.
     Source: recipes.txt, Queues; ``multiprocessing.JoinableQueue``.
 
@@ -137,6 +158,7 @@ class JoinableQueue(Queue[Item]):
         client: Client | None = None,
         path: str | None = None,
         acl: Sequence[Any] | None = None,
+        prefetch: int = 0,
     ) -> None:
         if isinstance(max_deliveries, bool) or not isinstance(max_deliveries, int):
             raise TypeError(f"max_deliveries must be an int, not {type(max_deliveries).__name__}")
@@ -144,11 +166,16 @@ class JoinableQueue(Queue[Item]):
             raise ValueError(f"max_deliveries must be 0 (no limit) or more, not {max_deliveries}")
         #: After so many deliveries an item that is not done is a dead letter, for this object's gets; 0: never.
         self.max_deliveries = max_deliveries
+        #: So many items more than a get returns are claimed with it, for the next gets of this process.
+        self.prefetch = _checked_prefetch(prefetch, max_deliveries)
         self._context: str | None = None
         super().__init__(maxsize, name=name, client=client, path=path, acl=acl)
 
     def _arguments(self) -> tuple[Any, ...]:
         return (self.maxsize, self.max_deliveries)
+
+    def _options(self) -> dict[str, Any]:
+        return {"prefetch": self.prefetch} if self.prefetch else {}
 
     def _make_core(self, path: str) -> JoinableCore:
         return JoinableCore(path, self._receipts)
@@ -157,7 +184,6 @@ class JoinableQueue(Queue[Item]):
     def _claims(self) -> JoinableCore:
         core = self._core
         assert isinstance(core, JoinableCore)
-        core.maxsize, core.max_deliveries = self.maxsize, self.max_deliveries
         return core
 
     def _open(self) -> list[Delivery[Item]]:
@@ -195,9 +221,8 @@ class JoinableQueue(Queue[Item]):
         seconds, later = _checked(block, timeout), _checked_delay(delay)
         if key is not None and not isinstance(key, str):
             raise TypeError(f"key must be a str, not {type(key).__name__}")
-        waits = seconds if self.maxsize > 0 else timeout
-        adding = self._claims.add(self._encoded(item), bool(block), later, key, waits is None)
-        return bool(self._run(adding, waits))
+        waits, data = seconds if self.maxsize > 0 else timeout, self._encoded(item)
+        return bool(self._run(self._claims.add(data, bool(block), later, key, self.maxsize, waits is None), waits))
 
     def put_many(self, items: Iterable[Item], block: bool = True, timeout: float | None = None) -> None:
         """All ``items`` are in the queue, in their order: up to 100 with one request, all of these or none.
@@ -208,7 +233,7 @@ class JoinableQueue(Queue[Item]):
         encoded = [("", Label().before(self._encoded(item))) for item in items]
         progress = Progress()
         try:
-            self._run(put_many(self._claims, encoded, bool(block), progress), seconds)
+            self._run(put_many(self._claims, encoded, bool(block), progress, self.maxsize), seconds)
         except BaseException as error:
             error.put = progress.put  # type: ignore[attr-defined]
             raise
@@ -220,7 +245,8 @@ class JoinableQueue(Queue[Item]):
         Returns: the delivery; ``delivery.item`` is the item.
         Raises: Empty if there was none that nobody has, at once if not ``block``, or not in time; ShutDown if all is
             done and it was shut down; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is a
-            dead letter now.
+            dead letter now; OutcomeUnknownError when the session ended in this moment: if an item was claimed, it has
+            gone back to its place.
         On loss: of the session: it goes on.
         On cancel: the item that was on its way goes back to its place.
         Cost: 6 requests, 3 round trips, if there are items.
@@ -251,15 +277,10 @@ class JoinableQueue(Queue[Item]):
         return [delivery.item for delivery in self._several(n, _checked(block, timeout), bool(block))]
 
     def _several(self, most: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
-        core, who = self._claims, describe()
+        core, who, max_deliveries, prefetch = self._claims, describe(), self.max_deliveries, self.prefetch
         claimed: list[Claimed] = []
-
-        async def claim() -> None:
-            """What is ours is known here before the call ends: a signal may strike in its last line."""
-            claimed.extend(await core.claim(who, block, most) or ())
-
-        try:
-            self._run(claim(), seconds)
+        try:  # what is ours is known here before the call ends: a signal may strike in its last line
+            self._run(core.claim_into(claimed, who, block, most, max_deliveries, prefetch), seconds)
             if not claimed:
                 raise Empty
             found = self._decoded(core, claimed)
@@ -290,7 +311,8 @@ class JoinableQueue(Queue[Item]):
         Where the thread has none, the one that any thread of this process got first.
 
         Raises: ValueError if there is none; LockLostError if it was lost (its session ended, or was not provably alive)
-            and somebody else has got it: what was done for it must be undone, or stand twice.
+            and somebody else has got it: what was done for it must be undone, or stand twice; OutcomeUnknownError when
+            the session ended in this moment and nobody can know which of the two.
         On cancel: the item is done, or another one gets it.
         Cost: 1 request.
         """

@@ -59,14 +59,11 @@ class _QueueBase(Named, Generic[Item]):
 
     def _put_now(self, item: Item, block: bool, timeout: float | None, maxsize: int) -> None:
         core = self._core
-        core.maxsize = maxsize
         data = self.client.codec.encode(item, self.path)
         self._run(core.put(data, block, self._key(item), maxsize, timeout is None), timeout)
 
     def _get_now(self, block: bool, timeout: float | None, maxsize: int) -> Item:
-        core = self._core
-        core.maxsize = maxsize
-        data = self._run(core.get(describe(), block), timeout)
+        data = self._run(self._core.get(describe(), block, maxsize), timeout)
         if data is None:
             raise Empty
         item: Item = self.client.codec.decode(data, self.path)
@@ -102,7 +99,7 @@ class Queue(_QueueBase[Item]):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        #: The bound that this object's puts and gets keep; it may be changed at any time.
+        #: The bound that this object's puts and gets keep; it may be changed at any time, for the calls that follow.
         self.maxsize = maxsize
         self._call = _Call()
         super().__init__(name, client, path, acl)
@@ -173,14 +170,13 @@ class Queue(_QueueBase[Item]):
             life of a queue); with a bound as `put`, each.
         Source: recipes.txt, Queues.
         """
-        core = self._core
-        core.maxsize = self.maxsize
-        seconds = _checked(block, timeout) if self.maxsize > 0 else timeout if timeout and timeout > 0 else None
+        core, maxsize = self._core, self.maxsize
+        seconds = _checked(block, timeout) if maxsize > 0 else timeout if timeout and timeout > 0 else None
         context, codec = self.path, self.client.codec
         encoded = [(self._key(item), codec.encode(item, context)) for item in items]
         progress = Progress()
         try:
-            self._run(put_many(core, encoded, bool(block), progress), seconds)
+            self._run(put_many(core, encoded, bool(block), progress, maxsize), seconds)
         except BaseException as error:
             error.put = progress.put  # type: ignore[attr-defined]
             raise
@@ -203,8 +199,7 @@ class Queue(_QueueBase[Item]):
         if n < 1:
             raise ValueError(f"n must be 1 or more, not {n}")
         seconds, core = _checked(block, timeout), self._core
-        core.maxsize = self.maxsize
-        found = self._run(get_many(core, n, describe(), bool(block)), seconds)
+        found = self._run(get_many(core, n, describe(), bool(block), self.maxsize), seconds)
         if found is None:
             raise Empty
         context, codec = self.path, self.client.codec
@@ -248,9 +243,7 @@ class Queue(_QueueBase[Item]):
         Cost: 1 request; with ``immediate`` 5, and 2 for each item that is thrown away.
         Source: ``queue.Queue.shutdown`` of Python 3.13, here on every Python.
         """
-        core = self._core
-        core.maxsize = self.maxsize
-        self._run(core.shutdown(immediate))
+        self._run(self._core.shutdown(immediate, self.maxsize))
 
     @property
     def is_shutdown(self) -> bool:
@@ -351,7 +344,7 @@ class SimpleQueue(_QueueBase[Item]):
             self._put_now(item, True, None, 0)
         else:
             data = self.client.codec.encode(item, self.path)
-            self.client.background(self._core.put(data, maxsize=0))
+            self.client.background(self._core.put(data))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """The next item, which is in the queue no more.

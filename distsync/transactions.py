@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Participant", "Transaction"]
 
-#: What one ballot takes of the request that makes them all (bytes), beside the site's name and the path twice.
+#: What a ballot, or the mark of a site that is there, takes of the request that makes all (bytes), beside the site's
+#: name and the path twice.
 BALLOT_BYTES = 90
 
 
@@ -38,6 +39,13 @@ def _checked_sites(sites: Iterable[str]) -> tuple[str, ...]:
     if not names or "" in names or twice:
         raise ValueError(f"sites must be one name or more, none empty and each another, not {names!r}")
     return tuple(sorted(names))
+
+
+def _checked_vote(vote: Any, by: str) -> bool:
+    """A "no", or a forgotten return, must not count as what nobody meant."""
+    if not isinstance(vote, bool):
+        raise TypeError(f"{by}: a vote is True for commit or False for abort, not {vote!r}")
+    return vote
 
 
 class _Begun(threading.local):
@@ -57,7 +65,8 @@ class Transaction(Named):
 
     Znodes: ``<namespace>/transaction/<name>``, data: sites, decider, past decisions; ``sites/s_<site>``, ephemeral;
         ``t_<id>``, the payload; ``t_<id>/ballot-<site>``, which becomes ``commit-<site>`` or ``abort-<site>``;
-        ``t_<id>/open``, ``coordinator`` (ephemeral), ``decision``. When all have acknowledged, ``t_<id>`` goes.
+        ``t_<id>/seen-<site>``, for who was there; ``t_<id>/open``, ``coordinator`` (ephemeral), ``decision``. When all
+        have acknowledged, ``t_<id>`` goes.
 
     >>> order = Transaction(["stock"], name="order")
     >>> stock = order.participant("stock", prepare=lambda item: item == "hammer")
@@ -116,16 +125,17 @@ class Transaction(Named):
         Units: seconds to wait for the end of the one before; None: without end.
         Returns: its id.
         Raises: DeadlineError (a TimeoutError) if the one before is not over in time: a site that voted in it was not
-            back to learn the decision; MismatchError for other sites, or another decider, than members were told;
+            back to learn the decision; CorruptNodeError if somebody has deleted its decision only; MismatchError for
+            other sites, or another decider, than members were told;
             PayloadError for a payload that does not pickle or is too large.
         On loss: of the session after it has begun: sites that have voted do not wait any longer, and decide.
         On cancel: it is aborted if it had begun.
-        Cost: 2 requests, whatever the number of sites.
+        Cost: 3 requests, whatever the number of sites.
         Source: recipes.txt, Two-phased Commit ("a coordinator create a transaction node [...] and one child node per
             participating site"; "propagating the transaction can be done [...] by writing it in the transaction node").
         """
         data = self.client.codec.encode(payload, self.path)
-        size = len(data) + sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
+        size = len(data) + 2 * sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
         if size > self.client.codec.limit_bytes:
             raise PayloadTooLargeError(f"the request that begins {self.path}", size, self.client.codec.limit_bytes)
         self._mine.id = self._begun = str(self._run(self._core.begin(data), checked_timeout(timeout)))
@@ -138,23 +148,26 @@ class Transaction(Named):
 
         Units: seconds to wait for votes, after which it is aborted; None: without end.
         Returns: True for commit, False for abort; `reason` says why.
-        Raises: UsageError if nothing was begun; OutcomeUnknownError if it was decided so long ago that it is forgotten.
+        Raises: DeadlineError (a TimeoutError) if no server answers when the time is over: it is decided as soon as one
+            does, by the votes that are there then, and may be asked for again; UsageError if nothing was begun;
+            OutcomeUnknownError if it was decided so long ago that it is forgotten, or if somebody has deleted it;
+            CorruptNodeError if he has deleted the decision only.
         On loss: of the session: sites may decide meanwhile, and this learns what they decided.
         On cancel: nothing; it may be called again.
         Cost: 13 requests when all have voted; 3 more for each vote that comes, unless peers decide.
         Source: recipes.txt, Two-phased Commit ("have only the coordinator notified of changes").
         """
-        decision: Decision = self._run(self._core.decide(self._id()), checked_timeout(timeout))
+        decision: Decision = self._run(self._core.decide(self._id(), self.sites), checked_timeout(timeout))
         return decision.outcome == COMMIT
 
     def abort(self, reason: str = "the coordinator has aborted") -> bool:
         """What this thread (else: this object) began last is aborted, unless it was decided. Returns: whether it is so.
 
-        Raises: UsageError if nothing was begun.
+        Raises: UsageError if nothing was begun; OutcomeUnknownError, CorruptNodeError as decide.
         Cost: 11 requests.
         """
-        decision: Decision | None = self._run(self._core.abort(self._id(), reason))
-        return decision is None or decision.outcome != COMMIT
+        decision: Decision = self._run(self._core.abort(self._id(), reason))
+        return decision.outcome != COMMIT
 
     def _id(self) -> str:
         """What is to be decided."""
@@ -166,13 +179,17 @@ class Transaction(Named):
     @property
     def outcome(self) -> str | None:
         """The decision: "commit", "abort", None: not yet. Of what this thread, else this object began last, else of
-        the latest that anybody did. Cost: 2 requests, at most 2 round trips."""
+        the latest that anybody did.
+
+        Raises: OutcomeUnknownError, CorruptNodeError as decide.
+        Cost: 2 requests, at most 2 round trips; one more of each while it is not decided.
+        """
         decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
         return decision.outcome if decision else None
 
     @property
     def reason(self) -> str:
-        """Why it was aborted. Cost: as outcome."""
+        """Why it was aborted. Raises, Cost: as outcome."""
         decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
         return decision.reason if decision else ""
 
@@ -198,11 +215,11 @@ class Transaction(Named):
 class Participant:
     """A site of a Transaction, which does what all do, or nothing.
 
-    ``prepare(payload)`` makes sure that it can, and says so: what it returns is the vote (without it: commit); an
-    exception is a vote for abort, with its text as reason. When that is decided, ``commit(payload)`` or
-    ``abort(payload)`` is called. A site that dies after its vote finds the transaction again when it comes back, and is
-    told; so it may be told twice, if it died before it had acknowledged. What it has prepared, and finds no word of
-    when it comes back, was aborted.
+    ``prepare(payload)`` makes sure that it can, and says so: True is a vote for commit, False for abort (without it:
+    commit); an exception is a vote for abort, with its text as reason, and so is anything else that it returns. When
+    that is decided, ``commit(payload)`` or ``abort(payload)`` is called. A site that dies after its vote finds the
+    transaction again when it comes back, and is told; so it may be told twice, if it died before it had acknowledged.
+    What it has prepared, and finds no word of when it comes back, was aborted.
 
     A second process with the same site waits until the first one is gone, and then takes its place.
 
@@ -249,7 +266,7 @@ class Participant:
 
     def _vote(self, _: str, data: bytes) -> tuple[bool, str]:
         try:
-            return self._prepare is None or bool(self._prepare(self._decoded(data))), ""
+            return self._prepare is None or _checked_vote(self._prepare(self._decoded(data)), "prepare"), ""
         except Exception as error:  # whatever it is: this site cannot
             return False, f"{type(error).__name__}: {error}"
 
@@ -267,7 +284,8 @@ class Participant:
         Returns: "commit" or "abort"; None if that was not in time: a vote stands, the next call goes on with it.
         Raises: what ``commit`` or ``abort`` raises (the next call calls it again); MismatchError for other sites, or
             another decider, than members were told; UsageError if another thread of this process is at it;
-            OutcomeUnknownError for one that was decided so long ago that it is forgotten.
+            OutcomeUnknownError for one that was decided so long ago that it is forgotten, or that somebody has
+            deleted; CorruptNodeError if he has deleted the decision only.
         On loss: of the session: it goes on; but before the vote it may be taken for dead, and all is aborted.
         On cancel: what was prepared stays prepared, a vote stands: call it again.
         Cost: 18 requests, 3 watches; with peers as decider 5 more for who decides, 4 more for each vote after its own;
@@ -291,10 +309,11 @@ class Participant:
     def vote(self, commit: bool, reason: str = "") -> None:
         """This site has voted in the present transaction, without ``prepare``.
 
-        Raises: VoteRefusedError if it was decided before, with the decision; UsageError if there is no transaction.
+        Raises: VoteRefusedError if it was decided before, with the decision; UsageError if there is no transaction;
+            OutcomeUnknownError if somebody has deleted it; TypeError for what is neither True nor False.
         Cost: 2 requests.
         """
-        self.transaction._run(self._side.vote(bool(commit), str(reason)))
+        self.transaction._run(self._side.vote(_checked_vote(commit, "vote"), str(reason)))
 
     def leave(self) -> None:
         """This site is there no more; a transaction in which it has not voted is aborted. Cost: 2 requests."""

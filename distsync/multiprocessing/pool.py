@@ -96,14 +96,12 @@ class Pool(_stdlib.Pool, Named):
         from distsync.multiprocessing.tasks import Encoder
         from distsync.multiprocessing.worker import Spec
 
-        client, limit = self.client, _checked_limit(max_payload)
+        client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
         encoder = Encoder(client.settings, limit)
         watcher = self._bar() if progress else None
-        core = self._local(self._make_core)
-        core.max_deliveries = _checked_deliveries(max_deliveries)
-        self._submitting = Submitting(client, core, self._fresh, encoder, watcher)
+        self._submitting = Submitting(client, self._local(self._make_core), self._fresh, encoder, watcher)
         spec = Spec(
-            client.settings, self.path, limit, max_deliveries, initializer, tuple(initargs), maxtasks,
+            client.settings, self.path, limit, most, initializer, tuple(initargs), maxtasks,
             self._submitting.caller, self._fresh, self._given_client is None,
         )  # fmt: skip
         self._crew = Crew(self._ctx, self._processes, spec, self._pool)

@@ -130,7 +130,6 @@ class Queue(_Base[Item]):
     def _put_at_once(self, obj: Item, block: bool, timeout: float | None) -> None:
         client, path = self.client, self.path
         core = self._core
-        core.maxsize = self._maxsize
         for data in _encoded([obj], partial(client.codec.encode, context=path), self._on_queue_feeder_error):
             self._run(core.put(data, bool(block), maxsize=self._maxsize), _seconds(block, timeout))
 

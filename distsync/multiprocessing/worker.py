@@ -166,7 +166,6 @@ class Worker:
         if self._spec.initializer is not None:
             self._spec.initializer(*self._spec.initargs)
         self._core = core_of(self._client, self._spec.path)
-        self._core.max_deliveries = self._spec.max_deliveries
         self._core.znodes.may_make = not self._spec.alone
         self._client.run(self._core.look())
 
@@ -297,7 +296,7 @@ class Worker:
             if not self._is_hungry():
                 await Wait(appetite)
                 continue
-            await self._take_on(await self._core.claim(who, True, self._share()) or [])
+            await self._take_on(await self._core.claim(who, True, self._share(), self._spec.max_deliveries) or [])
 
     async def _take_on(self, deliveries: list[Delivery]) -> None:
         """The main thread may begin these."""

@@ -11,13 +11,14 @@ Picture: ``<path>``                          data: the terms, the id of the pres
          ``<path>/t_<id>/coordinator``       ephemeral, of who began it
          ``<path>/t_<id>/ballot-<site>``     not voted yet; a vote turns it into ``commit-<site>`` or ``abort-<site>``,
                                              which goes when the site has done what was decided
+         ``<path>/t_<id>/seen-<site>``       this site was there when it began, or came later
          ``<path>/t_<id>/decision``          data: what was decided, and why
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
@@ -107,7 +108,7 @@ class View(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        return "open" in self.names
+        return "open" in self.names and "decision" not in self.names
 
     @property
     def has_coordinator(self) -> bool:
@@ -129,30 +130,43 @@ class Verdict(NamedTuple):
     outcome: str
     reason: str = ""
     blame: str | None = None  # the encoded name of the site whose vote says more
+    dead: str | None = None  # the one that must not have voted meanwhile
 
 
-def judge(view: View, dead: Iterable[str], has_coordinator: bool = True) -> Verdict | None:
-    """What the decision must be, as soon as that is clear; None: not yet. ``dead``: sites that were there and are gone.
+def judge(view: View, sites: Iterable[str], present: Set[str], has_coordinator: bool = True) -> Verdict | None:
+    """What the decision must be, as soon as that is clear; None: not yet. ``present``: the sites that were there after
+    ``view`` was read; who was seen before, and is none of them, is dead.
 
     "As soon as all sites have all votes, they can decide [...] a node can decide abort earlier if some site votes for
     abort": and also if a site died before its vote, or the coordinator did before all had voted.
     """
-    against, missing = view.sites(ABORT), view.sites("ballot")
+    against = view.sites(ABORT)
+    missing = {encoded(site) for site in sites} - view.sites(COMMIT)
     if against:
         return Verdict(ABORT, f"{min(against)} voted abort", min(against))
     if not missing:
         return Verdict(COMMIT)
-    gone = missing.intersection(dead)
+    robbed = missing - view.sites("ballot")
+    if robbed:
+        return spoilt(min(robbed))
+    gone = (missing & view.sites("seen")) - present
     if gone:
-        return Verdict(ABORT, f"{min(gone)} died before its vote")
+        return Verdict(ABORT, f"{min(gone)} died before its vote", dead=min(gone))
     if not has_coordinator:
         return Verdict(ABORT, f"the coordinator died before {min(missing)} had voted")
     return None
 
 
-def late(view: View) -> Verdict:
+def spoilt(site: str) -> Verdict:
+    """What follows where a site has neither a ballot nor a vote, though it is not decided."""
+    return Verdict(ABORT, f"somebody has deleted the ballot or the vote of {site}")
+
+
+def late(view: View, sites: Iterable[str], present: Set[str]) -> Verdict:
     """What the decision is when nobody waits any longer."""
-    return judge(view, ()) or Verdict(ABORT, f"no vote of {', '.join(sorted(view.sites('ballot')))} in time")
+    return judge(view, sites, present) or Verdict(
+        ABORT, f"no vote of {', '.join(sorted(view.sites('ballot')))} in time"
+    )
 
 
 def named(transaction: str) -> str:
@@ -160,11 +174,17 @@ def named(transaction: str) -> str:
     return f"t_{transaction}"
 
 
-def first_names(terms: Terms) -> list[str]:
+def first_names(terms: Terms, present: Set[str]) -> list[str]:
     """What is below a transaction that was just begun, but for its coordinator."""
-    return ["open", *(f"ballot-{encoded(site)}" for site in terms.sites)]
+    sites = [encoded(site) for site in terms.sites]
+    return ["open", *(f"ballot-{site}" for site in sites), *(f"seen-{site}" for site in sites if site in present)]
 
 
 def listed(answer: Any) -> View:
     """The view of a listing."""
     return View(answer.names)
+
+
+def present_in(answer: Any) -> set[str]:
+    """The sites that are there, encoded, by a listing of theirs (or the error in its place)."""
+    return {name.removeprefix("s_") for name in getattr(answer, "names", ())}

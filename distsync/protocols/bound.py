@@ -9,6 +9,7 @@ At its deadline a blocked put takes its own item out again; if that is gone, som
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distsync.errors import DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
@@ -19,6 +20,13 @@ from distsync.session.steps import Background, Children, Connected, GetData, Lis
 
 if TYPE_CHECKING:
     from distsync.protocols.queue import QueueCore
+
+
+def open_only(view: View, state: Any) -> View:
+    """What was seen, the way of our item too. Raises ShutDown if the queue was shut down before."""
+    if isinstance(state, Node) and state.stat.version > 0:
+        raise ShutDown
+    return view
 
 
 class Blocked:
@@ -46,9 +54,9 @@ class Blocked:
         except DeadlineError:
             inside = False
         except ShutDown:
-            if self.path is None or await self.withdraw(self.path):
+            if self.path is not None and await self.withdraw(self.path):
                 raise
-            return
+            return  # somebody has got it
         except BaseException:
             await Background(self._take_out())
             raise
@@ -71,8 +79,9 @@ class Blocked:
 
     async def _take_out(self) -> None:
         """As soon as can be, if it is there."""
-        view = await self.look()
-        if view.ahead is not None and self.path is not None:
+        with suppress(ShutDown):
+            await self.look()
+        if self.path is not None:
             await self.withdraw(self.path)
 
     def _first_view(self, answers: tuple[Any, ...]) -> View | None:
@@ -104,11 +113,9 @@ class Blocked:
             segments = await self.core.segments_before(self.segment)
             state_too = GetData(self.core.znodes.state, watch)  # after them: what a shutdown throws away goes after it
             *listed, state = await read_all(*(Children(segment, watch) for segment in segments), state_too)
-            if isinstance(state, Node) and state.stat.version > 0:
-                raise ShutDown
             present = [(segment, answer) for segment, answer in zip(segments, listed, strict=True)]
             if not any(isinstance(answer, NoNodeError) for _, answer in present):
-                return self._view(present)
+                return open_only(self._view(present), state)
 
     def marked(self, node: Node) -> bool:
         return node.stat.version > 0

@@ -21,7 +21,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from distsync.errors import CorruptNodeError
 from distsync.protocols.guard import read_all
 from distsync.protocols.segments import Segments
 from distsync.session.steps import Exists, Loss
@@ -41,13 +40,15 @@ class Label(NamedTuple):
         return json.dumps(self).encode() + b"\n" + payload
 
     @classmethod
-    def split(cls, path: str, data: bytes) -> tuple[Label, bytes]:
-        """Raises CorruptNodeError."""
+    def split(cls, data: bytes) -> tuple[Label, bytes]:
+        """The label, and the item. What has no label was put by a client of another kind: all of it is the item."""
         line, _, payload = data.partition(b"\n")
         try:
-            return cls(*json.loads(line)), payload
-        except (TypeError, ValueError):
-            raise CorruptNodeError(path, data[:80]) from None
+            deliveries, key = json.loads(line)
+        except (TypeError, ValueError, RecursionError):
+            return cls(), data
+        known = type(deliveries) is int and deliveries >= 0 and (key is None or isinstance(key, str))
+        return (cls(deliveries, key), payload) if known else (cls(), data)
 
 
 @dataclass(eq=False)
@@ -73,8 +74,9 @@ class ClaimSegments(Segments):
         self.keys = f"{path}/keys"
         self.clock = f"{path}/clock"
 
-    def parts(self) -> tuple[str, ...]:
-        return *super().parts(), self.claims, self.delayed, self.keys, self.clock
+    @property
+    def folders(self) -> tuple[str, ...]:
+        return *super().folders, self.claims, self.delayed, self.keys, self.clock
 
     def claim(self, path: str) -> str:
         """The claim on the item at ``path``."""
@@ -103,4 +105,5 @@ def due_of(path: str) -> int:
 
 def in_time(names: Iterable[str]) -> list[str]:
     """Delayed items, the one that is due first first."""
-    return sorted(names, key=lambda name: (name[:18], name[-10:]))
+    items = (name for name in names if name.startswith("d_") and name[2:17].isdigit())
+    return sorted(items, key=lambda name: (name[:18], name[-10:]))

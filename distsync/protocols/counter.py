@@ -84,7 +84,8 @@ class CounterCore:
         await self.turns.wait()
         try:
             self.known = None
-            self.known = Known(number, await self.value.set(encoded(number)))
+            version = await self.value.set(encoded(number))
+            self.known = None if version is None else Known(number, version)
         finally:
             self.turns.pass_on()
 

@@ -39,7 +39,6 @@ class Deliveries(QueueCore):
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.znodes: ClaimSegments = ClaimSegments(path)
-        self.max_deliveries = 0
         self.endings: Ferry[Delivery, bool] = Ferry(self._finish, lambda loads: min(len(loads), BATCH))
         #: No earlier than this it is now (ms, the servers' clock).
         self.time = 0
@@ -63,10 +62,10 @@ class Deliveries(QueueCore):
     def _counted(self, delivery: Delivery) -> tuple[Operation, ...]:
         return (SetData(self.znodes.dones), *self._without_key(delivery.label))
 
-    async def nack(self, delivery: Delivery, delay: float = 0.0) -> None:
+    async def nack(self, delivery: Delivery, delay: float = 0.0, max_deliveries: int = 0) -> None:
         """The item is to be got again, after ``delay`` seconds; unless it was delivered too often. Raises LockLostError
         if somebody else has got it meanwhile."""
-        if 0 < self.max_deliveries <= delivery.label.deliveries:
+        if 0 < max_deliveries <= delivery.label.deliveries:
             await self.bury(delivery)
         elif delay > 0:
             await self._end(delivery, self._postpone(delivery, delay))
@@ -108,6 +107,8 @@ class Deliveries(QueueCore):
             except (NoNodeError, BadVersionError) as error:
                 gone = operations[getattr(error, "index", 0)]
                 if gone is mine or not isinstance(gone, Delete):
+                    if isinstance(gone, SetData):
+                        await self.znodes.make()
                     return None
                 operations.remove(gone)
 
@@ -115,6 +116,13 @@ class Deliveries(QueueCore):
         """Anybody may claim the item, if it is ours. Whether it was: the claim may be gone already."""
         mine = Check(delivery.path, delivery.version)
         return await self._commit_mine(mine, Delete(delivery.claim)) is not None
+
+    async def give_back(self, delivery: Delivery) -> None:
+        """It was not begun, and anybody may claim it, as if we had not done so."""
+        await Unhold(delivery.loss)
+        label = delivery.label._replace(deliveries=delivery.label.deliveries - 1)
+        as_before = SetData(delivery.path, label.before(delivery.payload), delivery.version)
+        await self._commit_mine(as_before, Delete(delivery.claim))
 
     async def _bury(self, item: Delivery, version: int, deliveries: int, *claim: Operation) -> bool:
         """Whether the item has become a dead letter: here it is done, and nobody gets it here any more."""

@@ -105,15 +105,15 @@ class DoubleBarrierCore:
                 if parties is None:  # a client of another kind made it
                     said = Meeting(self.path, self.parties, ()).data()
                     await read(SetData(self.path, said, node.stat.version))
-                self._check_parties(parties)
+                self._check_parties(self.parties if parties is None else parties)
             except BadVersionError:
                 continue
             except NoNodeError:
                 return
 
     def _check_parties(self, parties: int | None) -> None:
-        self.agreed = parties in (None, self.parties)
-        if not self.agreed:
+        self.agreed = parties == self.parties
+        if not self.agreed and parties is not None:
             raise MismatchError("the number of parties", self.path, parties, self.parties)
 
     # --- enter

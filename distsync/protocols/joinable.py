@@ -13,6 +13,7 @@ When an item is due is said by the servers' clock, as znodes' times tell it, and
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
@@ -34,6 +35,7 @@ from distsync.protocols.line import in_order
 from distsync.protocols.outside import Outside
 from distsync.protocols.taking import take
 from distsync.session.steps import (
+    Background,
     Check,
     Children,
     Create,
@@ -45,8 +47,12 @@ from distsync.session.steps import (
     Node,
     Request,
     SetData,
+    Wait,
     Watch,
 )
+
+#: What was claimed ahead, and not asked for within so many seconds, goes back: others may be idle.
+AHEAD_S = 3.0
 
 #: Somebody was faster: the item is another's, or gone.
 RACED = (BadVersionError, NodeExistsError, NoNodeError)
@@ -55,9 +61,13 @@ RACED = (BadVersionError, NodeExistsError, NoNodeError)
 class JoinableCore(Deliveries):
     """What the threads of one process know together about one queue with claims."""
 
+    patience: float | None = None
+
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.claiming: set[str] = set()
+        #: What was claimed before anybody asked for it, in order.
+        self.ahead: deque[Delivery] = deque()
         #: When the first delayed item is due (ms, the servers' clock); None: there is none.
         self.soonest: int | None = None
         #: What the threads of this process have got, as the face knows it, in that order.
@@ -65,34 +75,39 @@ class JoinableCore(Deliveries):
 
     @property
     def idle(self) -> bool:
-        return not self.open and self.endings.idle and super().idle
+        return not self.open and not self.ahead and self.endings.idle and super().idle
 
     # Putting
 
     async def put(
-        self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None, together: bool = False
+        self, data: bytes, wait: bool = True, key: str = "", maxsize: int = 0, together: bool = False
     ) -> None:
         """An item, with its label, is in the queue. Raises Full and ShutDown. ``together``: as QueueCore.put."""
-        maxsize = self.maxsize if maxsize is None else maxsize
         if together and maxsize <= 0:
             await super().put(data, wait, "", maxsize, together)
         else:
             await self._put(data, wait, maxsize)
 
     async def add(
-        self, payload: bytes, wait: bool = True, delay: float = 0.0, key: str | None = None, together: bool = False
+        self,
+        payload: bytes,
+        wait: bool = True,
+        delay: float = 0.0,
+        key: str | None = None,
+        maxsize: int = 0,
+        together: bool = False,
     ) -> bool:
         """Whether the item is in the queue now, to be got after ``delay`` seconds; False: one of this key is there."""
         data = Label(0, key).before(payload)
         if together and key is None and delay <= 0:
-            await self.put(data, wait, together=True)
+            await self.put(data, wait, "", maxsize, together)
             return True
         also = () if key is None else (Create(self.znodes.key(key)),)
         try:
             if delay > 0:
                 await self._put_delayed(data, delay, *also)
             else:
-                await self._put(data, wait, self.maxsize, *also)
+                await self._put(data, wait, maxsize, *also)
         except NodeExistsError:
             return False
         except DeadlineError:
@@ -135,10 +150,69 @@ class JoinableCore(Deliveries):
 
     # Claiming
 
-    async def claim(self, who: bytes, wait: bool = True, most: int = 1) -> list[Delivery] | None:
-        """The next items, at most so many, for this worker. None: not at once if we do not ``wait``, or not before the
+    async def claim(
+        self, who: bytes, wait: bool = True, most: int = 1, max_deliveries: int = 0, prefetch: int = 0
+    ) -> list[Delivery] | None:
+        """The next items, at most so many, for this worker, and with them up to ``prefetch`` that it has not asked for;
+        none if some are there that were claimed ahead. None: not at once if we do not ``wait``, or not before the
         deadline. Raises ShutDown."""
-        return await take(Claiming(self, who, min(most, BATCH)), self.turns, self.getters, who, wait)
+        claiming = Claiming(self, who, min(most + prefetch, BATCH), max_deliveries, prefetch > 0)
+        return await take(claiming, self.turns, self.getters, who, wait)
+
+    async def claim_into(
+        self, claimed: list[Delivery], who: bytes, wait: bool, most: int, max_deliveries: int, prefetch: int
+    ) -> None:
+        """As claim, with those that were claimed ahead. They are in ``claimed`` as soon as nobody else knows of them:
+        an interrupt may come anywhere."""
+        while not claimed:
+            found = await self.claim(who, wait, most, max_deliveries, prefetch)
+            if found is None:
+                return
+            claimed.extend(found)
+            await self._keep_ahead(claimed, most)
+            while len(claimed) < most and self._take_ahead(claimed):
+                pass
+
+    async def _keep_ahead(self, claimed: list[Delivery], most: int) -> None:
+        """What was claimed beyond ``most`` is for the next ones to ask, whoever they are."""
+        rest = claimed[most:]
+        if rest:
+            await Background(self._return_late(rest))
+            try:
+                self.ahead.extend(rest)
+                del claimed[most:]
+            except BaseException:
+                self.ahead = deque(each for each in self.ahead if each not in claimed)
+                raise
+
+    def _has_ahead(self) -> bool:
+        """Whether there is an item that nobody has asked for."""
+        while self.ahead and self.ahead[0].loss.fired:
+            self.ahead.popleft()
+        return bool(self.ahead)
+
+    def _take_ahead(self, claimed: list[Delivery]) -> bool:
+        """Whether there was such an item: now it is among ``claimed``."""
+        if not self._has_ahead():
+            return False
+        try:
+            claimed.append(self.ahead[0])
+            self.ahead.popleft()
+        except BaseException:
+            claimed[:] = [each for each in claimed if each not in self.ahead]
+            raise
+        return True
+
+    async def _return_late(self, deliveries: Sequence[Delivery]) -> None:
+        await Wait(limit=AHEAD_S)
+        await self._return(deliveries)
+
+    async def _return(self, deliveries: Sequence[Delivery]) -> None:
+        """Of these the ones that nobody here has asked for are anybody's again."""
+        for each in deliveries:
+            if each in self.ahead:
+                self.ahead.remove(each)
+                await self.give_back(each)
 
     async def look(self, watch: Watch | None = None) -> list[str]:
         """The items that may be got now, of one folder, first one first; with ``watch`` armed on all that adds some."""
@@ -181,8 +255,8 @@ class JoinableCore(Deliveries):
         state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
         return bool(state and state.version > 0 and dones and znodes.ahead(*puts, dones) == 0)
 
-    async def attempt_claim(self, who: bytes, most: int) -> list[Delivery] | None:
-        while True:
+    async def attempt_claim(self, who: bytes, most: int, max_deliveries: int, untried: bool) -> list[Delivery] | None:
+        while not self._has_ahead():
             paths = await self.look()
             if not paths:
                 if self.soonest is not None and self.soonest <= await self.now():
@@ -192,26 +266,28 @@ class JoinableCore(Deliveries):
                 return None
             paths = await self.preferred([path for path in paths if path not in self.claiming] or paths, most)
             for start in range(0, len(paths), most):
-                claimed = await self._claim(paths[start : start + most], who)
+                claimed = await self._claim(paths[start : start + most], who, max_deliveries, untried)
                 if claimed:
                     return claimed
                 if most > 1:  # others are at it too: fewer at once
                     most //= 2
                     break
+        return []
 
-    async def _claim(self, paths: list[str], who: bytes) -> list[Delivery]:
-        """These items are ours, all of them; none if one is another's already, or was delivered too often."""
+    async def _claim(self, paths: list[str], who: bytes, max_deliveries: int, untried: bool) -> list[Delivery]:
+        """These items are ours, all of them; none if one is another's already, or was delivered too often. ``untried``:
+        one that was delivered before comes alone."""
         self.claiming.update(paths)
         try:
             nodes = await read_all(*map(GetData, paths))
             found = [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
             claims = [self._wanted(path, node) for path, node in found]
-            worn = [each for each in claims if 0 < self.max_deliveries < each.label.deliveries]
+            worn = [each for each in claims if 0 < max_deliveries < each.label.deliveries]
             for each in worn:
                 await self._bury(each, each.version - 1, each.label.deliveries - 1, *nobodys(each.claim))
             if worn or not claims:
                 return []
-            claims = self.chosen(claims)
+            claims = self.chosen(new_ones(claims) if untried else claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
             ours = [Create(each.claim, who, ephemeral=True) for each in claims]
             outcome = await self.receipts.commit(*writes, *ours, if_unknown=partial(self._give_back, claims))
@@ -235,7 +311,7 @@ class JoinableCore(Deliveries):
 
     def _wanted(self, path: str, node: Node) -> Delivery:
         """The item as it will be when we have it."""
-        label, payload = Label.split(path, node.data)
+        label, payload = Label.split(node.data)
         more = label._replace(deliveries=label.deliveries + 1)
         return Delivery(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
 
@@ -256,9 +332,11 @@ class JoinableCore(Deliveries):
 
     # Ending
 
-    async def shutdown(self, immediate: bool = False) -> None:
+    async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
         """Nothing is put any more; workers get what is left, or (``immediate``) nothing, and then ShutDown."""
         await super().shutdown(False)
+        if immediate:
+            await self._return(tuple(self.ahead))
         while immediate:
             paths = await self._all_free()
             if not paths:
@@ -277,7 +355,7 @@ class JoinableCore(Deliveries):
     async def _discard(self, path: str) -> None:
         try:
             node = await read(GetData(path))
-            label, _ = Label.split(path, node.data)
+            label, _ = Label.split(node.data)
             mine = (Delete(path, node.stat.version), *nobodys(self.znodes.claim(path)))
             await self._commit_mine(*mine, SetData(self.znodes.dones), *self._without_key(label))
         except RACED:
@@ -287,6 +365,12 @@ class JoinableCore(Deliveries):
 def nobodys(claim: str) -> tuple[Operation, ...]:
     """Fails where somebody has claimed the item."""
     return Create(claim), Delete(claim)
+
+
+def new_ones(claims: list[Delivery]) -> list[Delivery]:
+    """The first ones, none of which anybody had before; or the first one alone, which may kill its workers."""
+    again = next((number for number, each in enumerate(claims) if each.label.deliveries > 1), len(claims))
+    return claims[: max(1, again)]
 
 
 def fitting(claims: list[Delivery]) -> list[Delivery]:
@@ -303,17 +387,19 @@ def fitting(claims: list[Delivery]) -> list[Delivery]:
 class Claiming:
     """A queue as something that a worker takes items from."""
 
-    def __init__(self, core: JoinableCore, who: bytes, most: int) -> None:
+    def __init__(self, core: JoinableCore, who: bytes, most: int, max_deliveries: int, untried: bool) -> None:
         self.core = core
         self.who = who
         self.most = most
+        self.max_deliveries = max_deliveries
+        self.untried = untried
 
     @property
     def patience(self) -> float | None:
         return self.core.patience
 
     def attempt(self) -> Awaitable[list[Delivery] | None]:
-        return self.core.attempt_claim(self.who, self.most)
+        return self.core.attempt_claim(self.who, self.most, self.max_deliveries, self.untried)
 
     def arm(self, watch: Watch) -> Awaitable[bool]:
         return self.core.arm(watch)

@@ -28,12 +28,14 @@ class Progress:
         self.put = 0
 
 
-async def put_many(core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bool, progress: Progress) -> None:
+async def put_many(
+    core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bool, progress: Progress, maxsize: int = 0
+) -> None:
     """All of these, key and data each, are in the queue. Raises Full and ShutDown; ``progress`` says after how many. In
     a bounded queue they are put one by one."""
-    if core.maxsize > 0:
+    if maxsize > 0:
         for key, data in items:
-            await core.put(data, wait, key)
+            await core.put(data, wait, key, maxsize)
             progress.put += 1
         return
     for batch in batches(items, len(core.znodes.path.encode())):
@@ -78,15 +80,16 @@ class Several:
 
     patience: float | None = None
 
-    def __init__(self, core: QueueCore, most: int) -> None:
+    def __init__(self, core: QueueCore, most: int, maxsize: int) -> None:
         self.core = core
         self.most = min(most, BATCH)
+        self.maxsize = maxsize
 
     async def attempt(self) -> list[bytes] | None:
         """The next items, as many as are there; None if there are none."""
         core, most = self.core, self.most
         while True:
-            path = await core.next()
+            path = await core.next(self.maxsize)
             if path is None:
                 if await core.is_shutdown():
                     raise ShutDown
@@ -104,9 +107,9 @@ class Several:
         return self.core.arm(watch)
 
 
-async def get_many(core: QueueCore, most: int, data: bytes, wait: bool) -> list[bytes] | None:
+async def get_many(core: QueueCore, most: int, data: bytes, wait: bool, maxsize: int = 0) -> list[bytes] | None:
     """The next items, one at least and ``most`` at most, in one transaction. None: as QueueCore.get."""
-    return await take(Several(core, most), core.turns, core.getters, data, wait)
+    return await take(Several(core, most, maxsize), core.turns, core.getters, data, wait)
 
 
 async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:

@@ -52,7 +52,7 @@ class OrderedCore(QueueCore):
         super().__init__(path, receipts)
         self.taking: set[str] = set()
 
-    async def next(self) -> str | None:
+    async def next(self, maxsize: int) -> str | None:
         while True:
             segment = self.znodes.segment(0)
             try:
@@ -61,7 +61,7 @@ class OrderedCore(QueueCore):
                 await self.znodes.make()
                 continue
             names = [item.name for item in in_order(listing.names)]
-            inside = names[: self.maxsize] if self.maxsize > 0 else names
+            inside = names[:maxsize] if maxsize > 0 else names
             free = [f"{segment}/{name}" for name in inside if f"{segment}/{name}" not in self.taking]
             chosen = await self.choose(free or [f"{segment}/{name}" for name in inside])
             if chosen is not None or not names:

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distsync.errors import BadVersionError, NoNodeError, ShutDown
+from distsync.errors import BadVersionError, NoNodeError
 from distsync.protocols.admission import View
-from distsync.protocols.bound import Blocked
+from distsync.protocols.bound import Blocked, open_only
 from distsync.protocols.claims import Label
 from distsync.protocols.guard import INTERRUPTED, read_all
-from distsync.session.steps import Children, Connected, GetData, Listing, Node, SetData, Watch
+from distsync.session.steps import Children, Connected, GetData, Listing, SetData, Watch
 
 if TYPE_CHECKING:
     from distsync.protocols.joinable import JoinableCore
@@ -32,7 +32,7 @@ class Outside(Blocked):
         return self._view([(self.segment, self._unclaimed(self.segment, listing, claims))])
 
     async def withdraw(self, path: str) -> bool:
-        return await self.core.take_out(path, Label.split(path, self.data)[0])
+        return await self.core.take_out(path, Label.split(self.data)[0])
 
     async def _see(self, watch: Watch | None) -> View:
         znodes = self.core.znodes
@@ -41,13 +41,12 @@ class Outside(Blocked):
             segments = await self.core.segments_before(self.segment)
             extra = (Children(znodes.claims, watch), GetData(znodes.state, watch))
             *listed, claims, state = await read_all(*(Children(segment, watch) for segment in segments), *extra)
-            if isinstance(state, Node) and state.stat.version > 0:
-                raise ShutDown
             if isinstance(claims, NoNodeError) or any(isinstance(answer, NoNodeError) for answer in listed):
                 if not segments:
-                    return self._view([])
+                    return open_only(self._view([]), state)
                 continue
-            return self._view([(s, self._unclaimed(s, a, claims)) for s, a in zip(segments, listed, strict=True)])
+            unclaimed = [(s, self._unclaimed(s, a, claims)) for s, a in zip(segments, listed, strict=True)]
+            return open_only(self._view(unclaimed), state)
 
     def _unclaimed(self, segment: str, listing: Listing, claims: Listing) -> Listing:
         taken, folder = set(claims.names), segment.rpartition("/")[2]

@@ -25,7 +25,7 @@ from distsync.protocols.batches import BATCH_BYTES, ITEM_BYTES
 from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
 from distsync.protocols.commit import Operation, Receipts
 from distsync.protocols.guard import ensure, parent_of, read, read_all
-from distsync.protocols.joinable import RACED, JoinableCore, fitting, nobodys
+from distsync.protocols.joinable import RACED, JoinableCore, fitting, new_ones, nobodys
 from distsync.protocols.many import Progress, put_many
 from distsync.session.steps import Background, Children, Create, Delete, Exists, Guid, SetData, Unhold
 
@@ -192,8 +192,7 @@ class PoolCore(JoinableCore):
 
     def chosen(self, claims: list[Delivery]) -> list[Delivery]:
         """A task that was delivered before is claimed alone."""
-        again = next((number for number, each in enumerate(claims) if each.label.deliveries > 1), len(claims))
-        return fitting(claims[: max(1, again)])
+        return fitting(new_ones(claims))
 
     async def payload(self, delivery: Delivery) -> bytes:
         """What was put. Raises NoNodeError if the task is over already, CorruptNodeError."""
@@ -235,13 +234,6 @@ class PoolCore(JoinableCore):
         for answer in answers:
             if not answer.is_taken():
                 await Background(parts.throw_away(answer.made_parts))
-
-    async def give_back(self, delivery: Delivery) -> None:
-        """It was not begun, and anybody may claim it, as if we had not."""
-        await Unhold(delivery.loss)
-        label = delivery.label._replace(deliveries=delivery.label.deliveries - 1)
-        as_before = SetData(delivery.path, label.before(delivery.payload), delivery.version)
-        await self._commit_mine(as_before, Delete(delivery.claim))
 
     async def _bury(self, item: Delivery, version: int, deliveries: int, *claim: Operation) -> bool:
         """A task that was delivered too often is answered so; if its caller is gone, it just goes."""

@@ -14,7 +14,7 @@ doubles nor loses. A getter knows an item's data before it takes it. An item tha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
@@ -49,10 +49,9 @@ from distsync.session.steps import (
 
 
 class QueueCore:
-    """What the threads of one process know together about one queue."""
+    """What the threads of one process know together about one queue; not its bound, for each call has its own."""
 
     segmented = True
-    patience: float | None = None
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.receipts = receipts
@@ -64,7 +63,6 @@ class QueueCore:
         self.known: dict[str, bytes] = {}
         self.outstanding = 0
         self.got = 0
-        self.maxsize = 0
         self.puts: Ferry[tuple[str, bytes], None] = Ferry(self._put_together, self._first_batch)
         self.dones: Ferry[None, Outcome] = Ferry(self._done_together, lambda loads: min(len(loads), BATCH))
 
@@ -81,11 +79,10 @@ class QueueCore:
     # Putting
 
     async def put(
-        self, data: bytes, wait: bool = True, key: str = "", maxsize: int | None = None, together: bool = False
+        self, data: bytes, wait: bool = True, key: str = "", maxsize: int = 0, together: bool = False
     ) -> None:
         """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown. ``together``
         with other threads' puts, where there is no bound: for calls without a deadline."""
-        maxsize = self.maxsize if maxsize is None else maxsize
         if maxsize > 0 and not wait:
             await self._expect_room(maxsize)
         item = f"i_{key}{await Guid()}-"
@@ -170,13 +167,13 @@ class QueueCore:
 
     # Taking
 
-    async def get(self, data: bytes, wait: bool = True) -> bytes | None:
+    async def get(self, data: bytes, wait: bool = True, maxsize: int = 0) -> bytes | None:
         """The next item; None: not at once if we do not ``wait``, or not before the deadline. Raises ShutDown."""
-        return await take(self, self.turns, self.getters, data, wait)
+        return await take(Getting(self, maxsize), self.turns, self.getters, data, wait)
 
-    async def attempt(self) -> bytes | None:
+    async def attempt(self, maxsize: int) -> bytes | None:
         while True:
-            path = await self.next()
+            path = await self.next(maxsize)
             if path is None:
                 if await self.is_shutdown():
                     raise ShutDown
@@ -186,7 +183,7 @@ class QueueCore:
                 self.outstanding += 1
                 return data
 
-    async def next(self) -> str | None:
+    async def next(self, maxsize: int) -> str | None:
         """The path of the next item; no other thread of this process is given the same."""
         if self.names or await self._refresh():
             return f"{self.head}/{self.names.popleft()}"
@@ -233,8 +230,10 @@ class QueueCore:
             )
             taken = True
             self.got = outcome.results[1].version if outcome.results else self.got
-        except NoNodeError:
+        except NoNodeError as error:
             taken = True
+            if getattr(error, "index", 0) > 0:  # it is no item that has gone
+                await self.znodes.make()
             return None
         finally:
             if not taken:
@@ -317,7 +316,7 @@ class QueueCore:
         stat = await read(Exists(self.znodes.state))
         return stat is not None and stat.version > 0
 
-    async def shutdown(self, immediate: bool = False) -> None:
+    async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
         """No item is put any more; getters get what is left, or (``immediate``) nothing, and then ShutDown."""
         while True:
             try:
@@ -325,12 +324,12 @@ class QueueCore:
                 break
             except NoNodeError:
                 await self.znodes.make()
-        inside = self.maxsize
+        inside = maxsize
         while immediate:
-            if inside == 0 and self.maxsize > 0:
+            if inside == 0 and maxsize > 0:
                 await self._let_blocked_leave()
             inside -= 1
-            path = await self.next()
+            path = await self.next(maxsize)
             if path is None:
                 return
             await self._take(path, SetData(self.znodes.dones))
@@ -349,3 +348,19 @@ class QueueCore:
     async def segments_before(self, segment: str) -> Sequence[str]:
         """The segments up to this one, oldest first."""
         return [present for present in await self.znodes.present() if present <= segment]
+
+
+class Getting:
+    """A queue as something that one call takes an item from."""
+
+    patience: float | None = None
+
+    def __init__(self, core: QueueCore, maxsize: int) -> None:
+        self.core = core
+        self.maxsize = maxsize
+
+    def attempt(self) -> Awaitable[bytes | None]:
+        return self.core.attempt(self.maxsize)
+
+    def arm(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.arm(watch)

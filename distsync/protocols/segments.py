@@ -13,7 +13,7 @@ Picture: ``<path>/state``                                  version 0: open, abov
 
 from __future__ import annotations
 
-from distsync.errors import BadVersionError, NodeExistsError, NoNodeError, NotEmptyError
+from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError, NotEmptyError
 from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all
 from distsync.protocols.line import offset, parse
 from distsync.session.steps import Children, Connected, Create, Delete, Exists, Multi, SetData, Stat
@@ -52,22 +52,41 @@ class Segments:
         self.items = f"{path}/items"
         self.tail: str | None = None
 
-    def parts(self) -> tuple[str, ...]:
-        """The znodes of an empty queue."""
-        return self.state, self.puts, self.gets, self.dones, self.items, self.segment(0)
+    @property
+    def counters(self) -> tuple[str, ...]:
+        """What no queue can be without: nobody knows what they said."""
+        return self.state, self.puts, self.gets, self.dones
+
+    @property
+    def folders(self) -> tuple[str, ...]:
+        """What is empty in an empty queue."""
+        return (self.items,)
 
     async def make(self) -> None:
-        """All znodes of an empty queue are there. One transaction, so that no first segment is made twice."""
+        """All znodes of an empty queue are there. One transaction, so that no first segment is made twice.
+
+        Where somebody has deleted folders of the queue they are there again. Raises CorruptNodeError when he has
+        deleted a counter."""
         await ensure(self.path)
-        nodes = self.parts()
+        nodes = *self.counters, *self.folders, self.segment(0)
         while True:
             try:
                 await Multi(tuple(Create(node) for node in nodes))
-                return
+                return None
             except NodeExistsError:
-                return
+                return await self._make_again()
             except INTERRUPTED:
                 await Connected()
+
+    async def _make_again(self) -> None:
+        *counters, items = await read_all(*map(Exists, self.counters), Exists(self.items))
+        for path, found in zip(self.counters, counters, strict=True):
+            if found is None and any(counters):
+                raise CorruptNodeError(path, b"")
+        for folder in self.folders:
+            await ensure(folder)
+        if items is None or items.num_children == 0:
+            await ensure(self.segment(0))
 
     def segment(self, number: int) -> str:
         return f"{self.items}/{number:010d}"
@@ -77,9 +96,11 @@ class Segments:
         while True:
             try:
                 listing = await read(Children(self.items))
-                return [f"{self.items}/{name}" for name in sorted(listing.names)]
+                if listing.names:
+                    return [f"{self.items}/{name}" for name in sorted(listing.names)]
             except NoNodeError:
-                await self.make()
+                pass
+            await self.make()
 
     async def find_tail(self) -> str:
         """The segment that is put into, as far as we know."""
@@ -131,7 +152,7 @@ class Segments:
 
     async def mend(self, bulk: bool) -> None:
         """What was not there for a put is there: all, or the counter that is made when it is first needed."""
-        if await read(Exists(self.state)) is None:
+        if None in await read_all(Exists(self.state), Exists(self.puts)):
             await self.make()
         if bulk:
             await ensure(self.hundreds)

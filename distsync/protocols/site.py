@@ -15,14 +15,28 @@ from contextlib import suppress
 from typing import Any, NamedTuple
 
 from distsync.errors import (
+    BadVersionError,
     DeadlineError,
     NodeExistsError,
     NoNodeError,
+    OutcomeUnknownError,
     SessionLostError,
     UsageError,
     VoteRefusedError,
 )
-from distsync.protocols.ballot import ABORT, COMMIT, PEERS, Decision, encoded, judge, listed
+from distsync.protocols.ballot import (
+    ABORT,
+    COMMIT,
+    PEERS,
+    Decision,
+    Record,
+    View,
+    encoded,
+    judge,
+    listed,
+    present_in,
+    spoilt,
+)
 from distsync.protocols.guard import INTERRUPTED, leave, read, read_all
 from distsync.protocols.transaction import Prepared, TransactionCore, presence
 from distsync.session.steps import (
@@ -35,6 +49,7 @@ from distsync.session.steps import (
     Exists,
     GetData,
     Multi,
+    SetData,
     Wait,
     Watch,
     Woke,
@@ -66,12 +81,12 @@ class Site:
         try:
             while True:
                 watch = Watch()
-                record, _ = await core.record(watch)
+                record, version = await core.record(watch)
                 for transaction, site in list(core.prepared):
                     if site == self.site and transaction != record.current:
                         await self._too_late(transaction, work)
                         core.prepared.pop((transaction, site), None)
-                if await self._join(who, watch) and record.current:
+                if await self._join(who, watch, record, version) and record.current:
                     decision = await self._through(record.current, work)
                     if decision is not None:
                         return decision
@@ -82,9 +97,9 @@ class Site:
         finally:
             core.working.discard(self.site)
 
-    async def _join(self, who: bytes, watch: Watch) -> bool:
-        """Each site creates its own ephemeral: so its death is seen. False: the same site is there in another process,
-        and ``watch`` fires when that goes."""
+    async def _join(self, who: bytes, watch: Watch, record: Record, version: int) -> bool:
+        """Each site creates its own ephemeral: so its death is seen, also by who looks only after it. False: the same
+        site is there in another process, or ``record`` is old; ``watch`` fires when that changes."""
         while True:
             session = await Connected()
             stat = await read(Exists(self.path))
@@ -94,9 +109,29 @@ class Site:
                     return False
             if stat is not None:
                 return True
-            with suppress(NodeExistsError, NoNodeError, *INTERRUPTED):
-                await Create(self.path, who, ephemeral=True)
+            try:
+                # there until `leave`, also if this call fails
+                here = Create(self.path, who, ephemeral=True, after=True)
+                await Multi((Check(self.core.path, version), here, await self._mark(record.current)))
                 return True
+            except BadVersionError:
+                return False
+            except NoNodeError:
+                await self.core.restore()
+                if record.current is not None:
+                    await self.core.forget(record.current)
+                if await read(Exists(self.core.path)) is None:
+                    return False
+            except (NodeExistsError, *INTERRUPTED):
+                continue
+
+    async def _mark(self, transaction: str | None) -> Create | SetData:
+        """What a site that comes leaves behind: its mark in the present transaction, or a new version of the folder, so
+        that nobody begins one without it."""
+        if transaction is None:
+            return SetData(self.core.folder)
+        seen = f"{self.core.node(transaction)}/seen-{encoded(self.site)}"
+        return Create(seen) if await read(Exists(seen)) is None else SetData(seen)
 
     async def leave(self) -> None:
         """The site is there no more."""
@@ -116,6 +151,9 @@ class Site:
                 return await self._too_late(transaction, work)
             view = listed(listing)
             vote = view.vote_of(self.site)
+            if vote is None and view.is_open:
+                await core.write(transaction, spoilt(self.site), view)
+                continue
             if vote == "ballot" and view.is_open:
                 if mine not in core.prepared:
                     voted = await Call(lambda: work.prepare(transaction, payload.data))  # noqa: B023
@@ -124,28 +162,36 @@ class Site:
                 if not await self._cast(transaction, prepared.commit, prepared.reason):
                     continue
                 vote = COMMIT if prepared.commit else ABORT
-            if vote is None or (vote == "ballot" and mine not in core.prepared):
-                core.prepared.pop(mine, None)
+            if vote in (None, "ballot") and mine not in core.prepared:
                 await core.tidy(transaction)
                 return None
             decision = await self._learn(transaction)
-            return await self._finish(decision, vote, work, payload.data) if decision else None
+            return await self._finish(decision, vote or "ballot", work, payload.data) if decision else None
 
     async def _too_late(self, transaction: str, work: Work) -> Decision | None:
         """It is over: what we prepared for it is ended as was decided."""
         prepared = self.core.prepared.get((transaction, self.site))
-        decision = await self.core.decision(transaction) if prepared else None
-        return await self._finish(decision, "ballot", work, prepared.data) if prepared and decision else None
+        if prepared is None:
+            return None
+        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data)
+
+    async def _ended(self, transaction: str) -> Decision:
+        """What was decided about one that is over. If nobody knows any more, nobody here waits for it again."""
+        try:
+            return await self.core.ended(transaction)
+        except OutcomeUnknownError:
+            self.core.prepared.pop((transaction, self.site), None)
+            raise
 
     async def _finish(self, decision: Decision, vote: str, work: Work, data: bytes) -> Decision:
         """What was decided is done here, and acknowledged; the last one to do so clears up."""
         core = self.core
         do = work.commit if decision.outcome == COMMIT else work.abort
         await Call(lambda: do(decision.id, data))
+        core.prepared.pop((decision.id, self.site), None)
         if vote != "ballot":
             with suppress(NoNodeError):
                 await read(Delete(f"{core.node(decision.id)}/{vote}-{encoded(self.site)}"))
-        core.prepared.pop((decision.id, self.site), None)
         await core.tidy(decision.id)
         return decision
 
@@ -157,7 +203,7 @@ class Site:
         if record.current is not None and await self._cast(record.current, commit, reason):
             return
         last = record.past[-1] if record.past else None
-        decision = await self.core.decision(record.current) if record.current else last
+        decision = await self.core.latest(record.current) if record.current else last
         if decision is None:
             why = "has voted otherwise" if record.current else "has nothing to vote about"
             raise UsageError(f"site {self.site!r} of {self.core.path} {why}: there is no transaction that waits for it")
@@ -185,26 +231,22 @@ class Site:
         """The decision; None: not before the deadline. Where nobody else decides, we do."""
         core, node = self.core, self.core.node(transaction)
         peers = core.terms.decided_by == PEERS
-        seen: set[str] = set()
         while True:
             watch = Watch()
             more = (Children(node, watch), Children(core.folder, watch)) if peers else ()
-            reads = (Exists(f"{node}/decision", watch), Exists(f"{node}/coordinator", watch), *more)
-            decided, coordinator, *_ = answers = await read_all(*reads)
-            if decided is not None:
-                return await core.decision(transaction)
-            if peers or coordinator is None:
+            reads = (GetData(f"{node}/open", watch), GetData(f"{node}/coordinator", watch), *more)
+            undecided, coordinator, *_ = answers = await read_all(*reads)
+            if isinstance(undecided, NoNodeError):
+                return await self._ended(transaction)
+            has_coordinator = not isinstance(coordinator, NoNodeError)
+            if peers or not has_coordinator:
                 listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
-                if isinstance(listing, NoNodeError):
-                    return await core.decision(transaction)
-                names = () if isinstance(sites, NoNodeError) else sites.names
-                present = {name.removeprefix("s_") for name in names}
-                seen |= present
-                view = listed(listing)
-                verdict = judge(view, seen - present, coordinator is not None) if view.is_open else None
+                view = View(()) if isinstance(listing, NoNodeError) else listed(listing)
+                if not view.is_open:
+                    return await self._ended(transaction)
+                verdict = judge(view, core.terms.sites, present_in(sites), has_coordinator)
                 if verdict is not None:
                     await core.write(transaction, verdict, view)
-                if verdict is not None or not view.is_open:
                     continue
             if await Wait(watch) is Woke.DEADLINE:
                 return None

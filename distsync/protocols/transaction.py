@@ -10,11 +10,13 @@ one to ask succeeds with. Both may be asked again when an answer was lost: that 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
 from distsync.errors import (
     BadVersionError,
+    CorruptNodeError,
     DeadlineError,
     MismatchError,
     NodeExistsError,
@@ -37,6 +39,7 @@ from distsync.protocols.ballot import (
     late,
     listed,
     named,
+    present_in,
 )
 from distsync.protocols.guard import INTERRUPTED, ensure, parent_of, read, read_all
 from distsync.session.steps import (
@@ -121,13 +124,19 @@ class TransactionCore:
 
     async def _agree(self, record: Record, version: int) -> None:
         """Other terms hold from now on, if nobody is left who was told these. Raises MismatchError."""
-        present = await read(Children(self.folder))
-        if present.names or record.current:
-            raise self._mismatch(record.terms)
         try:
+            present = await read(Children(self.folder))
+            if present.names or record.current:
+                raise self._mismatch(record.terms)
             await read(SetData(self.path, record._replace(terms=self.terms).data, version))
         except RACED:
-            await Connected()
+            await self.restore()
+
+    async def restore(self) -> None:
+        """The folder of the sites, if somebody has deleted it."""
+        with suppress(*RACED, *INTERRUPTED):
+            await Create(self.folder)
+        await Connected()
 
     def _mismatch(self, found: Terms) -> MismatchError:
         if found.sites != self.terms.sites:
@@ -136,15 +145,11 @@ class TransactionCore:
 
     async def sight(self, transaction: str, watch: Watch | None = None, votes: bool = True) -> Sight | None:
         """Who has voted and who is there; None for a transaction that is over. ``watch`` fires when a site comes or
-        goes and when it is decided, with ``votes`` also at each vote."""
+        goes and when it is open no more, with ``votes`` also at each vote."""
         node = self.node(transaction)
-        decision = Exists(f"{node}/decision", watch)
-        last = Children(node, watch) if votes or watch is None else Children(node)
-        _, sites, listing = await read_all(decision, Children(self.folder, watch), last)
-        if isinstance(listing, NoNodeError):
-            return None
-        present = () if isinstance(sites, NoNodeError) else sites.names
-        return Sight(listed(listing), {name.removeprefix("s_") for name in present})
+        view = Children(node, watch) if votes or watch is None else Children(node)
+        _, listing, sites = await read_all(GetData(f"{node}/open", watch), view, Children(self.folder, watch))
+        return None if isinstance(listing, NoNodeError) else Sight(listed(listing), present_in(sites))
 
     async def decision(self, transaction: str) -> Decision | None:
         """What was decided; None: not yet. Raises OutcomeUnknownError if it is forgotten."""
@@ -153,12 +158,36 @@ class TransactionCore:
         if not isinstance(decided, NoNodeError):
             return Decision.read(path, decided.data)
         record = Record(self.terms) if isinstance(above, NoNodeError) else Record.read(self.path, above.data)
-        if record.current == transaction:
-            return None
+        return None if record.current == transaction else self._remembered(record, transaction)
+
+    def _remembered(self, record: Record, transaction: str) -> Decision:
         past = record.decision(transaction)
         if past is None:
             raise OutcomeUnknownError(f"transaction {transaction}", self.path, "memory of past ones")
         return past
+
+    async def ended(self, transaction: str) -> Decision:
+        """What was decided about one that is not open any more. Where somebody has deleted that, raises
+        OutcomeUnknownError, or, if he has left the rest, CorruptNodeError."""
+        while True:
+            decision = await self.decision(transaction)
+            if decision is not None:
+                return decision
+            if await read(Exists(self.node(transaction))) is not None:
+                raise CorruptNodeError(self.node(transaction), "neither open nor a decision")
+            await self.forget(transaction)
+
+    async def forget(self, transaction: str) -> None:
+        """If it is the present one, and its znode is not there: somebody has deleted that, and the next one can
+        begin."""
+        node = self.node(transaction)
+        with suppress(*RACED, *INTERRUPTED):
+            above = await read(GetData(self.path))
+            record = Record.read(self.path, above.data)
+            if record.current == transaction:
+                ended = SetData(self.path, record._replace(current=None).data, above.stat.version)
+                await Multi((Create(node), Delete(node), ended))
+        await Connected()
 
     # Beginning
 
@@ -183,14 +212,16 @@ class TransactionCore:
         return guid
 
     async def _start(self, guid: str, data: bytes, record: Record, version: int) -> bool:
-        """One request makes all: nobody sees a part of it."""
+        """One request makes all: nobody sees a part of it. No site came meanwhile: who comes writes to their folder."""
         node = self.node(guid)
-        below = (Create(f"{node}/{name}") for name in first_names(self.terms))
         mine = Create(f"{node}/coordinator", ephemeral=True)
         try:
-            await Multi((SetData(self.path, record.begun(guid).data, version), Create(node, data), mine, *below))
-        except (*RACED, *INTERRUPTED):
-            await Connected()
+            sites = await read(Children(self.folder))
+            below = (Create(f"{node}/{name}") for name in first_names(self.terms, present_in(sites)))
+            current = SetData(self.path, record.begun(guid).data, version)
+            await Multi((current, Check(self.folder, sites.stat.version), Create(node, data), mine, *below))
+        except (*RACED, *INTERRUPTED) as error:
+            await (self.restore() if isinstance(error, NoNodeError) else Connected())
             return False
         return True
 
@@ -198,12 +229,15 @@ class TransactionCore:
         """Whether something was done to end a transaction of somebody else's; if not, ``watch`` is armed on it."""
         sight = await self.sight(transaction, watch)
         if sight is None:
+            await self.forget(transaction)
             return True
         if not sight.view.is_open:
+            with suppress(OutcomeUnknownError):
+                await self.ended(transaction)
             return sight.view.is_acknowledged and await self.tidy(transaction)
         if sight.view.has_coordinator:
             return False
-        verdict = judge(sight.view, (), has_coordinator=False)
+        verdict = judge(sight.view, self.terms.sites, sight.present, has_coordinator=False)
         assert verdict is not None
         return await self.write(transaction, verdict, sight.view)
 
@@ -215,41 +249,44 @@ class TransactionCore:
 
     # Deciding
 
-    async def decide(self, transaction: str) -> Decision:
-        """The decision: when the votes say it, or abort at the deadline."""
+    async def decide(self, transaction: str, sites: Iterable[str]) -> Decision:
+        """The decision: when the votes say it, or abort at the deadline. Raises DeadlineError if no server answers
+        then; it is decided as soon as one does."""
+        try:
+            return await self._decide(transaction, sites)
+        except DeadlineError:
+            await Background(self._decide(transaction, sites, waits=False))
+            raise
+
+    async def _decide(self, transaction: str, sites: Iterable[str], waits: bool = True) -> Decision:
         counts = self.terms.decided_by == COORDINATOR
-        seen: set[str] = set()
         while True:
             watch = Watch()
             sight = await self.sight(transaction, watch, votes=counts)
             if sight is None or not sight.view.is_open:
-                decided = await self.decision(transaction)
-                if decided is not None:
-                    await Background(self._step_down(transaction))
-                    return decided
-                continue
-            seen |= sight.present
-            verdict = judge(sight.view, seen - sight.present)
-            if verdict is None and await Wait(watch) is Woke.DEADLINE:
+                decided = await self.ended(transaction)
+                await Background(self._step_down(transaction))
+                return decided
+            verdict = judge(sight.view, sites, sight.present)
+            if verdict is None and (not waits or await Wait(watch) is Woke.DEADLINE):
                 sight = await self.sight(transaction) or sight
-                verdict = late(sight.view)
+                verdict = late(sight.view, sites, sight.present)
             if verdict is not None:
                 await self.write(transaction, verdict, sight.view)
 
-    async def abort(self, transaction: str, reason: str) -> Decision | None:
-        """The decision: abort, unless it was decided before. None if it was never begun."""
+    async def abort(self, transaction: str, reason: str) -> Decision:
+        """The decision: abort, unless it was decided before. Raises OutcomeUnknownError if it is forgotten."""
         while True:
             record, _ = await self.record()
-            past = record.decision(transaction)
-            if past is not None or record.current != transaction:
-                return past
+            if record.current != transaction:
+                return self._remembered(record, transaction)
             sight = await self.sight(transaction)
-            if sight is not None and not await self.write(transaction, Verdict(ABORT, reason), sight.view):
+            view = sight and sight.view
+            if view and view.is_open and not await self.write(transaction, Verdict(ABORT, reason), view):
                 continue
-            decided = await self.decision(transaction)
-            if decided is not None:
-                await self._step_down(transaction)
-                return decided
+            decided = await self.ended(transaction)
+            await self._step_down(transaction)
+            return decided
 
     async def _step_down(self, transaction: str) -> None:
         """Who knows the decision is coordinator no more."""
@@ -263,10 +300,11 @@ class TransactionCore:
         reason = verdict.reason
         if verdict.blame is not None:
             reason = f"{reason}{await self._why(f'{node}/abort-{verdict.blame}')}"
-        checks = [Check(f"{node}/commit-{site}") for site in sorted(view.sites(COMMIT))]
+        votes = [f"commit-{site}" for site in sorted(view.sites(COMMIT))] if verdict.outcome == COMMIT else []
+        still = [*votes, f"ballot-{verdict.dead}"] if verdict.dead else votes
         decision = Create(f"{node}/decision", Decision(transaction, verdict.outcome, reason).data)
         try:
-            await Multi((*(checks if verdict.outcome == COMMIT else ()), Delete(f"{node}/open"), decision))
+            await Multi((*(Check(f"{node}/{name}") for name in still), Delete(f"{node}/open"), decision))
         except RACED:
             return True
         except INTERRUPTED:
@@ -310,12 +348,15 @@ class TransactionCore:
 
     async def latest(self, transaction: str | None) -> Decision | None:
         """The decision about this one, else about the latest that anybody began; None: not decided yet."""
-        if transaction is not None:
-            return await self.decision(transaction)
-        record, _ = await self.record()
-        if record.current is not None:
-            return await self.decision(record.current)
-        return record.past[-1] if record.past else None
+        if transaction is None:
+            record, _ = await self.record()
+            if record.current is None:
+                return record.past[-1] if record.past else None
+            transaction = record.current
+        decision = await self.decision(transaction)
+        if decision is None and await read(Exists(f"{self.node(transaction)}/open")) is None:
+            return await self.ended(transaction)
+        return decision
 
 
 def presence(folder: str, site: str) -> str:

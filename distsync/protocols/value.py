@@ -50,8 +50,9 @@ class ValueCore:
                 return node
             await ensure(self.path, self.initial)
 
-    async def set(self, data: bytes) -> int:
-        """The value is this, whatever it was. Returns its version; raises OutcomeUnknownError."""
+    async def set(self, data: bytes) -> int | None:
+        """The value is this, whatever it was. Returns its version; None if the answer was lost, and others may have
+        changed it since. Raises OutcomeUnknownError."""
         while True:
             try:
                 outcome = await self.receipts.commit(SetData(self.path, data))
@@ -59,7 +60,7 @@ class ValueCore:
                 await ensure(self.path, self.initial)
                 continue
             if outcome.results is None:
-                return (await self.read()).stat.version
+                return None
             stat: Stat = outcome.results[0]
             return stat.version
 

@@ -69,6 +69,8 @@ class _Pair:
         self.client, self.server = client, server
         self._requests, self._replies = FrameSplitter(LARGEST_FRAME), FrameSplitter(LARGEST_FRAME)
         self._shaken = [False, False]
+        self._asks: bool | None = None
+        """It began with a letter, as no frame does: of a word of four, which is answered without frames."""
         self._opcodes: dict[int, int] = {}
         self.session = NO_SESSION
         self.ended: set[socket.socket] = set()
@@ -86,6 +88,11 @@ class _Pair:
     def pass_on(self, source: socket.socket, piece: bytes, trap: _Trap | None) -> bool:
         """What had arrived at ``source`` goes to the other side. False: the connection is over."""
         upwards = source is self.client
+        if self._asks is None:
+            self._asks = piece[:1].isalpha()
+        if self._asks:
+            (self.server if upwards else self.client).sendall(piece)
+            return bool(piece)
         for frame in (self._requests if upwards else self._replies).feed(piece):
             if self._is_caught(frame, upwards, trap):
                 return False

@@ -78,6 +78,19 @@ def test_lost_reply_or_request_adds_once(far: Client, proxy: Proxy, client: Clie
     assert Counter(name="c").get(fresh=True) == 5
 
 
+def test_what_others_add_after_a_set_whose_reply_was_lost_counts(far: Client, proxy: Proxy, client: Client) -> None:
+    theirs, ours = Counter(name="c", client=far), Counter(name="c")
+    theirs.add(1)
+    dropped = proxy.drop_next_reply(OpCode.MULTI)
+    being_set = Running(theirs.set, 10)
+    assert dropped.wait(PATIENCE)
+    proxy.refuse()
+    assert ours.add(5) == 15
+    proxy.heal()
+    being_set.result()
+    assert theirs.add(1) == 16
+
+
 def test_session_that_ends_changes_nothing(counter: Counter, client: Client) -> None:
     counter += 1
     before = client.session_id

@@ -272,6 +272,7 @@ def test_barrier_that_says_nothing_is_that_of_who_comes_first(
 ) -> None:
     barrier, other = DoubleBarrier(2, name="d"), make_client()
     observer.kazoo.create(barrier.path, b"", makepath=True)  # as Curator makes it
+    assert barrier.n_waiting == 0  # who has looked before is none who has said it
     entering = Running(parties.enter_then, barrier, True)
     waiting(barrier, 1)
     eventually(lambda: observer.kazoo.get(barrier.path)[0])  # it says so after it has come

@@ -14,6 +14,7 @@ from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import Empty, Full, JoinableQueue, LockLostError, PayloadError, PayloadRefusedError, ShutDown, UsageError
+from distsync.protocols import joinable as joinable_protocol
 from distsync.session.client import Client
 
 MakeClient = Callable[..., Client]
@@ -151,7 +152,147 @@ def test_many_workers_do_each_item_once(queue: Any, peers: list[Peer], make_mort
     assert sorted(item for peer in peers for item in peer.result()) == [*range(60)]
 
 
+# ---- what others do to it
+
+
+def test_item_without_a_label_holds_up_nobody(queue: Any, observer: Observer) -> None:
+    """As another program writes it; and what is no item at all is a dead letter."""
+    queue.put_many(["a", "b", "c", "d"])
+    paths = sorted(path for path in kept(queue, observer) if "/i_" in path)
+    wrong = (queue.client.codec.encode("theirs", queue.path), b'["x", 5]\nabc', b"[" * 100_000)
+    for path, data in zip(paths, wrong, strict=False):
+        observer.kazoo.set(path, data)
+    with queue.claim() as delivery:
+        assert (delivery.item, delivery.deliveries) == ("theirs", 1)
+    for letters in (1, 2):
+        with pytest.raises(PayloadRefusedError):
+            queue.get(timeout=PATIENCE)
+        assert queue.dead_letters.qsize() == letters
+    assert queue.get(timeout=PATIENCE) == "d"
+    queue.task_done()
+    queue.join()
+
+
+@pytest.mark.parametrize("folder", ["claims", "delayed", "keys", "clock"])
+def test_folder_that_somebody_deletes_is_made_again(queue: Any, observer: Observer, folder: str) -> None:
+    queue.put_many(["a", "b"])
+    delivery = queue.claim()
+    observer.kazoo.delete(f"{queue.path}/{folder}", recursive=True)
+    delivery.done()
+    assert queue.put("c", key="c", delay=UNIT)
+    assert [queue.get(timeout=PATIENCE) for _ in "bc"] == ["b", "c"]
+    queue.task_done()
+    queue.task_done()
+    queue.join()
+
+
+# ---- claimed ahead
+
+
+@pytest.fixture
+def hasty(client: Client) -> JoinableQueue[Any]:
+    return JoinableQueue(name="q", prefetch=9)
+
+
+def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any) -> None:
+    hasty.put_many(range(30))
+    hasty.get()
+    with counted(client) as cost:
+        assert [hasty.get() for _ in range(9)] == list(range(1, 10))
+    assert cost.requests == 0
+    with counted(client) as cost:
+        assert hasty.get() == 10
+    assert (cost.requests, cost.round_trips) == (4 + 10 + 1, 3)
+    assert hasty.get_many(50) == list(range(11, 20))
+    for _ in range(20):
+        hasty.task_done()
+    assert hasty.qsize() == 10
+
+
+def test_items_claimed_ahead_by_who_dies_come_again_in_order(
+    hasty: Any, make_mortal: Callable[..., Peer], observer: Observer
+) -> None:
+    hasty.put_many(range(12))
+    mortal = make_mortal()
+    assert mortal.do(hasty.get) == 0
+    assert (hasty.qsize(), claims(hasty, observer)) == (2, 10)
+    mortal.kill()
+    plain = JoinableQueue[int](name="q")
+    eventually(lambda: plain.qsize() == 12)
+    assert [plain.get() for _ in range(12)] == list(range(12))
+    assert [each.deliveries for each in plain._open()] == [2] * 10 + [1] * 2
+    for _ in range(12):
+        plain.task_done()
+
+
+def test_items_claimed_ahead_that_nobody_asks_for_go_back(
+    hasty: Any, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joinable_protocol, "AHEAD_S", 4 * UNIT)
+    plain = JoinableQueue[int](name="q")
+    hasty.put_many(range(4))
+    assert hasty.get() == 0
+    peer.start(plain.get)
+    assert peer.result() == 1
+    eventually(lambda: hasty.qsize() == 2)
+    delivery = hasty.claim()
+    assert (delivery.item, delivery.deliveries) == (2, 1)
+    for _ in (0, 2):
+        hasty.task_done()
+    peer.do(plain.task_done)
+    assert hasty.get() == 3
+    hasty.task_done()
+    hasty.join()
+
+
+def test_item_that_was_delivered_before_comes_alone(hasty: Any, observer: Observer) -> None:
+    """It may be what kills its workers, and must not count as delivered when another one did."""
+    plain = JoinableQueue[str](name="q")
+    plain.put_many("abcd")
+    plain.claim().nack()
+    assert (hasty.get(), claims(hasty, observer)) == ("a", 1)
+    assert (hasty.get(), claims(hasty, observer)) == ("b", 4)
+    hasty.task_done("a")
+    for item in "bcd":
+        assert item == "b" or hasty.get() == item
+        hasty.task_done(item)
+
+
+def test_threads_of_a_process_share_what_was_claimed_ahead(client: Client, hasty: Any) -> None:
+    getters = [Running(hasty.get) for _ in range(3)]
+    eventually(lambda: waiting_calls(client))
+    hasty.put_many("abc")
+    assert sorted(getter.result() for getter in getters) == ["a", "b", "c"]
+    for _ in "abc":
+        hasty.task_done()
+
+
+def test_wrong_prefetch_is_refused(client: Client) -> None:
+    for wrong, error in ((-1, ValueError), (100, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="prefetch"):
+            JoinableQueue(prefetch=wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="prefetch needs max_deliveries above 1"):
+        JoinableQueue(max_deliveries=1, prefetch=1)
+    assert pickle.loads(pickle.dumps(JoinableQueue(name="q", prefetch=3))).prefetch == 3
+
+
 # ---- again, later, never
+
+
+def test_limit_of_deliveries_is_that_of_the_object_that_claims(client: Client, make_client: MakeClient) -> None:
+    strict, lax = JoinableQueue[str](max_deliveries=1, name="q"), JoinableQueue[str](name="q")
+    theirs = JoinableQueue[str](name="q", client=make_client())
+    theirs.put("bad")
+    delivery = theirs.claim()
+    claiming = Running(strict.claim)
+    eventually(lambda: waiting_calls(client))
+    assert lax.qsize() == 0
+    delivery.nack()
+    eventually(lambda: lax.dead_letters.qsize() == 1)
+    theirs.put("good")
+    claimed = claiming.result()
+    assert (claimed.item, claimed.deliveries) == ("good", 1)
+    claimed.done()
 
 
 def test_item_given_back_is_first_again_and_counts(queue: Any) -> None:

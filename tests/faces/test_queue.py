@@ -10,10 +10,11 @@ from typing import Any
 import deeds
 import pytest
 from leaks import Observer
-from peers import Peer, Running, expire, results
+from peers import Peer, Running, expire, results, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
-from distsync.errors import PayloadError, PayloadTooLargeError
+from distsync import JoinableQueue
+from distsync.errors import CorruptNodeError, PayloadError, PayloadTooLargeError
 from distsync.protocols import queue as queue_protocol
 from distsync.protocols import segments
 from distsync.queue import Empty, Full, Queue, ShutDown, SimpleQueue
@@ -274,6 +275,68 @@ def test_bound_may_be_changed_while_it_is_used(client: Client, peer: Peer) -> No
     queue.maxsize = 0
     queue.put_nowait(3)
     assert [queue.get() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_bound_is_that_of_the_object_whose_put_waits(client: Client, kind: Any) -> None:
+    bounded, unbounded = kind(2, name="q"), kind(name="q")
+    putting = Running(bounded.put_many, range(6))
+    eventually(lambda: waiting_calls(client))
+    unbounded.put("theirs")
+    assert unbounded.qsize() == 4
+    assert unbounded.get() == 0
+    eventually(lambda: sizes(unbounded) == 4 and waiting_calls(client))
+    assert [unbounded.get() for _ in range(6)] == [1, 2, "theirs", 3, 4, 5]
+    putting.result()
+    for _ in range(7):
+        unbounded.task_done()
+
+
+# ---- what others do to it
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_items_that_somebody_deletes_are_gone_and_the_queue_goes_on(
+    kind: Any, client: Client, observer: Observer
+) -> None:
+    for gone in ("items", "items/0000000000"):
+        queue = kind(name=f"q-{len(gone)}")
+        queue.put("gone")
+        observer.kazoo.delete(f"{queue.path}/{gone}", recursive=True)
+        getting = Running(queue.get)
+        assert getting.is_alive()
+        queue.put("it")
+        assert getting.result() == "it"
+        queue.task_done()
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+@pytest.mark.parametrize("counter", ["state", "puts"])
+def test_put_says_which_counter_somebody_has_deleted(
+    kind: Any, client: Client, observer: Observer, counter: str
+) -> None:
+    """Nobody knows any more how many items there are; and no call asks without end."""
+    queue = kind(name="q")
+    queue.put("a")
+    observer.kazoo.delete(f"{queue.path}/{counter}")
+    with pytest.raises(CorruptNodeError, match=counter):
+        queue.put("b", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(("kind", "counter"), [(Queue, "gets"), (JoinableQueue, "dones")])
+def test_end_of_an_item_says_which_counter_somebody_has_deleted(
+    kind: Any, client: Client, observer: Observer, counter: str
+) -> None:
+    queue = kind(name="q")
+    queue.put("a")
+    observer.kazoo.delete(f"{queue.path}/{counter}")
+
+    def end() -> None:
+        queue.get(timeout=PATIENCE)
+        queue.task_done()
+
+    with pytest.raises(CorruptNodeError, match=counter):
+        end()
 
 
 # ---- counting

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from peers import Running
 from strikes import Strike, strikes
-from timing import PATIENCE, eventually
+from timing import PATIENCE, UNIT, eventually
 
 from distsync import Condition, JoinableQueue, Lock, RLock, Semaphore
+from distsync.protocols import joinable as joinable_protocol
 from distsync.protocols.guard import read_all
 from distsync.protocols.line import contenders
 from distsync.queue import Empty
@@ -152,6 +153,27 @@ def test_interrupt_in_the_last_line_of_a_call_leaves_no_item_with_nobody(
             each.done()
         eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at the end {which}")
         theirs.put("item")
+
+
+def test_interrupt_leaves_no_item_that_was_claimed_ahead_with_nobody(
+    client: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(joinable_protocol, "AHEAD_S", UNIT)
+    ours, theirs = JoinableQueue(name="j", prefetch=2), JoinableQueue(name="j", client=make_client())
+
+    def use() -> None:
+        for _ in range(3):
+            ours.get()
+            ours.task_done()
+
+    def check(where: str) -> None:
+        for each in tuple(ours._open()):
+            each.done()
+        eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at {where}")
+        theirs.put_many("abc")
+
+    theirs.put_many("abc")
+    assert strikes(use, check, 2 * STEP) > 100
 
 
 def unfinished(queue: JoinableQueue[Any]) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import deeds
 import pytest
 from leaks import Observer
-from peers import Peer, Running, expire, results
+from peers import Peer, Running, expire, is_quiet, results
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import DeadlineError, MismatchError, Participant, PayloadError, Transaction, UsageError, VoteRefusedError
@@ -115,6 +115,25 @@ def test_site_that_dies_before_its_vote_aborts_all(
     assert results(others) == ["abort"] * 2
 
 
+@pytest.mark.parametrize("first", ["site", "transaction"])
+def test_site_that_died_before_anybody_looked_aborts_all(
+    trip: Transaction, first: str, make_mortal: Callable[..., Peer], observer: Observer
+) -> None:
+    mortal = make_mortal()
+    if first == "transaction":
+        trip.begin()
+    mortal.start(deeds.take_part, trip, "rail", True)
+    eventually(lambda: owner(trip, observer, "rail"))
+    if first == "site":
+        trip.begin()
+    mortal.kill()
+    eventually(lambda: not owner(trip, observer, "rail"))
+    if trip.decided_by == "peers":
+        assert Running(Log(trip, "hotel").side.take_part).result() == "abort"
+    assert Running(trip.decide).result() is False
+    assert trip.reason == "rail died before its vote"
+
+
 def test_dead_coordinator_leaves_nobody_waiting(
     trip: Transaction, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
@@ -214,6 +233,24 @@ def test_vote_cannot_be_changed(trip: Transaction) -> None:
     rail.take_part()
 
 
+@pytest.mark.parametrize("vote", ["no", 1, None])
+def test_what_is_no_vote_does_not_count_as_one(trip: Transaction, vote: Any) -> None:
+    rail = Log(trip, "rail", vote)
+    trip.begin()
+    with pytest.raises(TypeError, match=f"True for commit or False for abort, not {vote!r}"):
+        rail.side.vote(vote)
+    assert trip.votes()["rail"] is None
+    for site in SITES[:2]:
+        trip.participant(site).vote(True)
+    running = Running(rail.side.take_part)
+    assert not trip.decide(PATIENCE)
+    assert running.result() == "abort"
+    assert (
+        trip.reason
+        == f"rail voted abort: TypeError: prepare: a vote is True for commit or False for abort, not {vote!r}"
+    )
+
+
 def test_members_with_other_terms_are_refused_with_both(trip: Transaction, peer: Peer) -> None:
     trip.begin()
     other = Transaction(["bank", "boat"], trip.decided_by, name="trip", path=None)
@@ -246,6 +283,20 @@ def test_function_that_fails_is_called_again(trip: Transaction) -> None:
     assert site.take_part(PATIENCE) == "commit"
     assert tries == ["x", "x"]
     assert site.take_part(UNIT) is None
+
+
+def test_site_is_still_there_after_its_function_failed(client: Client, decider: str, observer: Observer) -> None:
+    """And so it is not taken for dead when the next transaction begins."""
+    alone = Transaction(["one"], decider, name="alone")
+    site = alone.participant("one", commit=lambda item: [][item])
+    with site:
+        alone.begin(0)
+        running = Running(site.take_part)
+        assert alone.decide(PATIENCE)
+        with pytest.raises(IndexError):
+            running.result()
+        eventually(lambda: is_quiet(client) and is_quiet(client))  # the first may come before what the failure begins
+        assert owner(alone, observer, "one") == client.session_id
 
 
 def test_transaction_after_transaction(trip: Transaction) -> None:

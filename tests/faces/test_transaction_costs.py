@@ -28,7 +28,7 @@ def test_transaction_costs_the_coordinator_3_requests_a_vote(client: Client, cou
     eventually(lambda: trip.outcome == "abort")
     before = requests(client)
     trip.begin()
-    assert requests(client) - before == 2
+    assert requests(client) - before == 3
     for site in trip.sites:
         before = requests(client)
         trip.participant(site).vote(True)

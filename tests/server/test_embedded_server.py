@@ -186,6 +186,11 @@ def test_counts_tell_sessions_watches_and_nodes(embedded: EmbeddedServer) -> Non
     kazoo.close()
 
 
+def test_it_says_what_it_is_through_its_proxy_too(embedded: EmbeddedServer, user: Client) -> None:
+    (server,) = user.ensemble()
+    assert (server.role, f"{server.host}:{server.port}") == ("embedded", embedded.hosts)
+
+
 def test_healed_server_runs_and_welcomes_connections(embedded: EmbeddedServer, user: Client) -> None:
     embedded.drop_next_request()
     embedded.refuse_connections()

@@ -43,7 +43,7 @@ class Outage:
 
     async def coordinate(self, process: SimProcess) -> None:
         core = self.core(process)
-        decision = await Run(core.decide(await Run(core.begin(b""))), CALL_S)
+        decision = await Run(core.decide(await Run(core.begin(b"")), core.terms.sites), CALL_S)
         assert decision.outcome == ABORT
 
     def play(self) -> list[str]:

@@ -31,14 +31,20 @@ from distsync.testing.simulation.world import World
 COUNTER_PATH = f"{ROOT}/counter/c"
 VALUE_PATH = f"{ROOT}/value/v"
 
+#: The counter is set to multiples of this only, each once; additions come to less: a number says what it was set to.
+ERA = 1000
+SETTING = ("setting", "set")
+
 
 # Counter
 
 
 async def adder(world: World, process: SimProcess) -> None:
-    """Adds some times, in either way."""
+    """Adds some times, in either way, and may set the number anew."""
     core = process.local(COUNTER_PATH, lambda: CounterCore(COUNTER_PATH, 0, receipts(process)))
     for _ in range(world.rng.randint(1, 5)):
+        if world.rng.random() < 0.15:
+            await set_anew(world, core)
         amount = world.rng.randint(1, 9)
         if world.rng.random() < 0.3:
             await Run(work(world))
@@ -58,6 +64,16 @@ async def adder(world: World, process: SimProcess) -> None:
         world.record("added", amount=amount, number=number)
 
 
+async def set_anew(world: World, core: CounterCore) -> None:
+    number = ERA * (len(world.history.events("setting")) + 1)
+    world.record("setting", number=number)
+    try:
+        await Run(core.set(number))
+    except OutcomeUnknownError:
+        return
+    world.record("set", number=number)
+
+
 def play_counter(world: World) -> None:
     for process in processes(world, 1, 3):
         for _ in range(world.rng.randint(1, 2)):
@@ -66,7 +82,8 @@ def play_counter(world: World) -> None:
 
 
 def judge_counter(world: World) -> None:
-    """The number is the sum of all that were added, and of some of those that nobody can know of."""
+    """The number is what it was set to last, and the sum of all that were added since, and of some of those that nobody
+    can know of."""
     history = world.history
     added = history.events("added")
     spans = sorted((record.number - record.amount, record.number) for record in added)
@@ -76,9 +93,21 @@ def judge_counter(world: World) -> None:
     answered = Bag(record.amount for record in (*added, *history.events("refused")))
     open_calls = (Bag(record.amount for record in history.events("adding")) - answered).elements()
     there: Node | None = world.foreign(GetData(COUNTER_PATH)) if world.foreign(Exists(COUNTER_PATH)) else None
-    number, sure = int(there.data) if there else 0, sum(record.amount for record in added)
-    if number - sure not in sums(open_calls):
-        world.fail(f"{sure} was added for sure, and the number is {number}")
+    number = int(there.data) if there else 0
+    era, more = number // ERA, number % ERA
+    sure = sum(record.amount for record in added if record.number // ERA == era)
+    if more - sure not in sums(open_calls):
+        world.fail(f"{sure} was added to {era * ERA} for sure, and the number is {number}")
+    judge_era(world, era)
+
+
+def judge_era(world: World, era: int) -> None:
+    """Nobody has set the number anew after it was set to the one of this era."""
+    order = [(record.event, record.number // ERA) for record in world.history.records if record.event in SETTING]
+    later = order[order.index(("set", era)) :] if ("set", era) in order else [] if era else order
+    newer = [each for event, each in later if event == "setting" and ("set", each) in order]
+    if newer or era and ("setting", era) not in order:
+        world.fail(f"the number is of era {era}, and was set in this order: {order}")
 
 
 def sums(amounts: Iterable[int]) -> set[int]:

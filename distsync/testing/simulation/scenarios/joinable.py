@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from distsync.errors import Full, LockLostError, OutcomeUnknownError
+from distsync.errors import Full, LockLostError, OutcomeUnknownError, ShutDown
 from distsync.protocols.claims import Delivery, Label, due_of
 from distsync.protocols.joinable import JoinableCore
+from distsync.protocols.many import Progress, put_many
 from distsync.protocols.segments import SEGMENT
 from distsync.session.steps import GetData, Wait
 from distsync.testing.simulation.calls import Run
@@ -28,7 +29,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.scenarios.queues import segments_of
+from distsync.testing.simulation.scenarios.queues import close_some_time, not_put, segments_of, thrown_away
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/joinable_queue/q"
@@ -77,6 +78,7 @@ class Play:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
         self.most = world.rng.choice((0, 0, 1, 2, 3))
+        self.ahead = self.most != 1 and world.rng.random() < 0.4
         self.latest: dict[str, Delivery] = {}
         """Who got the item of each claim last."""
         self.abandoned: dict[str, SimProcess] = {}
@@ -84,26 +86,38 @@ class Play:
         world.checks.append(Alone(self.most))
 
     def core(self, process: SimProcess) -> JoinableCore:
-        core = process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
-        core.maxsize, core.max_deliveries = self.maxsize, self.most
-        return core
+        return process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
 
     async def producer(self, process: SimProcess, name: str) -> None:
         world, core, rng = self.world, self.core(process), self.world.rng
         for number in range(rng.randint(1, 3)):
             item = (name, number)
+            if rng.random() < 0.2:
+                await self.put_several(core, [(name, 100 * (number + 1) + each) for each in range(3)])
             timeout, delay = maybe_timeout(world), rng.choice((0.0, 0.0, 0.0, 0.02, 5.0))
             key = rng.choice((None, None, None, "key", "other"))
             world.record("putting", item=item, delay_ms=round(delay * 1000), key=key)
             try:
-                new = await Run(
-                    core.add(json.dumps(item).encode(), timeout != 0.0, delay, key, timeout is None), timeout
-                )
-            except (Full, OutcomeUnknownError) as error:
-                world.record("full" if isinstance(error, Full) else "unknown", item=item)
+                adding = core.add(json.dumps(item).encode(), timeout != 0.0, delay, key, self.maxsize, timeout is None)
+                new = await Run(adding, timeout)
+            except (Full, ShutDown, OutcomeUnknownError) as error:
+                not_put(world, error, item)
                 continue
             world.record("put" if new else "known", item=item)
             await Run(work(world))
+
+    async def put_several(self, core: JoinableCore, items: list[Any]) -> None:
+        world, progress = self.world, Progress()
+        for item in items:
+            world.record("putting", item=item, delay_ms=0, key=None)
+        encoded = [("", Label().before(json.dumps(item).encode())) for item in items]
+        try:
+            await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
+        except (Full, ShutDown, OutcomeUnknownError) as error:
+            for item in items[progress.put :]:
+                not_put(world, error, item)
+        for item in items[: progress.put]:
+            world.record("put", item=item)
 
     async def worker(self, process: SimProcess) -> None:
         world, core, rng = self.world, self.core(process), self.world.rng
@@ -111,9 +125,12 @@ class Play:
             timeout = maybe_timeout(world)
             world.record("claiming")
             try:
-                claimed = await Run(core.claim(b"{}", timeout != 0.0, rng.choice((1, 1, 2))), timeout)
+                claimed = await self.claimed(process, core, timeout)
             except OutcomeUnknownError:
                 continue
+            except ShutDown:
+                world.record("shut out")
+                return
             for delivery in claimed or ():
                 self.got(process, delivery)
             for delivery in claimed or ():
@@ -126,6 +143,18 @@ class Play:
                         self.abandoned[delivery.claim] = process
                     continue
                 await self.finish(core, delivery)
+
+    async def claimed(self, process: SimProcess, core: JoinableCore, timeout: float | None) -> list[Delivery] | None:
+        """One or two, as get and get_many do, or one and some ahead, for the next calls."""
+        most, prefetch = self.world.rng.choice((1, 1, 2)), self.world.rng.choice((0, 0, 1, 2)) if self.ahead else 0
+        claimed: list[Delivery] = []
+        try:
+            await Run(core.claim_into(claimed, b"{}", timeout != 0.0, most, self.most, prefetch), timeout)
+        except BaseException:
+            for each in claimed:
+                process.background(core.release(each))
+            raise
+        return claimed
 
     def got(self, process: SimProcess, delivery: Delivery) -> None:
         self.latest[delivery.claim] = delivery
@@ -148,7 +177,7 @@ class Play:
                 world.record("done", item=item)
             else:
                 world.record("nacking", item=item)
-                await Run(core.nack(delivery, delay))
+                await Run(core.nack(delivery, delay, self.most))
         except LockLostError as error:
             world.record("lost", item=item)
             if not world.faults.struck:
@@ -159,7 +188,13 @@ class Play:
     async def drain(self, process: SimProcess) -> None:
         """Does what is left, as soon as that is possible."""
         core = self.core(process)
-        while (claimed := await Run(core.claim(b"{}"), QUIET_SECONDS)) is not None:
+        while True:
+            try:
+                claimed = await Run(core.claim(b"{}", max_deliveries=self.most), QUIET_SECONDS)
+            except ShutDown:
+                return
+            if claimed is None:
+                return
             for delivery in claimed:
                 self.got(process, delivery)
                 self.world.record("drained", item=item_of(delivery), folder=delivery.path.split("/")[-2])
@@ -175,6 +210,8 @@ class Play:
                 spawn(process, self.producer(process, f"p{number}"), f"producer{number}", daemon=bool(self.maxsize))
             for each in range(rng.choice((0, 1, 1, 2))):
                 spawn(process, self.worker(process), name=f"worker{each}", daemon=True)
+        if rng.random() < 0.2:
+            spawn(process, close_some_time(world, self.core(process), self.maxsize), name="closer")
         world.run()
         self.check_sleepers()
         self.check_abandoned()
@@ -206,6 +243,11 @@ class Play:
         due = [path for path in free if "/d_" not in path or due_of(path) <= self.world.now_ms]
         last = {record.task: record.event for record in self.world.history.records}
         waiting = [name for name in sleepers(self.world) if last.get(name) in ("claiming", "putting")]  # none at work
+        if self.world.history.events("shut down"):
+            waiting = [name for name in waiting if "producer" in name or not self.items()]
+            if waiting:
+                self.world.fail(f"{waiting} sleep although it was shut down")
+            return
         if due and any("worker" in name for name in waiting):
             self.world.fail(f"{waiting} sleep while there are {due}")
         inside = [path for path in free if "/d_" not in path]
@@ -230,7 +272,7 @@ class Play:
 
     def item(self, path: str) -> Any:
         node = self.world.foreign(GetData(path))
-        return tuple(json.loads(Label.split(path, node.data)[1]))
+        return tuple(json.loads(Label.split(node.data)[1]))
 
     def account(self) -> None:
         """What was put is done once, or dead; nothing else is; nothing is left."""
@@ -243,7 +285,7 @@ class Play:
             world.fail(f"done twice, or done and dead: {doubled}")
         unsure = {record.item for record in history.events("ending")}
         lost = sorted({record.item for record in history.events("put")} - set(ended) - unsure)
-        if lost:
+        if lost and not thrown_away(world):
             world.fail(f"lost: {lost}")
         never = {record.item for record in history.events("full") + history.events("known")}
         if never & set(ended):

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from distsync.errors import Full, OutcomeUnknownError
+from distsync.errors import Full, OutcomeUnknownError, ShutDown
 from distsync.protocols import queue
 from distsync.protocols.commit import Receipts
 from distsync.protocols.many import Progress, feed, get_many, put_many
@@ -74,6 +74,26 @@ class Returns(Check):
             (self.restored if item in self.seen else self.seen).add(item)
 
 
+def not_put(world: World, error: Exception, item: Any) -> None:
+    if isinstance(error, ShutDown) and not world.history.events("shutting down"):
+        world.fail(f"{item} is refused, and nobody has shut it down")
+    world.record("unknown" if isinstance(error, OutcomeUnknownError) else "full", item=item)
+
+
+async def close_some_time(world: World, core: QueueCore, maxsize: int) -> None:
+    immediate = world.rng.random() < 0.5
+    await Run(work(world))
+    world.record("shutting down", immediate=immediate)
+    with suppress(OutcomeUnknownError):
+        await Run(core.shutdown(immediate, maxsize))
+        world.record("shut down")
+
+
+def thrown_away(world: World) -> bool:
+    """Whether somebody has thrown away what was there."""
+    return any(record.immediate for record in world.history.events("shutting down"))
+
+
 class Play:
     """One schedule of one kind of queue."""
 
@@ -91,7 +111,6 @@ class Play:
 
     def core(self, process: SimProcess) -> QueueCore:
         core = process.local(PATH, lambda: self.make(PATH, receipts(process)))
-        core.maxsize = self.maxsize
         core.znodes.bulk = BULK
         return core
 
@@ -108,10 +127,10 @@ class Play:
                 if world.rng.random() < 0.5:
                     await Run(feed(core, [data for _, data in encoded], progress, world.rng.randint(1, 2)))
                 else:
-                    await Run(put_many(core, encoded, True, progress), maybe_timeout(world))
-            except (Full, OutcomeUnknownError) as error:
+                    await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
+            except (Full, ShutDown, OutcomeUnknownError) as error:
                 for item in items[progress.put :]:
-                    world.record("full" if isinstance(error, Full) else "unknown", item=item)
+                    not_put(world, error, item)
             for item in items[: progress.put]:
                 world.record("put", item=item)
             self.acknowledged.update(items)
@@ -126,9 +145,9 @@ class Play:
             try:
                 data = json.dumps(item).encode()
                 key = key_of(item) if self.make is priority_core else ""
-                await Run(core.put(data, timeout != 0.0, key, together=timeout is None), timeout)
-            except (Full, OutcomeUnknownError) as error:
-                world.record("full" if isinstance(error, Full) else "unknown", item=item)
+                await Run(core.put(data, timeout != 0.0, key, self.maxsize, timeout is None), timeout)
+            except (Full, ShutDown, OutcomeUnknownError) as error:
+                not_put(world, error, item)
                 continue
             world.record("put", item=item)
             self.check_bound(item)
@@ -148,12 +167,19 @@ class Play:
             timeout = maybe_timeout(world)
             world.record("getting")
             many = self.several and world.rng.random() < 0.5
-            getting = get_many(core, SEVERAL, b"", timeout != 0.0) if many else core.get(b"", timeout != 0.0)
+            getting = (
+                get_many(core, SEVERAL, b"", timeout != 0.0, self.maxsize)
+                if many
+                else core.get(b"", timeout != 0.0, self.maxsize)
+            )
             try:
                 data = await Run(getting, timeout)
             except OutcomeUnknownError:
                 world.record("unknown get")
                 continue
+            except ShutDown:
+                world.record("empty")
+                return
             if data is None:
                 world.record("empty")
             else:
@@ -171,8 +197,9 @@ class Play:
     async def drain(self, process: SimProcess) -> None:
         """Gets what is left."""
         core = self.core(process)
-        while (data := await Run(core.get(b"", False))) is not None:
-            self.world.record("drained", item=tuple(json.loads(data)))
+        with suppress(ShutDown):
+            while (data := await Run(core.get(b"", False, self.maxsize))) is not None:
+                self.world.record("drained", item=tuple(json.loads(data)))
 
     def play(self) -> None:
         world, number = self.world, 0
@@ -183,6 +210,8 @@ class Play:
                 spawn(process, producer, name=f"producer{number}", daemon=bool(self.maxsize))
             for each in range(world.rng.choice((0, 1, 1, 2))):
                 spawn(process, self.consumer(process), name=f"consumer{each}", daemon=True)
+        if world.rng.random() < 0.15:
+            spawn(process, close_some_time(world, self.core(process), self.maxsize), name="closer")
         world.run()
         waiting, left = sleepers(world), self.present()
         self.check_sleepers(waiting, left)
@@ -203,6 +232,8 @@ class Play:
 
     def check_sleepers(self, waiting: list[str], left: list[tuple[Any, ...]]) -> None:
         """Nobody waits for what is there."""
+        if waiting and self.world.history.events("shut down"):
+            self.world.fail(f"{waiting} sleep although it was shut down")
         consumers = [name for name in waiting if "consumer" in name]
         producers = [name for name in waiting if "producer" in name]
         if consumers and left:
@@ -218,7 +249,7 @@ class Play:
         if doubled:
             world.fail(f"got twice: {doubled}")
         lost = sorted({record.item for record in history.events("put")} - set(got))
-        if len(lost) > self.unsure():
+        if len(lost) > self.unsure() and not thrown_away(world):
             world.fail(f"lost: {lost}")
         never = sorted(set(got) - {record.item for record in history.events("putting")})
         refused = sorted(set(got) & {record.item for record in history.events("full")})

@@ -16,8 +16,10 @@ from distsync.testing.simulation.scenarios.base import (
     Scenario,
     everybody_sees,
     finish,
+    maybe_timeout,
     processes,
     receipts,
+    sleepers,
     spawn,
     troubled,
     work,
@@ -70,6 +72,13 @@ async def check_found(world: World, process: SimProcess, core: RegistryCore, nam
             world.fail(f"{process.name} has registered {name} as {data!r}, and found {found!r}")
 
 
+async def waiter(world: World, process: SimProcess, name: str) -> None:
+    """Waits for a name. Who finds it finds what somebody has registered."""
+    node = await Run(core_of(process).find(name), maybe_timeout(world))
+    if node is not None and not node.data.startswith(b"" if name == "all" else name.encode()):
+        world.fail(f"{process.name} has waited for {name}, and found {node.data!r}")
+
+
 async def looker(process: SimProcess, seen: dict[str, bytes]) -> None:
     core = core_of(process)
     while True:
@@ -91,6 +100,9 @@ async def seen_by(process: SimProcess) -> dict[str, bytes]:
 
 
 def look_at_the_end(world: World, seen: dict[str, bytes], due: Due) -> None:
+    waiting = [name for name in entries(world) if any(f"waiter-{name}" in task for task in sleepers(world))]
+    if waiting:
+        world.fail(f"somebody waits for {waiting}, which are there")
     everybody_sees(world, "entries", seen_by, lambda: entries(world))
     tree = world.server.engine.tree
     folder = tree.node(PATH)
@@ -112,6 +124,9 @@ def play(world: World) -> None:
     for process in processes(world, 2, 3):
         for number in range(world.rng.randint(1, 2)):
             spawn(process, registrar(world, process, number, due))
+            if world.rng.random() < 0.3:
+                name = world.rng.choice(("all", "a0", "b0", "never"))
+                spawn(process, waiter(world, process, name), name=f"waiter-{name}", daemon=True)
     seen: dict[str, bytes] = {}
     eyes = world.process(OBSERVER)
     spawn(eyes, looker(eyes, seen), daemon=True)

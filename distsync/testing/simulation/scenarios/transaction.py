@@ -10,7 +10,7 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from distsync.errors import DeadlineError, OutcomeUnknownError
+from distsync.errors import DeadlineError, OutcomeUnknownError, UsageError, VoteRefusedError
 from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
 from distsync.protocols.site import Site, Work
 from distsync.protocols.transaction import TransactionCore
@@ -26,6 +26,9 @@ PATH = f"{ROOT}/transaction/t"
 #: Longer than any session, and than any pause.
 QUIET_SECONDS = 60.0
 
+#: Who votes by hand, or leaves, waits at most so many times before.
+SOME_TIMES = 6
+
 #: Faults strike those too who were started again, some times.
 ROUNDS = 12
 
@@ -37,15 +40,20 @@ class Agreement(Check):
         self.sites = set(sites)
         self.said: dict[str, str] = {}
         self.votes: dict[tuple[str, str], set[bool]] = {}
+        #: Sites for which somebody votes for commit by hand, in whatever transaction is the present one then.
+        self.by_hand: set[str] = set()
 
     def see(self, world: World, record: Record) -> None:
         if record.event == "prepared":
             self.votes.setdefault((record.transaction, record.site), set()).add(record.commit)
+        elif record.event == "votes" and record.commit:
+            self.by_hand.add(record.site)
         elif record.event in ("did", "decided"):
             before = self.said.setdefault(record.transaction, record.outcome)
             if before != record.outcome:
                 world.fail(f"{record.task} {record.event} {record.outcome} where others {before}")
-            if record.outcome == COMMIT and not all(True in self._of(record.transaction, site) for site in self.sites):
+            sites = self.sites - self.by_hand
+            if record.outcome == COMMIT and not all(True in self._of(record.transaction, site) for site in sites):
                 world.fail(f"{record.transaction} is committed, and not all have voted so")
 
     def _of(self, transaction: str, site: str) -> set[bool]:
@@ -84,7 +92,9 @@ class Play:
             if world.rng.random() < 0.1:
                 decision = await Run(core.abort(transaction, "changed his mind"))
             else:
-                decision = await Run(core.decide(transaction), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS)))
+                decision = await Run(
+                    core.decide(transaction, self.terms.sites), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS))
+                )
         except (DeadlineError, OutcomeUnknownError):
             return
         world.record("decided", transaction=transaction, outcome=decision.outcome)
@@ -110,6 +120,27 @@ class Play:
         self.world.record("prepared", transaction=transaction, site=site, commit=commit)
         return commit, ""
 
+    async def vote(self, process: SimProcess, site: str) -> None:
+        """By hand, as soon as there is something to vote about."""
+        world, side = self.world, Site(self.core(process), site)
+        commit = world.rng.random() < 0.85
+        world.record("votes", site=site, commit=commit)
+        for _ in range(SOME_TIMES):
+            await Run(work(world))
+            try:
+                await Run(side.vote(commit, "by hand"))
+                return
+            except VoteRefusedError:
+                return
+            except UsageError:
+                continue
+
+    async def leave(self, process: SimProcess, site: str) -> None:
+        """It goes, whatever it does in another thread, and comes back with the next transaction."""
+        for _ in range(self.world.rng.randint(1, SOME_TIMES)):
+            await Run(work(self.world))
+        await Run(Site(self.core(process), site).leave())
+
     def do(self, site: str, outcome: str, transaction: str, data: bytes) -> None:
         self.world.record("did", transaction=transaction, site=site, outcome=outcome)
 
@@ -123,6 +154,9 @@ class Play:
         heads = [made[-1 - number % len(made)] for number in range(rng.choice((1, 1, 2)))]
         for number, process in enumerate(heads):
             spawn(process, self.coordinate(process, rng.randint(1, 2)), name=f"coordinator{number}")
+        for play in {0: [self.vote], 1: [self.leave], 2: [self.vote, self.leave]}.get(world.seed % 6, []):
+            site = rng.choice(self.terms.sites)
+            spawn(self.homes[site], play(self.homes[site], site), name=play.__name__)
         world.run()
         world.process(OBSERVER)
         for _ in range(ROUNDS):
