@@ -18,9 +18,9 @@ class Certificates:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
-        self.authority = self._make(
-            "authority", "-x509", "-subj", "/CN=authority", "-addext", "basicConstraints=critical,CA:TRUE"
-        )
+        may = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")  # as Python 3.13 asks
+        extensions = [word for one in may for word in ("-addext", one)]
+        self.authority = self._make("authority", "-x509", "-subj", "/CN=authority", *extensions)
         self.server = self._signed("server", f"subjectAltName=IP:{LOOPBACK},DNS:localhost")
         self.client = self._signed("client", "extendedKeyUsage=clientAuth")
         self.other_client = self._signed("mallory", "extendedKeyUsage=clientAuth")
@@ -37,7 +37,8 @@ class Certificates:
 
     def _signed(self, name: str, extension: str) -> Path:
         request = self._make(name, "-subj", f"/CN={name}")
-        (self.folder / f"{name}.ext").write_text(extension + "\n")
+        identifiers = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid"
+        (self.folder / f"{name}.ext").write_text(f"{extension}\n{identifiers}\n")
         by = ("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial")
         self._openssl("x509", "-req", "-in", f"{name}.pem", *by, "-out", f"{name}.crt", "-extfile", f"{name}.ext")
         (self.folder / f"{name}.crt").replace(request)
