@@ -289,7 +289,7 @@ class JoinableQueue(Queue[Item]):
         except BaseException:
             core.open[:] = [each for each in core.open if each._claimed not in claimed]
             for each in claimed:
-                self.client.background(core.release(each))
+                self.client.background(core.give_back(each))
             raise
 
     def _decoded(self, core: JoinableCore, claimed: list[Claimed]) -> list[Delivery[Item]]:

@@ -54,7 +54,7 @@ class Blocked:
         except DeadlineError:
             inside = False
         except ShutDown:
-            if self.path is not None and await self.withdraw(self.path):
+            if self.path is not None and await self._withdrawn():
                 raise
             return  # somebody has got it
         except BaseException:
@@ -74,6 +74,9 @@ class Blocked:
                 return await self.withdraw(self.path)
         except DeadlineError:
             pass
+        except BaseException:
+            await Background(self._take_out())
+            raise
         await Background(self._take_out())
         raise OutcomeUnknownError("a put", self.segment, "deadline")
 

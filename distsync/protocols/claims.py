@@ -42,12 +42,12 @@ class Label(NamedTuple):
     @classmethod
     def split(cls, data: bytes) -> tuple[Label, bytes]:
         """The label, and the item. What has no label was put by a client of another kind: all of it is the item."""
-        line, _, payload = data.partition(b"\n")
+        line, end, payload = data.partition(b"\n")
         try:
             deliveries, key = json.loads(line)
         except (TypeError, ValueError, RecursionError):
             return cls(), data
-        known = type(deliveries) is int and deliveries >= 0 and (key is None or isinstance(key, str))
+        known = end and type(deliveries) is int and deliveries >= 0 and (key is None or isinstance(key, str))
         return (cls(deliveries, key), payload) if known else (cls(), data)
 
 
@@ -62,6 +62,7 @@ class Delivery:
     label: Label
     payload: bytes
     loss: Loss = field(default_factory=Loss)
+    session_id: int = 0
 
 
 class ClaimSegments(Segments):

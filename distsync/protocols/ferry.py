@@ -19,6 +19,9 @@ from typing import Generic, TypeVar
 from distsync.errors import ClientClosedError, DistsyncError, OutcomeUnknownError, ShutDown
 from distsync.session.steps import Background, Protocol, Signal, Wait, Woke
 
+#: Nobody waits longer for one who went alone: his thread may be in a signal handler, which waits for others.
+PATIENCE_S = 0.25
+
 Load = TypeVar("Load")
 Result = TypeVar("Result")
 
@@ -111,8 +114,8 @@ class Ferry(Generic[Load, Result]):
             return
         self._carrying = True
         try:
-            while self._crossing is not None:
-                await Wait(self._crossing)
+            while self._crossing is not None and await Wait(self._crossing, limit=PATIENCE_S) is not Woke.LIMIT:
+                pass
             while self.waiting:
                 number = self._first([each.load for each in self.waiting])
                 await self._carry_some([self.waiting.popleft() for _ in range(number)])

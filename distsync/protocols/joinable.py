@@ -45,6 +45,7 @@ from distsync.session.steps import (
     Guid,
     Hold,
     Node,
+    Proven,
     Request,
     SetData,
     Wait,
@@ -68,6 +69,8 @@ class JoinableCore(Deliveries):
         self.claiming: set[str] = set()
         #: What was claimed before anybody asked for it, in order.
         self.ahead: deque[Delivery] = deque()
+        #: What wakes the one who waits for items, if anybody does.
+        self.sleeper: Watch | None = None
         #: When the first delayed item is due (ms, the servers' clock); None: there is none.
         self.soonest: int | None = None
         #: What the threads of this process have got, as the face knows it, in that order.
@@ -181,19 +184,28 @@ class JoinableCore(Deliveries):
             try:
                 self.ahead.extend(rest)
                 del claimed[most:]
+                if self.sleeper is not None:
+                    self.sleeper.fire()
             except BaseException:
                 self.ahead = deque(each for each in self.ahead if each not in claimed)
                 raise
 
-    def _has_ahead(self) -> bool:
-        """Whether there is an item that nobody has asked for."""
-        while self.ahead and self.ahead[0].loss.fired:
-            self.ahead.popleft()
-        return bool(self.ahead)
+    async def _has_ahead(self) -> bool:
+        """Whether there is an item that nobody has asked for, and that is provably ours."""
+        while self.ahead:
+            first = self.ahead[0]
+            ours = not first.loss.fired and await Proven(first.session_id)
+            if self.ahead and self.ahead[0] is first:
+                if ours:
+                    return True
+                self.ahead.popleft()
+        return False
 
     def _take_ahead(self, claimed: list[Delivery]) -> bool:
         """Whether there was such an item: now it is among ``claimed``."""
-        if not self._has_ahead():
+        while self.ahead and self.ahead[0].loss.fired:
+            self.ahead.popleft()
+        if not self.ahead:
             return False
         try:
             claimed.append(self.ahead[0])
@@ -212,7 +224,11 @@ class JoinableCore(Deliveries):
         for each in deliveries:
             if each in self.ahead:
                 self.ahead.remove(each)
-                await self.give_back(each)
+                try:
+                    await self.give_back(each)
+                except BaseException:
+                    await Background(self.give_back(each))
+                    raise
 
     async def look(self, watch: Watch | None = None) -> list[str]:
         """The items that may be got now, of one folder, first one first; with ``watch`` armed on all that adds some."""
@@ -256,7 +272,7 @@ class JoinableCore(Deliveries):
         return bool(state and state.version > 0 and dones and znodes.ahead(*puts, dones) == 0)
 
     async def attempt_claim(self, who: bytes, most: int, max_deliveries: int, untried: bool) -> list[Delivery] | None:
-        while not self._has_ahead():
+        while not await self._has_ahead():
             paths = await self.look()
             if not paths:
                 if self.soonest is not None and self.soonest <= await self.now():
@@ -294,6 +310,7 @@ class JoinableCore(Deliveries):
             if outcome.results:
                 self._heard(outcome.results[0])
             for each in claims:
+                each.session_id = outcome.session_id
                 await Hold(each.claim, outcome.session_id, each.loss)
             return claims
         except RACED:
@@ -318,12 +335,13 @@ class JoinableCore(Deliveries):
     async def _give_back(self, claims: Sequence[Delivery], done: bool | None) -> None:
         """They were claimed by a call that had ended."""
         for each in claims if done else ():
-            await self.release(each)
+            await self.give_back(each)
 
     async def arm(self, watch: Watch) -> bool:
+        self.sleeper = watch
         paths = await self.look(watch)
         state = await read_all(GetData(self.znodes.state, watch))
-        if paths or isinstance(state[0], NoNodeError) or await self.is_over():
+        if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
             return False
         self.patience = None
         if self.soonest is not None:

@@ -264,6 +264,8 @@ class LockCore(KeptCore):
             self.depth = was.depth - 1
             if was.depth <= 1:
                 self.owner = owner = object()  # nobody's, so that who held does not find himself the owner
+        else:
+            owner = object()  # it was let go of already: who has taken it since, he himself perhaps, has it rightly
         return self.drop(was.grant if was.depth <= 1 else None, owner)
 
     @property

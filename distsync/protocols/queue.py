@@ -64,7 +64,7 @@ class QueueCore:
         self.outstanding = 0
         self.got = 0
         self.puts: Ferry[tuple[str, bytes], None] = Ferry(self._put_together, self._first_batch)
-        self.dones: Ferry[None, Outcome] = Ferry(self._done_together, lambda loads: min(len(loads), BATCH))
+        self.dones: Ferry[None, bool] = Ferry(self._done_together, lambda loads: min(len(loads), BATCH))
 
     @property
     def idle(self) -> bool:
@@ -129,6 +129,7 @@ class QueueCore:
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
                     raise ShutDown from None
+                await znodes.follow(segment)
             except NoNodeError:
                 await znodes.mend(len(items) >= znodes.bulk)
             znodes.tail = None
@@ -271,7 +272,7 @@ class QueueCore:
         while True:
             if self.outstanding > 0:
                 self.outstanding -= 1
-                return await self._was_due(await self.dones.send(None))
+                return await self.dones.send(None)
             *puts, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
             if dones is None or znodes.ahead(*puts, dones) == 0:
                 return False
@@ -281,25 +282,20 @@ class QueueCore:
             except BadVersionError:
                 continue
 
-    async def _done_together(self, loads: Sequence[None]) -> Sequence[Outcome]:
-        """One more done for each, in one transaction."""
-        outcome = await self.receipts.commit(*[SetData(self.znodes.dones)] * len(loads))
-        if outcome.results is None:
-            return [outcome] * len(loads)
-        return [outcome._replace(results=(result,)) for result in outcome.results]
-
-    async def _was_due(self, outcome: Outcome) -> bool:
-        """Whether this done is not one too many: somebody else may have counted for an item that we got. If it is,
-        one item more counts as put and got. What was got was put, so mostly there is nothing to ask."""
-        znodes = self.znodes
-        dones: Stat | None = outcome.results[0] if outcome.results else None
-        if dones is not None and offset(dones.version, self.got) <= 0:
-            return True
+    async def _done_together(self, loads: Sequence[None]) -> Sequence[bool]:
+        """One more done for each, in one transaction; for each whether it was due: somebody else may have counted for
+        an item that we got. For each that was not, one item more counts as put and got. What was got was put, so
+        mostly there is nothing to ask."""
+        znodes, number = self.znodes, len(loads)
+        outcome = await self.receipts.commit(*[SetData(znodes.dones)] * number)
+        last: Stat | None = outcome.results[-1] if outcome.results else None
+        if last is not None and offset(last.version, self.got) <= 0:
+            return [True] * number
         *puts, now = await read_all(*znodes.put_counters, Exists(znodes.dones))
-        if znodes.ahead(*puts, dones or now) >= 0:
-            return True
-        await self.receipts.commit(SetData(znodes.puts), SetData(znodes.gets))
-        return False
+        over = min(number, max(0, -znodes.ahead(*puts, last or now)))
+        if over:
+            await self.receipts.commit(*[SetData(znodes.puts), SetData(znodes.gets)] * over)
+        return [True] * (number - over) + [False] * over
 
     async def join(self) -> bool:
         """True once every item that was put is done; False at the deadline."""

@@ -67,26 +67,39 @@ class Segments:
 
         Where somebody has deleted folders of the queue they are there again. Raises CorruptNodeError when he has
         deleted a counter."""
-        await ensure(self.path)
         nodes = *self.counters, *self.folders, self.segment(0)
         while True:
+            await ensure(self.path)
             try:
                 await Multi(tuple(Create(node) for node in nodes))
-                return None
+                return
             except NodeExistsError:
-                return await self._make_again()
+                if await self._is_whole():
+                    return
+            except NoNodeError:  # it was deleted meanwhile
+                continue
             except INTERRUPTED:
                 await Connected()
 
-    async def _make_again(self) -> None:
-        *counters, items = await read_all(*map(Exists, self.counters), Exists(self.items))
-        for path, found in zip(self.counters, counters, strict=True):
-            if found is None and any(counters):
-                raise CorruptNodeError(path, b"")
-        for folder in self.folders:
-            await ensure(folder)
-        if items is None or items.num_children == 0:
-            await ensure(self.segment(0))
+    async def _is_whole(self) -> bool:
+        """Whether all is there, or is made again now. False: others make or delete it in this moment."""
+        nodes = (*self.counters, *self.folders)
+        found = dict(zip(nodes, await read_all(*map(Exists, nodes)), strict=True))
+        missing = [path for path in nodes if found[path] is None]
+        gone = [path for path in missing if path in self.counters]
+        if 0 < len(gone) < len(self.counters):
+            raise CorruptNodeError(gone[0], b"")
+        if found[self.items] is None or found[self.items].num_children == 0:
+            missing.append(self.segment(0))
+        try:
+            if missing:
+                await Multi(tuple(Create(path) for path in missing))
+            return True
+        except (NodeExistsError, NoNodeError):
+            return False
+        except INTERRUPTED:
+            await Connected()
+            return False
 
     def segment(self, number: int) -> str:
         return f"{self.items}/{number:010d}"
@@ -117,6 +130,11 @@ class Segments:
             pass  # somebody else has sealed it, or the next one to put will
         if self.tail == segment:
             self.tail = None
+
+    async def follow(self, segment: str) -> None:
+        """``segment``, which is sealed, has one after it, although somebody may have deleted that."""
+        if (await self.present())[-1] == segment:
+            await ensure(self.segment(int(segment.rpartition("/")[2]) + 1))
 
     async def drop(self, segment: str) -> None:
         """A sealed segment that is empty goes."""

@@ -211,13 +211,13 @@ class SharedCore:
         try:
             proven = await Proven(share.grant.place.session_id)
         except BaseException:
-            await Background(self.drop(share, owner))
+            await Background(self._leave(share, owner))
             raise
         share = self._claim(owner)
         try:
             there = not self._depart(share, owner) or await self._erase(share)
         except BaseException:
-            await Background(self.drop(share, owner))
+            await Background(self._leave(share, owner))
             raise
         if not there or not proven:
             raise LockLostError(self.path, share.grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
@@ -242,6 +242,16 @@ class SharedCore:
             share.over = True
             self.shares = [each for each in self.shares if each is not share]
             await self._erase(share)
+
+    def _leave(self, share: Share, owner: object) -> Coroutine[Any, Any, None]:
+        """``owner`` reads no more, from now on, and may read anew; what is returned ends it for a stranger."""
+        stranger = object()
+        if self.lost.get(owner) is share.grant:
+            del self.lost[owner]
+        if owner in share.owners:
+            share.owners[stranger] = 1
+            share.owners.pop(owner, None)
+        return self.drop(share, stranger)
 
     def revert(self, owner: object, before: Reading, stranger: object) -> Coroutine[Any, Any, None] | None:
         """``owner`` reads as ``before``, at most. What is returned, if anything, ends it. May be done twice, with the

@@ -14,11 +14,12 @@ from peers import Peer, Running, expire, results, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import JoinableQueue
-from distsync.errors import CorruptNodeError, PayloadError, PayloadTooLargeError
+from distsync.errors import CorruptNodeError, OutcomeUnknownError, PayloadError, PayloadTooLargeError
+from distsync.protocols import claims, deliveries, segments
 from distsync.protocols import queue as queue_protocol
-from distsync.protocols import segments
 from distsync.queue import Empty, Full, Queue, ShutDown, SimpleQueue
 from distsync.session.client import Client
+from distsync.session.steps import Wait
 
 MakeClient = Callable[..., Client]
 
@@ -308,6 +309,70 @@ def test_items_that_somebody_deletes_are_gone_and_the_queue_goes_on(
         queue.put("it")
         assert getting.result() == "it"
         queue.task_done()
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_queue_of_which_a_removal_has_left_something_is_made_again(
+    kind: Any, client: Client, observer: Observer
+) -> None:
+    queue = kind(name="q")
+    queue.put("gone")
+    for part in observer.kazoo.get_children(queue.path):
+        if part != "items":
+            observer.kazoo.delete(f"{queue.path}/{part}", recursive=True)
+    observer.kazoo.delete(f"{queue.path}/items/0000000000", recursive=True)
+    queue.put("it", timeout=PATIENCE)
+    assert queue.get(timeout=PATIENCE) == "it"
+    queue.task_done()
+    queue.join()
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_last_segment_that_somebody_deletes_is_made_again(
+    kind: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_protocol, "SEGMENT", 2)
+    monkeypatch.setattr(claims, "SEGMENT", 2)
+    monkeypatch.setattr(deliveries, "SEGMENT", 2)
+    queue = kind(name="q")
+    for item in "ab":
+        queue.put(item)
+    last = f"{queue.path}/items/0000000001"
+    eventually(lambda: observer.kazoo.exists(last))
+    observer.kazoo.delete(last)
+    queue.put("c", timeout=PATIENCE)
+    assert [queue.get(timeout=PATIENCE) for _ in "abc"] == ["a", "b", "c"]
+    for _ in "abc":
+        queue.task_done()
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_put_that_cannot_take_its_item_out_after_a_shutdown_does_not_say_that_it_has(
+    kind: Any, client: Client, make_client: MakeClient, proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks between the look that shows the shutdown and the withdrawal."""
+    queue, theirs = kind(1, name="q", client=make_client(hosts=proxy.hosts)), kind(1, name="q")
+    queue.put("first")
+    name = "withdraw" if kind is Queue else "take_out"
+    withdraw = getattr(queue._core, name)
+
+    async def late(*args: Any) -> bool:
+        proxy.refuse()
+        await Wait(limit=UNIT)
+        return bool(await withdraw(*args))
+
+    monkeypatch.setattr(queue._core, name, late)
+    putting = Running(queue.put, "second", True, 20 * UNIT)
+    eventually(lambda: waiting_calls(queue.client))
+    theirs.shutdown()
+    with pytest.raises(OutcomeUnknownError):
+        putting.result()
+    monkeypatch.undo()
+    proxy.heal()
+    eventually(lambda: theirs.qsize() == 1)
+    assert theirs.get(timeout=PATIENCE) == "first"
+    theirs.task_done()
+    theirs.join()
 
 
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])

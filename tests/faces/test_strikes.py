@@ -13,7 +13,7 @@ from peers import Running
 from strikes import Strike, strikes
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import Condition, JoinableQueue, Lock, RLock, Semaphore
+from distsync import Condition, JoinableQueue, Lock, LockLostError, RLock, Semaphore, SharedLock
 from distsync.protocols import joinable as joinable_protocol
 from distsync.protocols.guard import read_all
 from distsync.protocols.line import contenders
@@ -81,6 +81,33 @@ def test_kept_lock_that_is_just_wanted_goes_though_who_lets_go_of_it_is_interrup
     assert strikes(use, check, STEP) > 100
     with theirs:
         pass
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock, SharedLock])
+def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client, make_client: MakeClient) -> None:
+    """What the interrupted release does in the background is not for the holding that comes after it."""
+    shared = kind is SharedLock
+    made, other = kind(name="x"), kind(name="x", client=make_client())
+    ours, theirs = (made.reader, other.writer) if shared else (made, other)
+
+    def use() -> None:
+        with ours:
+            pass
+
+    def check(where: str) -> None:
+        if where.endswith(UNAVOIDABLE):
+            ours.release()
+        try:
+            with ours:
+                if theirs.acquire(timeout=UNIT / 2):
+                    theirs.release()
+                    assert shared, f"two have it after an interrupt at {where}"
+                    assert not ours.held
+        except LockLostError:  # a reader whose first acquire was interrupted may lose the second one, and is told
+            assert shared
+
+    use()
+    assert strikes(use, check, STEP) > 100
 
 
 def test_interrupted_wait_leaves_no_waiter_and_no_lock(client: Client, make_client: MakeClient) -> None:

@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import deeds
 import pytest
 from asking import ask
 from peers import Running, credentials, expire, results
-from timing import eventually
+from timing import PATIENCE, UNIT, eventually
 
 import distsync
 from distsync.errors import ClientClosedError, LockLostError, PayloadTooLargeError
-from distsync.queue import Full, Queue, ShutDown
+from distsync.protocols import ferry as ferry_protocol
+from distsync.queue import Full, Queue, ShutDown, SimpleQueue
 from distsync.session.steps import Connected, Delete
 from distsync.testing.proxy import Proxy
+from distsync.wire.codes import OpCode
 
 MANY = 40
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As long as the tests hold the first one up."""
+    monkeypatch.setattr(ferry_protocol, "PATIENCE_S", 10 * PATIENCE)
 
 
 @pytest.fixture
@@ -50,6 +61,53 @@ def queue_of(client: Any, **options: Any) -> Queue[Any]:
     made.put("first")
     assert made.get() == "first"
     return made
+
+
+@contextmanager
+def at_signal(number: int, handler: Callable[[], object]) -> Iterator[None]:
+    before = signal.signal(number, lambda *args: handler())
+    try:
+        yield
+    finally:
+        signal.signal(number, before)
+
+
+def test_signal_handler_may_put_while_its_thread_waits_for_its_own_put(
+    proxied: Any, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ferry_protocol, "PATIENCE_S", UNIT)
+    queue = SimpleQueue[str](name="s", client=proxied)
+    queue.put("first")
+    with at_signal(signal.SIGUSR1, lambda: queue.put("in the handler")):
+        proxy.blackhole()
+        timers = [
+            threading.Timer(4 * UNIT, os.kill, (os.getpid(), signal.SIGUSR1)),
+            threading.Timer(12 * UNIT, proxy.heal),
+        ]
+        for timer in timers:
+            timer.start()
+        queue.put("outside")
+        for timer in timers:
+            timer.join()
+    assert sorted(queue.get() for _ in range(3)) == ["first", "in the handler", "outside"]
+
+
+def test_one_done_too_many_in_a_batch_whose_answer_is_lost_is_told_once(
+    proxied: Any, make_client: Callable[..., Any], proxy: Proxy
+) -> None:
+    queue, theirs = queue_of(proxied), Queue[int](name="q", client=make_client())
+    queue.task_done()
+    queue.put_many(range(4))
+    assert len(queue.get_many(4)) == 4
+    with piled(proxied, proxy, lambda: queue._core.dones, [queue.task_done] * 4) as running:
+        theirs.task_done()
+        first = proxy.drop_next_reply(OpCode.MULTI)
+    assert first.wait(PATIENCE)
+    second = proxy.drop_next_reply(OpCode.MULTI)
+    told = [deeds.catch(one.result) for one in running]
+    assert sorted(str(each) for each in told) == ["None"] * 3 + ["ValueError"]
+    assert second.is_set()
+    theirs.join()
 
 
 def test_puts_that_pile_up_behind_one_in_flight_go_as_one_request(proxied: Any, proxy: Proxy) -> None:

@@ -152,7 +152,7 @@ class Play:
             await Run(core.claim_into(claimed, b"{}", timeout != 0.0, most, self.most, prefetch), timeout)
         except BaseException:
             for each in claimed:
-                process.background(core.release(each))
+                process.background(core.give_back(each))
             raise
         return claimed
 
