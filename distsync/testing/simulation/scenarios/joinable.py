@@ -37,6 +37,9 @@ PATH = f"{ROOT}/joinable_queue/q"
 #: Longer than any session, pause and delay.
 QUIET_SECONDS = 60.0
 
+#: So much later than it is due a delayed item may be got: the servers' clock is asked over the network.
+ROUND_TRIPS_MS = 100
+
 
 class Alone(Check):
     """No two workers who can prove it have one item; none has it before it is due, or too often."""
@@ -240,7 +243,7 @@ class Play:
         """No worker waits for what is there for him; no putter where there is room."""
         claims = self.claims()
         free = [path for path in self.items() if "~".join(path.split("/")[-2:]) not in claims]
-        due = [path for path in free if "/d_" not in path or due_of(path) <= self.world.now_ms]
+        due = [path for path in free if "/d_" not in path or due_of(path) + ROUND_TRIPS_MS <= self.world.now_ms]
         last = {record.task: record.event for record in self.world.history.records}
         waiting = [name for name in sleepers(self.world) if last.get(name) in ("claiming", "putting")]  # none at work
         if self.world.history.events("shut down"):
