@@ -56,10 +56,10 @@ def curators(process: SimProcess, permits: int) -> Leases:
 
 async def holder(world: World, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
     """Takes a permit some times, as a ``with`` block does."""
-    core = process.local(PATH, lambda: make(process, permits))
+    core, owner = process.local(PATH, lambda: make(process, permits)), object()
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
-        grant = await Run(core.acquire(b"", timeout != 0.0, bound=bound), timeout)
+        grant = await Run(core.acquire(b"", timeout != 0.0, owner, bound), timeout)
         if grant is None:
             continue
         world.record("granted", what="permit", session_id=grant.place.session_id, loss=grant.loss)
@@ -68,13 +68,13 @@ async def holder(world: World, process: SimProcess, permits: int, bound: int | N
             world.record("working", what="permit")
         finally:
             world.record("released", what="permit")
-            await Run(give_back(world, core, bound))
+            await Run(give_back(world, core, bound, owner))
 
 
-async def give_back(world: World, core: Leases, bound: int | None) -> None:
+async def give_back(world: World, core: Leases, bound: int | None, owner: object) -> None:
     """A loss is told of at the release, and never without a reason; one too many, not without a stranger."""
     try:
-        await core.release(1, bound)
+        await core.release(1, bound, owner=owner)
     except LockLostError as error:
         if not world.faults.struck:
             world.fail(f"a loss without a fault: {error}")
