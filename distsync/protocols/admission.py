@@ -38,6 +38,9 @@ class Crowd(Protocol):
     def watch(self, view: View, watch: Watch) -> Awaitable[View]:
         """The present state, with ``watch`` armed on everything that may let the first waiter in."""
 
+    def still(self) -> Awaitable[None]:
+        """Raises SessionLostError when our place has gone with its session. Asked after a watch was armed."""
+
     def marked(self, node: Node) -> bool:
         """Whether the one ahead says that he is in."""
 
@@ -57,6 +60,7 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
             if waits is None:
                 view = await crowd.look()
                 continue
+            await crowd.still()
             first = not waits
         if first:
             view = await crowd.watch(view, watch)

@@ -120,6 +120,9 @@ class Blocked:
             if not any(isinstance(answer, NoNodeError) for _, answer in present):
                 return open_only(self._view(present), state)
 
+    async def still(self) -> None:
+        """An item outlives the session that put it."""
+
     def marked(self, node: Node) -> bool:
         return node.stat.version > 0
 

@@ -251,6 +251,13 @@ async def find(directory: str, guid: str) -> Place | None:
         return Place(directory, names[0], stat.czxid, session.session_id)
 
 
+async def still(place: Place) -> None:
+    """Raises SessionLostError when the session of ``place`` is over. Asked after a watch was armed: it was armed in
+    that session, or has fired."""
+    if (await Connected()).session_id != place.session_id:
+        raise SessionLostError(f"waiting in {place.directory}")
+
+
 async def look(place: Place, *reads: Request[Any]) -> tuple[Any, ...]:
     """Answers to reads that may be concluded from: our session is the same, and it provably lives, for a while yet:
     what is held from then on is not lost before the keeper's first proof.
@@ -258,15 +265,14 @@ async def look(place: Place, *reads: Request[Any]) -> tuple[Any, ...]:
     Raises SessionLostError when the session of ``place`` is over.
     """
     while True:
-        session = await Connected()
-        if session.session_id != place.session_id:
-            raise SessionLostError(f"waiting in {place.directory}")
+        await still(place)
         if await Proven(place.session_id, fresh=True):
             answers = await Together(*reads)
         else:
             _, *rest = await Together(Sync(place.directory), *reads)
             answers = tuple(rest)
         if not any(isinstance(answer, INTERRUPTED) for answer in answers):
+            await still(place)
             return answers
 
 
@@ -283,18 +289,19 @@ async def reach_front(place: Place, listing: Any, rule: Rule = exclusive) -> Sta
         verdict = decide(listing.names, place.name, rule)
         if verdict.standing is not Standing.BEHIND:
             return verdict.standing
-        if await gone(f"{place.directory}/{verdict.behind}") is Woke.DEADLINE:
+        if await gone(place, verdict.behind) is Woke.DEADLINE:
             return Standing.BEHIND
         (listing,) = await look(place, Children(place.directory))
 
 
-async def gone(path: str) -> Woke:
+async def gone(place: Place, behind: str) -> Woke:
     """Locks, steps 4 and 5, by getData: it leaves no watch behind on a znode that is not there."""
     watch = Watch()
     try:
-        await GetData(path, watch)
+        await GetData(f"{place.directory}/{behind}", watch)
     except (NoNodeError, *INTERRUPTED):
         return Woke.SIGNAL
+    await still(place)
     return await Wait(watch)
 
 

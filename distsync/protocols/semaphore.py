@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import deque
+from collections.abc import Awaitable
 from typing import Any
 
 from distsync.errors import (
@@ -306,6 +307,9 @@ class Lease:
             view = self.view(await line.look(self.place, Children(path, watch), GetData(path, watch)))
             if view is not None:
                 return view
+
+    def still(self) -> Awaitable[None]:
+        return line.still(self.place)
 
     def marked(self, node: Node) -> bool:
         return node.stat.version > 0

@@ -17,8 +17,8 @@ from typing import Protocol, TypeVar
 
 from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
 from distsync.protocols.guard import remove
-from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand
-from distsync.session.steps import Background, Children, Connected, Signal, Wait, Watch, Woke
+from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand, still
+from distsync.session.steps import Background, Children, Signal, Wait, Watch, Woke
 
 Taken = TypeVar("Taken", covariant=True)
 
@@ -115,11 +115,12 @@ async def _leave_when(done: Signal, place: Place) -> None:
 async def _first(source: Source[Taken], place: Place) -> Taken | None:
     """The first in the line waits for something to take. None at the deadline. Raises SessionLostError when our place
     has gone with its session: somebody else is first now."""
-    while (await Connected()).session_id == place.session_id:
+    while True:
         watch = Watch()
-        if await source.arm(watch) and await Wait(watch, limit=source.patience) is Woke.DEADLINE:
+        nothing = await source.arm(watch)
+        await still(place)  # a watch that was armed in the next session wakes somebody who stands in no line
+        if nothing and await Wait(watch, limit=source.patience) is Woke.DEADLINE:
             return None
         taken = await source.attempt()
         if taken is not None:
             return taken
-    raise SessionLostError(f"waiting in {place.directory}")

@@ -28,6 +28,9 @@ class Crowd:
     async def watch(self, view: View, watch: Watch) -> View:
         return View((), 2)
 
+    async def still(self) -> None:
+        return None
+
     def marked(self, node: Node) -> bool:
         return False
 
