@@ -92,12 +92,11 @@ class Partitioner(Named):
         On cancel: it does not take part.
         Cost: 2 requests, and 1 for each member; in the background 1, and 4 and 1 for each share.
         """
-        core = self._core
-        if core.member is not None:
-            raise RuntimeError(f"this process takes part in {self.path} already")
         said = jsons.encode({**jsons.fields(describe()), "data": _said(self._shares)}, "the names of the shares")
         callbacks = Callbacks(partial(self._call, "on_acquire"), partial(self._call, "on_release"))
-        before = self._run(core.join(said, callbacks))
+        before = self._run(self._core.join(said, callbacks))
+        if before is None:
+            raise RuntimeError(f"this process takes part in {self.path} already")
         for node in before.values():
             theirs = jsons.fields(node.data).get("data")
             if theirs != _said(self._shares):

@@ -86,17 +86,31 @@ class PartitionerCore:
         """There may be claims of ours that we do not hold."""
         self._over = Signal()
         self._finished = Signal()
+        self._joining: Signal | None = None
 
     @property
     def idle(self) -> bool:
-        """We are no member."""
-        return self.member is None
+        """We are no member, and are not about to be one."""
+        return self.member is None and self._joining is None
 
     async def _look(self, watch: Watch) -> frozenset[str]:
         return frozenset(await names_below(self.claims.path, watch))
 
-    async def join(self, data: bytes, callbacks: Callbacks) -> Members:
-        """We are a member, and get our shares soon. Returns the members that were there before us."""
+    async def join(self, data: bytes, callbacks: Callbacks) -> Members | None:
+        """We are a member, and get our shares soon. Returns the members that were there before us; None if we were one
+        already: of the threads that join at once one does."""
+        while self._joining is not None:
+            await Wait(self._joining)
+        if self.member is not None:
+            return None
+        self._joining = joining = Signal()
+        try:
+            return await self._join(data, callbacks)
+        finally:
+            self._joining = None
+            joining.fire()
+
+    async def _join(self, data: bytes, callbacks: Callbacks) -> Members:
         member = await self.group.join(data)
         try:
             members = await self.group.view.get()

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.security import make_acl
 from leaks import Observer
 from members import take_part
-from peers import Peer, expire
+from peers import Peer, Running, expire
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
@@ -51,6 +51,27 @@ def test_shares_are_spread_and_move_only_where_they_must(client: Client, make_cl
     first.leave()
     eventually(lambda: spread(second) == [7])
     second.leave()
+
+
+def test_of_threads_that_join_at_once_one_does(client: Client, observer: Observer) -> None:
+    for number in range(5):
+        ours = Partitioner(["a", "b"], name=f"p{number}")
+        joining = [Running(ours.join) for _ in range(3)]
+        ended = [refusal_of(each) for each in joining]
+        assert len(observer.ephemerals(f"{ours.path}/members")) == 1
+        assert ended.count(None) == 1
+        assert ours.wait_for(lambda: len(ours) == 2, PATIENCE)  # noqa: B023
+        ours.leave()
+        assert not observer.ephemerals(ours.path)
+
+
+def refusal_of(joining: Running) -> str | None:
+    """None: it joined."""
+    try:
+        joining.result()
+    except RuntimeError as error:
+        return str(error)
+    return None
 
 
 def test_share_moves_only_when_its_holder_has_let_go(client: Client, make_client: MakeClient) -> None:
