@@ -21,7 +21,7 @@ from typing import Any
 from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsError, NoNodeError, ShutDown
 from distsync.protocols.batches import BATCH, batches
 from distsync.protocols.bound import Blocked
-from distsync.protocols.commit import Operation, Outcome, Receipts
+from distsync.protocols.commit import Operation, Outcome, Receipts, Wanted, always
 from distsync.protocols.ferry import Ferry
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.line import in_order, offset
@@ -96,8 +96,8 @@ class QueueCore:
         if maxsize > 0:
             await Blocked(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
 
-    async def _put_together(self, items: Sequence[tuple[str, bytes]]) -> Sequence[None]:
-        await self.insert(items)
+    async def _put_together(self, items: Sequence[tuple[str, bytes]], wanted: Wanted) -> Sequence[None]:
+        await self.insert(items, wanted=wanted)
         return [None] * len(items)
 
     def _first_batch(self, items: Sequence[tuple[str, bytes]]) -> int:
@@ -115,15 +115,17 @@ class QueueCore:
         raise Full
 
     async def insert(
-        self, items: Sequence[tuple[str, bytes]], *also: Operation, bounded: bool = False
+        self, items: Sequence[tuple[str, bytes]], *also: Operation, bounded: bool = False, wanted: Wanted = always
     ) -> tuple[str, Outcome]:
-        """These are put, all or none, and ``also`` is done with it: the segment, and what came of it."""
+        """These are put, all or none, and ``also`` is done with it: the segment, and what came of it. Raises
+        Unwanted."""
         znodes = self.znodes
         while True:
             segment = await znodes.find_tail()
             listings = self.listings(segment) if bounded else ()
             try:
-                outcome = await self.receipts.commit(*self.putting(segment, items), *also, reads=listings)
+                putting = self.putting(segment, items)
+                outcome = await self.receipts.commit(*putting, *also, reads=listings, wanted=wanted)
                 break
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
@@ -281,12 +283,12 @@ class QueueCore:
             except BadVersionError:
                 continue
 
-    async def _done_together(self, loads: Sequence[None]) -> Sequence[bool]:
+    async def _done_together(self, loads: Sequence[None], wanted: Wanted) -> Sequence[bool]:
         """One more done for each, in one transaction; for each whether it was due: somebody else may have counted for
         an item that we got. What was got was put, so mostly there is nothing to ask."""
         number = len(loads)
         done = (SetData(self.znodes.dones),) * number
-        outcome = await self.receipts.commit(*done, if_unknown=partial(self._level_if, number))
+        outcome = await self.receipts.commit(*done, if_unknown=partial(self._level_if, number), wanted=wanted)
         try:
             if outcome.results is not None and offset(outcome.results[-1].version, self.got) <= 0:
                 return [True] * number
