@@ -59,6 +59,18 @@ class Outcome(NamedTuple):
 
 Operation = Create | Delete | SetData | Check
 
+#: Whether a transaction is to be sent, still.
+Wanted = Callable[[], bool]
+
+
+def always() -> bool:
+    """Nobody can give it up."""
+    return True
+
+
+class Unwanted(Exception):
+    """It was not executed, and nobody wants it any more."""
+
 
 class Receipts:
     """The receipts of one process; each is used by one transaction at a time."""
@@ -74,8 +86,10 @@ class Receipts:
         *operations: Operation,
         reads: tuple[Request[Any], ...] = (),
         if_unknown: Callable[[bool | None], Protocol[None]] | None = None,
+        wanted: Wanted = always,
     ) -> Outcome:
-        """All of ``operations`` are done, or none, in which case the error of the one that failed is raised.
+        """All of ``operations`` are done, or none, in which case the error of the one that failed is raised; Unwanted
+        if they are not ``wanted`` any more when they are to be sent, or sent again.
 
         ``reads`` are sent right after the transaction. DeadlineError means that it was not executed. Whatever else
         interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``if_unknown`` is then called,
@@ -87,6 +101,9 @@ class Receipts:
         asking = in_doubt = False
         try:
             while True:
+                if not wanted():
+                    self.free.append(receipt)
+                    raise Unwanted
                 multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
                 asking = in_doubt = True
                 answer, *rest = await Together(multi, *reads)
@@ -110,7 +127,7 @@ class Receipts:
                     raise answer
                 else:
                     break
-        except ZnodeError:
+        except (ZnodeError, Unwanted):
             raise
         except BaseException as error:
             if isinstance(error, DeadlineError) and (not in_doubt or (asking and not error.sent)):

@@ -15,7 +15,7 @@ from typing import Any
 from distsync.errors import BadVersionError, LockLostError, NoNodeError
 from distsync.protocols.batches import BATCH
 from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
-from distsync.protocols.commit import Operation, Outcome, Receipts
+from distsync.protocols.commit import Operation, Outcome, Receipts, Wanted, always
 from distsync.protocols.ferry import Ferry
 from distsync.protocols.guard import read
 from distsync.protocols.queue import QueueCore
@@ -51,12 +51,12 @@ class Deliveries(QueueCore):
         """The item is done, and gone. Raises LockLostError if somebody else has got it meanwhile."""
         await self._end(delivery, self.endings.send(delivery))
 
-    async def _finish(self, deliveries: Sequence[Delivery]) -> Sequence[bool]:
-        """These are done, and gone: for each whether it was ours. Several at once, if all are."""
+    async def _finish(self, deliveries: Sequence[Delivery], wanted: Wanted) -> Sequence[bool]:
+        """These are done, and gone: for each whether it was ours. Several at once, if all are. Raises Unwanted."""
         if len(deliveries) == 1:
-            return [await self._move(deliveries[0], *self._counted(deliveries[0]))]
+            return [await self._move(deliveries[0], *self._counted(deliveries[0]), wanted=wanted)]
         gone = [(Delete(each.path, each.version), Delete(each.claim), *self._counted(each)) for each in deliveries]
-        await self.receipts.commit(*(operation for each in gone for operation in each))
+        await self.receipts.commit(*(operation for each in gone for operation in each), wanted=wanted)
         return [True] * len(deliveries)
 
     def _counted(self, delivery: Delivery) -> tuple[Operation, ...]:
@@ -90,20 +90,20 @@ class Deliveries(QueueCore):
             raise
         raise LockLostError(delivery.path, delivery.loss.reason or "its claim had gone and others got the item")
 
-    async def _move(self, delivery: Delivery, *also: Operation) -> bool:
+    async def _move(self, delivery: Delivery, *also: Operation, wanted: Wanted = always) -> bool:
         """The item's znode goes, with the claim, and ``also`` is done."""
         mine = Delete(delivery.path, delivery.version)
-        return await self._commit_mine(mine, Delete(delivery.claim), *also) is not None
+        return await self._commit_mine(mine, Delete(delivery.claim), *also, wanted=wanted) is not None
 
     async def _postpone(self, delivery: Delivery, delay: float) -> bool:
         return await self._move(delivery, await self._later(delivery.label.before(delivery.payload), delay))
 
-    async def _commit_mine(self, mine: Operation, *others: Operation) -> Outcome | None:
+    async def _commit_mine(self, mine: Operation, *others: Operation, wanted: Wanted = always) -> Outcome | None:
         """``mine`` finds the item as we left it, and all is done. Deletes of what is gone already are left out."""
         operations = [mine, *others]
         while True:
             try:
-                return await self.receipts.commit(*operations)
+                return await self.receipts.commit(*operations, wanted=wanted)
             except (NoNodeError, BadVersionError) as error:
                 gone = operations[getattr(error, "index", 0)]
                 if gone is mine or not isinstance(gone, Delete):

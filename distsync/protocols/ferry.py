@@ -6,8 +6,8 @@ Rules for this file: pure; it does not know what is carried, nor how many of it 
 
 Who comes while nobody is on the way goes at once, in his own call. Who comes meanwhile waits; all who wait are carried
 by a protocol in the background, so that no Ctrl-C or deadline of one of them concerns another: whoever gives up before
-his load has left takes it back; what has left arrives, or not, as if he had gone alone. Whom a transaction fails for is
-found out by carrying each load of it alone.
+his load has left takes it back; what has left arrives, or not, as if he had gone alone, and is not sent again. Whom a
+transaction fails for is found out by carrying each load of it alone.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from distsync.errors import ClientClosedError, DistsyncError, OutcomeUnknownError, ShutDown
+from distsync.protocols.commit import Unwanted, Wanted, always
 from distsync.session.steps import Background, Protocol, Signal, Wait, Woke
 
 #: Nobody waits longer for one who went alone: his thread may be in a signal handler, which waits for others.
@@ -27,10 +28,11 @@ Result = TypeVar("Result")
 
 
 class Passenger(Generic[Load, Result]):
-    """A call that waits for its load to be carried."""
+    """A call that waits for its load to be carried; ``gone`` once it waits no more."""
 
     def __init__(self, load: Load) -> None:
         self.load = load
+        self.gone = False
         self.landed = Signal()
         self.error: BaseException | None = None
         self.result: Result | None = None
@@ -44,11 +46,12 @@ class Passenger(Generic[Load, Result]):
 
 class Ferry(Generic[Load, Result]):
     """What the threads of one process carry together. ``carry`` does it in one transaction, all or nothing, and says
-    what came of each; ``first`` says how many of these loads, the first ones, fit into one."""
+    what came of each; it sends nothing any more once they are not all ``wanted``, and raises Unwanted. ``first`` says
+    how many of these loads, the first ones, fit into one."""
 
     def __init__(
         self,
-        carry: Callable[[Sequence[Load]], Protocol[Sequence[Result]]],
+        carry: Callable[[Sequence[Load], Wanted], Protocol[Sequence[Result]]],
         first: Callable[[Sequence[Load]], int],
     ) -> None:
         self._carry = carry
@@ -87,13 +90,14 @@ class Ferry(Generic[Load, Result]):
         crossing = Signal()
         try:
             self._crossing = crossing
-            (result,) = await self._carry((load,))
+            (result,) = await self._carry((load,), always)
             return result
         finally:
             self._crossing = None
             crossing.fire()
 
     def _take_back(self, passenger: Passenger[Load, Result]) -> None:
+        passenger.gone = True
         if passenger in self.waiting:
             self.waiting.remove(passenger)
 
@@ -125,10 +129,23 @@ class Ferry(Generic[Load, Result]):
                 self.waiting.popleft().land(None, ClientClosedError("a call that waits"))
 
     async def _carry_some(self, passengers: Sequence[Passenger[Load, Result]]) -> None:
+        left = [each for each in passengers if not each.gone]
         try:
-            results = await self._carry([each.load for each in passengers])
+            while left and not await self._carried(left):
+                left = [each for each in left if not each.gone]
+        finally:
+            for each in passengers:
+                each.land(None, ClientClosedError("a call that waits"))
+
+    async def _carried(self, passengers: Sequence[Passenger[Load, Result]]) -> bool:
+        """Whether they have landed. False: somebody has gone before anything was done for them."""
+        try:
+            loads = [each.load for each in passengers]
+            results = await self._carry(loads, lambda: not any(each.gone for each in passengers))
             for each, result in zip(passengers, results, strict=True):
                 each.land(result)
+        except Unwanted:
+            return False
         except (DistsyncError, ShutDown) as error:
             if len(passengers) == 1 or isinstance(error, (OutcomeUnknownError, ClientClosedError)):
                 for each in passengers:
@@ -136,6 +153,4 @@ class Ferry(Generic[Load, Result]):
             else:
                 for each in passengers:
                     await self._carry_some([each])
-        finally:
-            for each in passengers:
-                each.land(None, ClientClosedError("a call that waits"))
+        return True

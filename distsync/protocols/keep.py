@@ -11,7 +11,9 @@ Who must not wait has to tell a busy holder from an idle keeper. Its znode says 
 is one only if nobody has come or gone since its znode was made, that is, if that is the last change of the children
 (pzxid): whoever has waited there saw somebody go, and whoever saw somebody come keeps no more. Then it is asked: a
 child is made and deleted in one transaction, which nobody sees, and which fires the watch. A keeper answers by going,
-a holder by writing into its znode what is there already.
+a holder by writing into its znode what is there already. The same transaction writes into the znode of the line what
+is there already: where that is the last change of both, somebody else has asked, and whoever comes then waits for the
+same answer.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from distsync.session.steps import (
     Node,
     SetData,
     Signal,
+    Stat,
     Together,
     Wait,
     Watch,
@@ -175,16 +178,20 @@ async def is_taken(directory: str, counts: Callable[[list[line.Contender]], bool
         order = line.in_order(listing.names)
         if len(order) != 1 or not counts(order):
             return counts(order)
-        path = f"{directory}/{order[0].name}"
+        path, watch = f"{directory}/{order[0].name}", Watch()
         try:
             node = await read(GetData(path))
-            if asked is None and (listing.stat.pzxid != node.stat.czxid or not keeps(node.data)):
+            untouched = listing.stat.pzxid == node.stat.czxid
+            if asked is None and not (keeps(node.data) and (untouched or _was_asked(listing, node))):
                 return True
-            if asked is not None and _is_answer(asked, node):
+            if asked is None and untouched:
+                now = await _ask(directory, listing.stat, path, watch)
+            else:
+                now = await read(GetData(path, watch))
+            asked = asked or node
+            if _is_answer(asked, now):
                 return True
-            watch = Watch()
-            asked = await _ask(directory, path, watch) if asked is None else await read(GetData(path, watch))
-        except NoNodeError:
+        except (NoNodeError, BadVersionError):  # it has gone, or somebody else asks
             continue
         except AccessDeniedError:
             return True
@@ -206,16 +213,23 @@ async def standing(directory: str) -> list[tuple[str, Node]]:
     return found
 
 
+def _was_asked(listing: Listing, node: Node) -> bool:
+    """Whether the last that has happened there was that somebody asked."""
+    return listing.stat.mzxid == listing.stat.pzxid > node.stat.mzxid
+
+
 def _is_answer(asked: Node, node: Node) -> bool:
     """Whoever was asked holds; or somebody else stands there now."""
     return (asked.stat.czxid, asked.stat.mzxid) != (node.stat.czxid, node.stat.mzxid)
 
 
-async def _ask(directory: str, path: str, watch: Watch) -> Node:
-    """The keeper of ``path`` is asked; the watch fires at its answer."""
+async def _ask(directory: str, above: Stat, path: str, watch: Watch) -> Node:
+    """The keeper of ``path`` is asked; the watch fires at its answer. Raises BadVersionError if he was meanwhile."""
     knock = f"{directory}/knock-{await Guid()}-"
+    data = (await read(GetData(directory))).data if above.data_length else b""
+    trace = SetData(directory, data, above.version)
     while True:
-        node, answer = await Together(GetData(path, watch), Multi((Create(knock), Delete(knock))))
+        node, answer = await Together(GetData(path, watch), Multi((Create(knock), Delete(knock), trace)))
         for each in (node, answer):
             if isinstance(each, DistsyncError) and not isinstance(each, INTERRUPTED):
                 raise each

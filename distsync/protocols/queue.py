@@ -18,10 +18,10 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, ShutDown
+from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsError, NoNodeError, ShutDown
 from distsync.protocols.batches import BATCH, batches
 from distsync.protocols.bound import Blocked
-from distsync.protocols.commit import Operation, Outcome, Receipts
+from distsync.protocols.commit import Operation, Outcome, Receipts, Wanted, always
 from distsync.protocols.ferry import Ferry
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.line import in_order, offset
@@ -41,7 +41,6 @@ from distsync.session.steps import (
     Node,
     Request,
     SetData,
-    Stat,
     Wait,
     Watch,
     Woke,
@@ -97,8 +96,8 @@ class QueueCore:
         if maxsize > 0:
             await Blocked(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
 
-    async def _put_together(self, items: Sequence[tuple[str, bytes]]) -> Sequence[None]:
-        await self.insert(items)
+    async def _put_together(self, items: Sequence[tuple[str, bytes]], wanted: Wanted) -> Sequence[None]:
+        await self.insert(items, wanted=wanted)
         return [None] * len(items)
 
     def _first_batch(self, items: Sequence[tuple[str, bytes]]) -> int:
@@ -116,15 +115,17 @@ class QueueCore:
         raise Full
 
     async def insert(
-        self, items: Sequence[tuple[str, bytes]], *also: Operation, bounded: bool = False
+        self, items: Sequence[tuple[str, bytes]], *also: Operation, bounded: bool = False, wanted: Wanted = always
     ) -> tuple[str, Outcome]:
-        """These are put, all or none, and ``also`` is done with it: the segment, and what came of it."""
+        """These are put, all or none, and ``also`` is done with it: the segment, and what came of it. Raises
+        Unwanted."""
         znodes = self.znodes
         while True:
             segment = await znodes.find_tail()
             listings = self.listings(segment) if bounded else ()
             try:
-                outcome = await self.receipts.commit(*self.putting(segment, items), *also, reads=listings)
+                putting = self.putting(segment, items)
+                outcome = await self.receipts.commit(*putting, *also, reads=listings, wanted=wanted)
                 break
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
@@ -273,8 +274,8 @@ class QueueCore:
             if self.outstanding > 0:
                 self.outstanding -= 1
                 return await self.dones.send(None)
-            *puts, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
-            if dones is None or znodes.ahead(*puts, dones) == 0:
+            dones, *puts = await read_all(Exists(znodes.dones), *znodes.put_counters)
+            if dones is None or znodes.ahead(*puts, dones) <= 0:
                 return False
             try:
                 await self.receipts.commit(SetData(znodes.dones, b"", dones.version))
@@ -282,20 +283,45 @@ class QueueCore:
             except BadVersionError:
                 continue
 
-    async def _done_together(self, loads: Sequence[None]) -> Sequence[bool]:
+    async def _done_together(self, loads: Sequence[None], wanted: Wanted) -> Sequence[bool]:
         """One more done for each, in one transaction; for each whether it was due: somebody else may have counted for
-        an item that we got. For each that was not, one item more counts as put and got. What was got was put, so
-        mostly there is nothing to ask."""
-        znodes, number = self.znodes, len(loads)
-        outcome = await self.receipts.commit(*[SetData(znodes.dones)] * number)
-        last: Stat | None = outcome.results[-1] if outcome.results else None
-        if last is not None and offset(last.version, self.got) <= 0:
-            return [True] * number
-        *puts, now = await read_all(*znodes.put_counters, Exists(znodes.dones))
-        over = min(number, max(0, -znodes.ahead(*puts, last or now)))
-        if over:
-            await self.receipts.commit(*[SetData(znodes.puts), SetData(znodes.gets)] * over)
+        an item that we got. What was got was put, so mostly there is nothing to ask."""
+        number = len(loads)
+        done = (SetData(self.znodes.dones),) * number
+        outcome = await self.receipts.commit(*done, if_unknown=partial(self._level_if, number), wanted=wanted)
+        try:
+            if outcome.results is not None and offset(outcome.results[-1].version, self.got) <= 0:
+                return [True] * number
+            over = await self._level(number)
+        except BaseException:
+            await Background(self._level(number))
+            raise
         return [True] * (number - over) + [False] * over
+
+    async def _level_if(self, number: int, done: bool | None) -> None:
+        if done:
+            await self._level(number)
+
+    async def _level(self, most: int) -> int:
+        """How many dones there were more than puts, ``most`` at most: for each one item more counts as put and got.
+        That is one transaction with the counts as they were read, so that no two see to the same one, or to one that
+        an item has come for, whoever of them has counted it."""
+        znodes = self.znodes
+        while True:
+            dones, puts, hundreds = await read_all(Exists(znodes.dones), *znodes.put_counters)
+            over = min(most, max(0, -znodes.ahead(puts, hundreds, dones)))
+            if not over:
+                return 0
+            as_read: tuple[Operation, ...] = (Check(znodes.dones, dones.version), Check(znodes.puts, puts.version))
+            if hundreds is None:
+                as_read += (Create(znodes.hundreds), Delete(znodes.hundreds))  # nobody has made it
+            else:
+                as_read += (Check(znodes.hundreds, hundreds.version),)
+            try:
+                await self.receipts.commit(*as_read, *(SetData(znodes.puts), SetData(znodes.gets)) * over)
+                return over
+            except (BadVersionError, NodeExistsError):
+                continue
 
     async def join(self) -> bool:
         """True once every item that was put is done; False at the deadline."""

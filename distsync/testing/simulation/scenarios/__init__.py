@@ -13,6 +13,7 @@ from distsync.testing.simulation.scenarios.cell import CELL
 from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
+from distsync.testing.simulation.scenarios.dones import DONES
 from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
 from distsync.testing.simulation.scenarios.downgrades import DOWNGRADES
 from distsync.testing.simulation.scenarios.election import ELECTION
@@ -60,6 +61,7 @@ ALL = (
     BOUNDED,
     MANY,
     TOGETHER,
+    DONES,
     JOINABLE,
     POOL,
     LIFO,

@@ -216,30 +216,37 @@ async def once(world: World, process: SimProcess, kept: list[bool]) -> None:
     kept.append(True)
 
 
-async def finder(world: World, process: SimProcess, kept: list[bool]) -> None:
-    """Once it is released for good, whoever tries has it, and whoever looks sees it free."""
+async def finder(world: World, process: SimProcess, kept: list[bool], how: str, found: list[bool]) -> None:
+    """Looks, or tries, once it is released for good. Whether it was free goes to ``found``."""
     owner, core = object(), core_of(process)
     while not kept:
         await Run(pause(world))
-    how = world.rng.choice(("try", "brief", "locked", "wait"))
     if how == "locked":
         free = not await Run(core.locked())
     else:
         timeout = {"try": 0.0, "brief": 0.01, "wait": None}[how]
         free = await Run(core.acquire(owner, b"{}", how != "try", brief=how == "brief"), timeout)
-        if free:
-            await hold(world, process, owner, 0.0, 1)
-    if not free and not world.faults.struck:
-        world.fail(f"nobody holds it, and it was refused ({how})")
+    found.append(free)
+    if free and how != "locked":
+        await hold(world, process, owner, 0.0, 1)
 
 
 def play_idle(world: World) -> None:
+    """Whoever tries has it, and whoever looks sees it free; of several who try at the same time one has it."""
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     kept: list[bool] = []
-    process, other = world.process("a"), world.process("b")
+    found: list[bool] = []
+    several = world.rng.random() < 0.5
+    how = world.rng.choice(("try", "locked") if several else ("try", "brief", "locked", "wait"))
+    process = world.process("a")
     spawn(process, once(world, process, kept))
-    spawn(other, finder(world, other, kept))
+    for name in "bcd"[: world.rng.randint(2, 3) if several else 1]:
+        other = world.process(name)
+        spawn(other, finder(world, other, kept, how, found))
     world.run()
+    free = all(found) if how == "locked" else any(found)
+    if not free and not world.faults.struck:
+        world.fail(f"nobody holds it, and it was refused ({how}): {found}")
     world.close()
 
 

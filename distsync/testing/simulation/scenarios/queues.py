@@ -18,7 +18,7 @@ from distsync.protocols.many import Progress, feed, get_many, put_many
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
 from distsync.protocols.segments import SEGMENT
-from distsync.session.steps import Call, GetData
+from distsync.session.steps import Call, Create, GetData, Together
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.process import SimProcess
@@ -149,6 +149,9 @@ class Play:
             except (Full, ShutDown, OutcomeUnknownError) as error:
                 not_put(world, error, item)
                 continue
+            except KeyboardInterrupt:
+                world.record("gave up", data=data)
+                raise
             world.record("put", item=item)
             self.check_bound(item)
             await Run(work(world))
@@ -222,6 +225,7 @@ class Play:
         if not waiting and drained != self.in_order(left):
             world.fail(f"what was left comes as {drained}, not as {self.in_order(left)}")
         self.account(drained + self.present())
+        check_given_up(world)
         world.close()
 
     def in_order(self, left: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -265,6 +269,18 @@ class Play:
         answered = events.count("served") + events.count("empty")
         unsure = events.count("getting") - answered + len(late) + came_too_late(self.world)
         return unsure * (SEVERAL if self.several else 1)
+
+
+def check_given_up(world: World) -> None:
+    """Nothing is sent of a put that has ended with Ctrl-C."""
+    given_up: set[bytes] = set()
+    for _, _, what, about in world.history.notes:
+        if what == "*" and about[0] == "gave up":
+            given_up.add(about[1]["data"])
+        elif what == ">" and isinstance(about, Together):
+            asked = [each for request in about.requests for each in getattr(request, "operations", ())]
+            if any(isinstance(each, Create) and each.sequence and each.data in given_up for each in asked):
+                world.fail(f"an item is put although its put had ended: {given_up}")
 
 
 @contextmanager
