@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from distsync.session import steps
 
@@ -24,6 +24,9 @@ AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder")
 AT_EVENT = ("late_event",)
 KINDS = (*FREQUENT, *AT_STEP, *AT_EVENT)
 
+#: What strikes, after what delay if that was said, and the salt (see Exactly).
+Placed = tuple[str, "int | None", int]
+
 #: A fault at a step strikes after one of these delays (ms): most at once, some in the middle of a long wait.
 DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)
 
@@ -31,13 +34,15 @@ DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)
 class Exactly(NamedTuple):
     """``kind`` strikes at the ``nth`` (from 1) opportunity of its group in ``process``, ``delay_ms`` later.
 
-    Of a cut and of a slow answer ``delay_ms`` is how long they last.
+    Of a cut and of a slow answer ``delay_ms`` is how long they last. What follows is by the seed, and by ``salt`` if
+    that is not 0: one seed gives many schedules that are the same up to the fault.
     """
 
     kind: str
     process: str
     nth: int
     delay_ms: int = 0
+    salt: int = 0
 
 
 @dataclass(frozen=True)
@@ -98,8 +103,11 @@ class Group:
         self.injector = injector
         self.plan = injector.plan
         self.left = {kind: self.plan.most for kind in kinds if self.plan.chance(kind) > 0}
+        self.kinds = kinds
         self.exactly = {
-            (each.process, each.nth): (each.kind, each.delay_ms) for each in self.plan.exactly if each.kind in kinds
+            (each.process, each.nth): (each.kind, each.delay_ms, each.salt)
+            for each in self.plan.exactly
+            if each.kind in kinds
         }
         self.idle = not self.left and not self.exactly
         self.counted: dict[str, int] = {}
@@ -112,10 +120,10 @@ class Group:
             return math.inf
         return 1 + int(math.log(1.0 - self.injector.world.rng.random()) / math.log(1.0 - min(total, 0.999)))
 
-    def strike(self, process: str) -> tuple[str, int | None] | None:
+    def strike(self, process: str, aimed: Placed | None = None) -> Placed | None:
         """What strikes at this opportunity, and after what delay if that was said."""
         nth = self.counted[process] = self.counted.get(process, 0) + 1
-        placed = self.exactly.get((process, nth))
+        placed = self.exactly.get((process, nth)) or aimed
         if placed:
             return placed
         self.gap -= 1
@@ -127,7 +135,17 @@ class Group:
         if not self.left[kind]:
             del self.left[kind]
         self.gap = self._draw()
-        return kind, None
+        return kind, None, 0
+
+
+class Watcher(Protocol):
+    """Who looks on, and may place faults as ``Exactly`` does (see coverage.py, aim.py)."""
+
+    def performs(self, task: Task) -> None: ...
+
+    def strikes(self, kind: str, process: SimProcess, at: Any) -> None: ...
+
+    def aim(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None: ...
 
 
 class Injector:
@@ -139,49 +157,86 @@ class Injector:
         self.struck: list[Exactly] = []
         self.last_ms = 0
         """When the last fault struck, or will strike."""
+        self.watcher: Watcher | None = None
         self._requests = Group(self, AT_REQUEST)
         self._steps = Group(self, AT_STEP)
         self._events = Group(self, AT_EVENT)
+
+    def watch(self, watcher: Watcher, aims: bool) -> None:
+        """From now on ``watcher`` looks on; if he ``aims`` he is asked at each opportunity what is to strike."""
+        self.watcher = watcher
+        if aims:
+            for group in (self._requests, self._steps, self._events):
+                group.idle = False
 
     def at_request(self, process: SimProcess, step: Any) -> tuple[str, int | None] | None:
         """The server reads a request: which fault strikes, if any, and for how long if that was said."""
         if self._requests.idle:
             return None
-        struck = self._requests.strike(process.name)
+        struck = self._strike(self._requests, process, step)
         if struck is None or not process.alive:
             return None
-        self._log(struck[0], process, self._requests, struck[1] or 0, step)
-        return struck
+        self._log(struck, process, self._requests, step)
+        self._tell(struck[0], process, step)
+        return struck[:2]
 
     def at_step(self, task: Task) -> None:
         """A task has asked for a step."""
+        if self.watcher is not None:
+            self.watcher.performs(task)
         if self._steps.idle or task.background:
             return
-        struck = self._steps.strike(task.process.name)
+        struck = self._strike(self._steps, task.process, task)
         if struck is None:
             return
-        kind, delay_ms = struck
+        kind, delay_ms, salt = struck
         if delay_ms is None:
             delay_ms = self.world.rng.choice(DELAYS_MS)
-        self._log(kind, task.process, self._steps, delay_ms, task.name)
+        self._log((kind, delay_ms, salt), task.process, self._steps, task.name)
         if delay_ms:
-            self.world.clockwork.after(delay_ms, lambda: STRIKES[kind](self.world, task))
+            self.world.clockwork.after(delay_ms, lambda: self._strike_task(kind, task))
         else:
-            STRIKES[kind](self.world, task)
+            self._strike_task(kind, task)
+
+    def _strike_task(self, kind: str, task: Task) -> None:
+        if kind != "intruder":  # it says itself whom it strikes
+            self._tell(kind, task.process, task)
+        STRIKES[kind](self.world, task)
 
     def at_event(self, process: SimProcess) -> None:
         """A client has received an event."""
-        if self._events.idle or not self._events.strike(process.name):
+        if self._events.idle:
             return
-        self._log("late_event", process, self._events, 0, "")
+        struck = self._strike(self._events, process, None)
+        if struck is None:
+            return
+        self._log(("late_event", 0, struck[2]), process, self._events, "")
+        self._tell("late_event", process, None)
         process.dispatcher.stall()
         delay_ms = self.world.rng.randint(1, process.session.timeout_ms // 2)
         self.world.clockwork.after(delay_ms, process.dispatcher.unstall)
 
-    def _log(self, kind: str, process: SimProcess, group: Group, delay_ms: int, at: Any) -> None:
-        self.struck.append(Exactly(kind, process.name, group.counted[process.name], delay_ms))
-        self.last_ms = max(self.last_ms, self.world.now_ms + delay_ms)
+    def _strike(self, group: Group, process: SimProcess, at: Any) -> Placed | None:
+        aimed = None if self.watcher is None else self.watcher.aim(group.kinds, process, at)
+        return group.strike(process.name, aimed)
+
+    def _tell(self, kind: str, process: SimProcess, at: Any) -> None:
+        if self.watcher is not None:
+            self.watcher.strikes(kind, process, at)
+
+    def intrudes(self, owner: int) -> None:
+        """Somebody has deleted a znode of this session."""
+        for process in self.world.processes.values():
+            if process.session.session_id == owner:
+                self._tell("intruder", process, None)
+
+    def _log(self, struck: Placed, process: SimProcess, group: Group, at: Any) -> None:
+        kind, delay_ms, salt = struck
+        self.struck.append(Exactly(kind, process.name, group.counted[process.name], delay_ms or 0, salt))
+        self.last_ms = max(self.last_ms, self.world.now_ms + (delay_ms or 0))
         self.world.note("FAULT", kind, at)
+        if salt:
+            self.world.rng.seed(f"{self.world.seed} {salt}")
 
 
 def _kill(world: World, task: Task) -> None:
@@ -211,6 +266,7 @@ def _intruder(world: World, task: Task) -> None:
         if stat is not None and stat.ephemeral_owner:
             world.tampered.add(stat.ephemeral_owner)
             world.note("FAULT", "deletes", path)
+            world.faults.intrudes(stat.ephemeral_owner)
             world.foreign(steps.Delete(path))
             return
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from distsync.testing.simulation.faults import AT_EVENT, AT_REQUEST, Faults
+from distsync.testing.simulation.faults import AT_EVENT, AT_REQUEST, Faults, Watcher
 from distsync.testing.simulation.history import SimulationFailure
 from distsync.testing.simulation.scenarios import Scenario
 from distsync.testing.simulation.scenarios.base import OBSERVER
@@ -50,8 +50,8 @@ class Report:
             yield f"    seed {failure.seed}: {failure.message}"
 
 
-def faults_of(scenario: Scenario, seed: int) -> Faults:
-    """What may go wrong in the schedule of this seed."""
+def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
+    """What may go wrong in the schedule of this seed; so many times as likely as usual."""
     rng = random.Random(seed ^ 0x5EED)
     share = rng.random()
     if share < 0.2:
@@ -63,7 +63,10 @@ def faults_of(scenario: Scenario, seed: int) -> Faults:
         chances = {kind: scaled(kind, TOGETHER) for kind in scenario.kinds}
     if random.Random(seed ^ 0x1A6).random() < 0.25:
         chances["lag"] = scaled("lag", ALONE)
-    return Faults.of(chances, most=rng.randint(1, 2), spare=(OBSERVER,), victims=is_victim)
+    most = rng.randint(1, 2)
+    if fierce != 1.0:
+        chances = {kind: min(0.5, chance * fierce) for kind, chance in chances.items()}
+    return Faults.of(chances, most=most, spare=(OBSERVER,), victims=is_victim)
 
 
 def is_victim(path: str) -> bool:
@@ -76,9 +79,13 @@ def scaled(kind: str, chance: float) -> float:
     return chance * (2 if kind in AT_REQUEST else 6 if kind in AT_EVENT else 1)
 
 
-def play(scenario: Scenario, seed: int, faults: Faults | None = None) -> World:
+def play(
+    scenario: Scenario, seed: int, faults: Faults | None = None, watcher: Watcher | None = None, aims: bool = False
+) -> World:
     """One schedule; raises SimulationFailure."""
     world = World(seed, faults=faults_of(scenario, seed) if faults is None else faults)
+    if watcher is not None:
+        world.faults.watch(watcher, aims)
     try:
         scenario.play(world)
     except BaseException:

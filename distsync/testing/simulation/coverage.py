@@ -1,0 +1,136 @@
+"""Coverage: which places of protocols were reached, and which faults struck there.
+
+Rules for this file: it watches a world and changes nothing in it. A fault counts at a place if a thread was there when
+it struck: a lost request or reply at the place that had sent it; what concerns one thread where that thread was; what
+concerns a process where any thread of it was. The thread is in the step that it awaits, and in all calls around it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from distsync.session import steps
+from distsync.testing.simulation.faults import AT_REQUEST, AT_STEP, KINDS, Placed
+from distsync.testing.simulation.places import Locator
+from distsync.testing.simulation.scenarios.base import OBSERVER
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from distsync.testing.simulation.process import SimProcess
+    from distsync.testing.simulation.task import Task
+
+#: All kinds that are counted.
+COUNTED = (*KINDS, *(kind for kind in AT_REQUEST if kind not in KINDS))
+
+#: What strikes the request itself, and what strikes one thread. Everything else strikes the process.
+OF_A_REQUEST = ("lost_request", "lost_reply")
+OF_A_THREAD = ("interrupt", "deadline")
+
+#: Seeds that reach a place are remembered, so many for each place.
+REMEMBERED = 12
+
+
+#: What was seen at a place, in any schedule, as bits: a request under way; a wait while connected; a thread of the
+#: user's, which Ctrl-C may strike (not work in the background); a deadline of the call; an ephemeral of the process.
+REQUEST, WAIT, CALLER, DEADLINE, VICTIM = 1, 2, 4, 8, 16
+
+
+def possible(kind: str, seen: int) -> bool:
+    """Whether this fault can strike at a place where that was seen."""
+    if kind in OF_A_REQUEST:
+        return bool(seen & REQUEST)
+    if kind == "interrupt":
+        return bool(seen & CALLER)
+    if kind == "deadline":
+        return bool(seen & DEADLINE)
+    if kind == "intruder":
+        return bool(seen & VICTIM)
+    if kind in AT_STEP:
+        return True
+    return bool(seen & (REQUEST | WAIT))
+
+
+class Spot:
+    """What is known of one place: how often it was reached, what was seen there, and seeds that come there."""
+
+    __slots__ = ("reached", "seeds", "seen")
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.seen = 0
+        self.seeds: list[tuple[int, float]] = []
+
+
+class Coverage:
+    """See the module; that of any number of schedules, one after the other."""
+
+    def __init__(self, locator: Locator) -> None:
+        self.locator = locator
+        self.spots: dict[str, Spot] = {}
+        self.cells: Counter[tuple[str, str]] = Counter()
+        self.seed: tuple[int, float] | None = None
+        """What is played, if it is worth to be remembered: the seed, and how fierce the faults are."""
+
+    def performs(self, task: Task) -> None:
+        """A thread has asked for a step. Who is spared by all faults does not count."""
+        process = task.process
+        if process.name == OBSERVER:
+            return
+        seen, seed, spots = self._seen(task, process), self.seed, self.spots
+        for place in self.locator.of(task):
+            spot = spots.get(place)
+            if spot is None:
+                spot = spots[place] = Spot()
+            spot.reached += 1
+            spot.seen |= seen
+            if len(spot.seeds) < REMEMBERED and seed is not None and (not spot.seeds or spot.seeds[-1] != seed):
+                spot.seeds.append(seed)
+
+    def _seen(self, task: Task, process: SimProcess) -> int:
+        step: Any = task.at
+        seen = 0
+        if isinstance(step, (steps.Request, steps.Together)):
+            seen = REQUEST
+        elif isinstance(step, steps.Wait) and process.session.connected:
+            seen = WAIT
+        if not task.background:
+            seen |= CALLER
+            if has_deadline(task):
+                seen |= DEADLINE
+        if process.session.session_id in process.world.server.engine.tree.ephemerals:
+            seen |= VICTIM
+        return seen
+
+    def strikes(self, kind: str, process: SimProcess, at: Any) -> None:
+        """A fault strikes now: at a step or a thread of this process, or at the process (None)."""
+        if process.name == OBSERVER:
+            return
+        tasks: Iterable[Task]
+        if kind in OF_A_REQUEST:
+            tasks = [task for task in process.tasks if asks(task, at)]
+        elif kind in OF_A_THREAD:
+            tasks = (at,) if at.stack and (kind == "interrupt" or has_deadline(at)) else ()
+        else:
+            tasks = process.tasks if process.alive else ()
+        struck = {place for task in tasks for place in self.locator.of(task)}
+        for place in struck:
+            self.cells[place, kind] += 1
+
+    def aim(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
+        """Which fault is to strike here: none."""
+        return None
+
+
+def has_deadline(task: Task) -> bool:
+    """Whether a deadline could strike it."""
+    return bool(task.stack) and task.stack[-1].deadline_ms is not None and task.process.session.ever_connected
+
+
+def asks(task: Task, request: Any) -> bool:
+    """Whether the thread waits for the answer to this request."""
+    at = task.at
+    if task.has_work():
+        return False
+    return at is request or (isinstance(at, steps.Together) and any(each is request for each in at.requests))

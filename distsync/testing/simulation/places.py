@@ -1,0 +1,126 @@
+"""Places: where protocols await, found in their sources, and where a thread is among them.
+
+Rules for this file: pure; a place is a file and a line of it (``lock:89``), two awaits in one line are one place. One
+that awaits a step itself is a *step*, one that awaits other protocols is a *call*.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType, CoroutineType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import distsync.protocols
+from distsync.session import steps
+
+if TYPE_CHECKING:
+    from distsync.testing.simulation.task import Task
+
+FOLDER = Path(distsync.protocols.__file__).parent
+
+#: Names by which a protocol awaits a step.
+STEPS = {
+    name: kind
+    for name, kind in vars(steps).items()
+    if isinstance(kind, type) and issubclass(kind, steps.Step) and kind not in (steps.Step, steps.Request)
+}
+
+
+class Place(NamedTuple):
+    """An await in a protocol."""
+
+    name: str
+    function: str
+    is_step: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The protocols of one folder."""
+
+    folder: Path = FOLDER
+
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.py"))
+
+    def digest(self) -> str:
+        """Differs whenever a protocol does."""
+        digest = hashlib.sha256()
+        for file in self.files():
+            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+        return digest.hexdigest()
+
+    def places(self) -> dict[str, Place]:
+        """All of them by name, in the order of the files."""
+        found: dict[str, Place] = {}
+        for file in self.files():
+            _collect(ast.parse(file.read_text("utf-8")), file.stem, "", found)
+        return found
+
+
+def _collect(node: ast.AST, file: str, function: str, found: dict[str, Place]) -> None:
+    for child in ast.iter_child_nodes(node):
+        inside = function
+        if isinstance(child, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            inside = f"{function}.{child.name}".lstrip(".")
+        if isinstance(child, ast.Await):
+            name = f"{file}:{child.lineno}"
+            before = found.get(name)
+            is_step = _awaits_a_step(child) or (before is not None and before.is_step)
+            found[name] = Place(name, function, is_step, ast.unparse(child))
+        _collect(child, file, inside, found)
+
+
+def _awaits_a_step(node: ast.Await) -> bool:
+    """A call of a step's class; and a bare name, by which a step or anything else is meant."""
+    called = node.value.func if isinstance(node.value, ast.Call) else node.value
+    if isinstance(called, ast.Attribute):
+        called = ast.Name(called.attr)
+        return called.id in STEPS
+    return isinstance(called, ast.Name) and (called.id in STEPS or called is node.value)
+
+
+class Locator:
+    """Where threads are, by the frames of their coroutines."""
+
+    def __init__(self, folder: Path = FOLDER) -> None:
+        self._folder = str(folder)
+        self._known: dict[tuple[int, int], str | None] = {}
+        self._codes: dict[int, CodeType] = {}
+
+    def of(self, task: Task) -> list[str]:
+        """The places where the thread is, outermost first."""
+        known, places = self._known, []
+        for call in task.stack:
+            coroutine: Any = call.coroutine
+            while type(coroutine) is CoroutineType:
+                frame = coroutine.cr_frame
+                if frame is None:
+                    break
+                key = (id(frame.f_code), frame.f_lasti)
+                try:
+                    place = known[key]
+                except KeyError:
+                    place = self._learn(key, frame)
+                if place is not None:
+                    places.append(place)
+                coroutine = coroutine.cr_await
+        return places
+
+    def _learn(self, key: tuple[int, int], frame: Any) -> str | None:
+        code: CodeType = frame.f_code
+        self._codes[id(code)] = code  # an id is good for as long as its object
+        file = Path(code.co_filename)
+        inside = str(file.parent) == self._folder
+        place = self._known[key] = f"{file.stem}:{frame.f_lineno}" if inside and frame.f_lasti >= 0 else None
+        return place
+
+
+def in_order(names: Mapping[str, Any] | set[str]) -> list[str]:
+    """Names of places by file and line."""
+    return sorted(names, key=lambda name: (name.rpartition(":")[0], int(name.rpartition(":")[2])))

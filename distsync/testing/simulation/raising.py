@@ -1,0 +1,141 @@
+"""Raising: which schedules to play next so that each fault strikes each place often enough.
+
+Rules for this file: pure; it looks at what there is and says what to play. It goes round: in each turn scenarios whose
+places lack something get schedules with fresh seeds and faults aimed at all that lacks; a place that few schedules come
+to gets seeds that do, with another end each; and where a place was not reached at all faults are fiercer. What has
+brought nothing is left out for some turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from distsync.testing.simulation.coverage import possible
+from distsync.testing.simulation.pieces import Piece, Shot
+from distsync.testing.simulation.places import Place
+from distsync.testing.simulation.table import ENOUGH, cells_of
+from distsync.testing.simulation.tally import Summary, Tally
+
+#: Schedules in a piece.
+AT_ALL, AT_ONE = 40, 24
+#: A place is rare in a scenario if fewer schedules than this share come to it.
+RARE = 0.3
+#: How much more likely faults are where something was never reached, and now and then elsewhere.
+FIERCE = 4.0
+
+
+@dataclass
+class Patience:
+    """How long something that brings nothing is left out."""
+
+    rest: int = 0
+    waits: int = 0
+
+    def is_due(self) -> bool:
+        self.rest -= 1
+        return self.rest < 0
+
+    def judge(self, gain: int) -> None:
+        self.waits = 0 if gain else min(2 * self.waits + 1, 63)
+        self.rest = self.waits
+
+
+@dataclass
+class Raising:
+    """What to play on top of ``summary``. ``whole`` is all of it together, and grows with it."""
+
+    summary: Summary
+    places: Mapping[str, Place]
+    stands: Mapping[str, tuple[str, ...]]
+    """The kinds that each scenario stands."""
+    whole: Tally = field(default_factory=Tally)
+    patience: dict[tuple[str, str], Patience] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.whole = self.summary.whole()
+        self.salt = self.whole.aimed
+
+    def lacking(self) -> dict[str, set[str]]:
+        """Kinds by reached place."""
+        cells = cells_of(self.places.values(), self.whole)
+        lacking: dict[str, set[str]] = {}
+        for place, kind in (*cells.few, *cells.none):
+            lacking.setdefault(place, set()).add(kind)
+        return lacking
+
+    def pieces(self) -> Iterator[Piece]:
+        """One after the other; each depends on what was added meanwhile. Ends when nothing lacks any more."""
+        while self.lacking() or self.unreached():
+            for scenario in self.stands:
+                yield from self._at_all(scenario)
+                yield from self._at_rare(scenario)
+                yield from self._fiercer(scenario)
+
+    def unreached(self) -> list[str]:
+        return [name for name in self.places if not self.whole.reached[name]]
+
+    def _due(self, scenario: str, what: str) -> bool:
+        return self.patience.setdefault((scenario, what), Patience()).is_due()
+
+    def _wanted(self, scenario: str) -> dict[str, set[str]]:
+        """What lacks where this scenario comes to, and can be there."""
+        tally = self.summary.tallies.get(scenario, Tally())
+        found = {}
+        for place, kinds in self.lacking().items():
+            if tally.reached[place]:
+                seen = tally.seen.get(place, 0)
+                kinds = {kind for kind in kinds if possible(kind, seen) and kind in (*self.stands[scenario], "lag")}
+                if kinds:
+                    found[place] = kinds
+        return found
+
+    def _often(self, scenario: str) -> dict[str, float]:
+        tally = self.summary.tallies[scenario]
+        return {place: count / tally.schedules for place, count in tally.reached.items()}
+
+    def _at_all(self, scenario: str) -> Iterator[Piece]:
+        wanted = self._wanted(scenario)
+        if wanted and self._due(scenario, ""):
+            first = self._salts(AT_ALL)
+            shots = tuple(Shot(seed, fierce=FIERCE if seed % 4 == 0 else 1.0) for seed in range(first, first + AT_ALL))
+            yield Piece(scenario, shots=shots, wanted=wanted, often=self._often(scenario))
+
+    def _at_rare(self, scenario: str) -> Iterator[Piece]:
+        for place in self._wanted(scenario):
+            tally, kinds = self.summary.tallies[scenario], self._wanted(scenario).get(place)
+            seeds = tally.examples.get(place)
+            if kinds and seeds and tally.reached[place] < RARE * tally.schedules and self._due(scenario, place):
+                first = self._salts(AT_ONE)
+                shots = [
+                    Shot(seed, salt, place, fierce)
+                    for salt in range(first, first + AT_ONE)
+                    for seed, fierce in [seeds[salt % len(seeds)]]
+                ]
+                yield Piece(scenario, shots=tuple(shots), wanted={place: kinds}, often={place: 0.0})
+
+    def _fiercer(self, scenario: str) -> Iterator[Piece]:
+        """More seeds that reach what nothing or little has reached in the files that this scenario uses."""
+        files = {place.partition(":")[0] for place in self.summary.tallies.get(scenario, Tally()).reached}
+        hard = [name for name in self.places if self.whole.reached[name] < ENOUGH]
+        if any(name.partition(":")[0] in files for name in hard) and self._due(scenario, "fiercer"):
+            first = self._salts(AT_ALL)
+            yield Piece(scenario, first, first + AT_ALL, fierce=FIERCE)
+
+    def _salts(self, count: int) -> int:
+        """Numbers that were not used before."""
+        first, self.salt = self.salt + 1, self.salt + count
+        return first
+
+    def added(self, piece: Piece, tally: Tally) -> int:
+        """A piece was played: how many places and cells came nearer to enough by it."""
+        gain = 0
+        for place, struck in tally.cells.items():
+            before = self.whole.struck_at(place)
+            gain += sum(before[kind] < ENOUGH for kind in struck if kind in piece.wanted.get(place, ()))
+        gain += sum(self.whole.reached[place] < ENOUGH for place in tally.reached) if piece.fierce != 1.0 else 0
+        self.whole.add(tally)
+        self.summary.add(piece.scenario, tally)
+        what = "fiercer" if piece.fierce != 1.0 else piece.shots[0].only or ""
+        self.patience[piece.scenario, what].judge(gain)
+        return gain

@@ -1,0 +1,311 @@
+"""The report of simulated schedules counts what struck where, adds up, and leaves nothing out."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from simulation.toys import Lock, contend
+from simulation.two_steps import pair
+
+from distsync.errors import DisconnectedError, SessionLostError
+from distsync.session.steps import Connected
+from distsync.testing.simulation import Exactly, Exclusion, Faults, NothingLeft, Run, SimulationFailure, World
+from distsync.testing.simulation.__main__ import main
+from distsync.testing.simulation.campaign import fresh_pieces, play_all, raise_all
+from distsync.testing.simulation.coverage import COUNTED, Coverage
+from distsync.testing.simulation.pieces import Piece, Shot, again, work_off
+from distsync.testing.simulation.places import Locator, Sources
+from distsync.testing.simulation.raising import Raising
+from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.scenarios import SCENARIOS
+from distsync.testing.simulation.scenarios.base import Scenario
+from distsync.testing.simulation.table import cells_of, markdown
+from distsync.testing.simulation.tally import OtherSourcesError, Summary, Tally, not_played, united
+
+TOY = Sources(Path(pair.__file__).parent)
+CALL, WAIT, CREATE = "pair:9", "pair:10", "pair:14"
+
+
+async def thread() -> None:
+    await Connected()
+    try:
+        await Run(pair.both("/x"), 5.0)
+    except (DisconnectedError, SessionLostError):
+        pass
+
+
+def play_pair(world: World) -> None:
+    world.process("a").spawn(thread())
+    world.run()
+    world.close()
+
+
+def struck(*placed: Exactly, scenario: Scenario | None = None) -> dict[tuple[str, str], int]:
+    """The cells after one schedule with these faults."""
+    coverage = Coverage(Locator(TOY.folder))
+    play(scenario or Scenario("pair", play_pair), 1, Faults(exactly=placed), coverage)
+    return dict(coverage.cells)
+
+
+def test_all_awaits_are_found_in_the_sources() -> None:
+    places = TOY.places()
+    assert [*places] == [CALL, WAIT, CREATE, "pair:18", "pair:21"]
+    assert [name for name, place in places.items() if not place.is_step] == [CALL]
+    assert places["pair:18"].function == "never"
+
+
+# the thread's own first step is the opportunity 1 of the process; the create is its first request
+@pytest.mark.parametrize(
+    ("placed", "where"),
+    [
+        (Exactly("lost_request", "a", 1), {CALL, CREATE}),
+        (Exactly("lost_reply", "a", 1), {CALL, CREATE}),
+        (Exactly("cut", "a", 1, 100), {CALL, CREATE}),
+        (Exactly("slow", "a", 1, 100), {CALL, CREATE}),
+        (Exactly("interrupt", "a", 2), {CALL, CREATE}),
+        (Exactly("interrupt", "a", 3), {WAIT}),
+        (Exactly("deadline", "a", 3), {WAIT}),
+        (Exactly("kill", "a", 2), {CALL, CREATE}),
+        (Exactly("pause", "a", 3, 100), {WAIT}),
+        (Exactly("intruder", "a", 3, 100), {WAIT}),
+        (Exactly("interrupt", "a", 3, 5_000), set()),
+        (Exactly("kill", "a", 1), set()),
+    ],
+)
+def test_a_fault_counts_where_the_thread_is_when_it_strikes(placed: Exactly, where: set[str]) -> None:
+    assert struck(placed) == {(place, placed.kind): 1 for place in where}
+
+
+def test_a_lost_request_counts_for_its_own_thread_and_a_cut_for_all_of_the_process() -> None:
+    async def late() -> None:
+        await Connected()
+        await Run(pair.write("/y"))
+
+    def two(world: World) -> None:
+        process = world.process("a")
+        process.spawn(thread())
+        world.run(lambda: any("Wait" in repr(task.at) for task in process.tasks))
+        process.spawn(late(), expected=(DisconnectedError,))
+        world.run()
+
+    scenario = Scenario("two", two)
+    assert struck(Exactly("lost_reply", "a", 2), scenario=scenario) == {(CREATE, "lost_reply"): 1}
+    assert struck(Exactly("cut", "a", 2), scenario=scenario) == {(CREATE, "cut"): 1, (WAIT, "cut"): 1}
+
+
+def test_what_no_schedule_came_to_and_what_cannot_be_are_told_apart() -> None:
+    tally = work_off(Piece("pair", 0, 3), Scenario("pair", play_pair, ("lost_reply",)), Locator(TOY.folder))
+    cells = cells_of(TOY.places().values(), tally)
+    assert cells.unreached == ["pair:18", "pair:21"]
+    assert (WAIT, "lost_reply") in cells.impossible
+    assert (WAIT, "cut") in cells.none
+    assert (CREATE, "intruder") in cells.none or (CREATE, "intruder") in cells.impossible
+    assert len(cells.few + cells.none + cells.impossible + cells.enough) == 3 * len(COUNTED)
+    summary = Summary("x", {"pair": tally})
+    text = markdown(summary, TOY.places())
+    assert "* `pair:21` never: `await GetData(path)`" in text
+    assert f"lost_reply, no request under way (1): {WAIT}" in text
+    assert "| pair | 3 | 0 |" in text
+
+
+def buggy(world: World) -> None:
+    """Breaks a promise whenever a create's reply is lost."""
+    world.checks += [Exclusion("lock"), NothingLeft("/lock/")]
+    contend(world, Lock(search=False))
+    world.run()
+    world.close()
+
+
+BUGGY = Scenario("lock", buggy, ("lost_reply",))
+
+
+def test_violations_are_counted_and_told_with_their_seeds() -> None:
+    tally = work_off(Piece("lock", 0, 40), BUGGY)
+    assert tally.schedules == 40
+    assert 0 < tally.violated < 40
+    assert all(each["exactly"] == [] for each in tally.violations)
+    seeds = {each["seed"] for each in tally.violations}
+    for seed in seeds:
+        assert work_off(Piece("lock", seed, seed + 1), BUGGY).violated == 1
+    text = markdown(Summary("x", {"lock": tally}), {})
+    assert f"`--primitive lock --seed {min(seeds)}`" in text
+
+
+def test_a_violation_after_an_aimed_fault_is_the_same_with_that_fault_placed() -> None:
+    locator = Locator(Path(sys.modules[Lock.__module__].__file__ or "").parent)
+    plain = work_off(Piece("lock", 0, 20), BUGGY, locator)
+    lines = {place for place in plain.reached if plain.seen[place] & 1}
+    wanted = {place: {"lost_reply"} for place in lines}
+    shots = tuple(Shot(seed, salt=7 + seed) for seed in range(60))
+    tally = work_off(Piece("lock", shots=shots, wanted=wanted, often=dict.fromkeys(lines, 1.0)), BUGGY, locator)
+    assert tally.aimed == 60
+    assert tally.violations
+    aimed = [each for each in tally.violations if each["exactly"]]
+    assert aimed
+    for violation in aimed:
+        assert "--exactly lost_reply:" in again("lock", violation)
+        placed = tuple(Exactly(*each) for each in violation["exactly"])
+        plan = replace(faults_of(BUGGY, violation["seed"]), exactly=placed)
+        with pytest.raises(SimulationFailure) as caught:
+            play(BUGGY, violation["seed"], plan)
+        assert caught.value.message == violation["message"]
+
+
+def plain(summary: Summary) -> dict[str, Any]:
+    """All but the time that it took."""
+    return {name: {**tally.plain(), "seconds": 0} for name, tally in sorted(summary.tallies.items())}
+
+
+def quiet(text: str) -> None:
+    pass
+
+
+def test_two_jobs_count_what_one_does() -> None:
+    one, two = Summary("x"), Summary("x")
+    play_all(one, ["lock", "cell"], 0, 120, 1, None, quiet)
+    play_all(two, ["lock", "cell"], 0, 120, 2, None, quiet)
+    assert plain(one) == plain(two)
+    assert one.tallies["lock"].schedules == 120
+    assert sum(one.tallies["lock"].struck_in.values()) > 120
+    assert set(one.whole().reached) <= set(Sources().places())
+
+
+def test_who_looks_on_changes_nothing() -> None:
+    for seed in range(10):
+        alone = play(SCENARIOS["kept-lock"], seed)
+        watched = play(SCENARIOS["kept-lock"], seed, watcher=Coverage(Locator()))
+        assert list(alone.history.lines()) == list(watched.history.lines())
+
+
+def test_a_report_goes_on_where_it_ended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file, table = tmp_path / "report.json", tmp_path / "report.md"
+    for _ in range(2):
+        assert main(["--primitive", "cell", "--schedules", "30", "--report", str(file), "--table", str(table)]) == 0
+    whole = Summary.load(file, Sources().digest())
+    assert whole.tallies["cell"].seeds == [(0, 60)]
+    assert whole.tallies["cell"].schedules == 60
+    at_once = Summary(whole.sources)
+    play_all(at_once, ["cell"], 0, 60, 1, None, quiet)
+    assert plain(at_once) == plain(whole)
+    assert "| cell | 60 | 0 |" in table.read_text()
+
+
+def test_a_report_of_other_protocols_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "report.json"
+    Summary("of something else", {"cell": Tally(seeds=[(0, 5)])}).save(file)
+    before = file.read_bytes()
+    with pytest.raises(OtherSourcesError):
+        Summary.load(file, Sources().digest())
+    for option in ("--report", "--raise"):
+        assert main(["--primitive", "cell", "--schedules", "3", option, str(file)]) == 2
+    assert "other protocols" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_the_digest_changes_with_the_sources(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    before = Sources(tmp_path).digest()
+    (tmp_path / "a.py").write_text("x = 2\n")
+    changed = Sources(tmp_path).digest()
+    (tmp_path / "b.py").write_text("")
+    assert len({before, changed, Sources(tmp_path).digest()}) == 3
+
+
+def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:
+    summary = Summary("x")
+    play_all(summary, ["lock"], 0, 100, 1, None, quiet)
+    places = {name: place for name, place in Sources().places().items() if summary.tallies["lock"].reached[name]}
+    raise_all(summary, ["lock"], 200, 1, None, quiet)
+    aimed = cells_of(places.values(), summary.whole())
+    by_chance = Summary("x")
+    play_all(by_chance, ["lock"], 0, summary.tallies["lock"].schedules, 1, None, quiet)
+    assert len(aimed.none) < len(cells_of(places.values(), by_chance.whole()).none)
+    struck = [sum(each.tallies["lock"].struck.values()) for each in (summary, by_chance)]
+    assert struck[0] > struck[1]
+    assert summary.tallies["lock"].violated == 0
+
+
+def test_raising_ends_when_nothing_lacks() -> None:
+    whole = Tally(reached=Counter({CREATE: 1}), seen={CREATE: 31}, cells={CREATE: Counter(dict.fromkeys(COUNTED, 100))})
+    places = {CREATE: TOY.places()[CREATE]}
+    raising = Raising(Summary("x", {"pair": whole}), places, {"pair": COUNTED})
+    assert list(raising.pieces()) == []
+
+
+@pytest.mark.parametrize(
+    ("played", "asked", "found"),
+    [
+        ([], (0, 10), [(0, 10)]),
+        ([(0, 10)], (0, 10), [(10, 20)]),
+        ([(5, 10)], (0, 10), [(0, 5), (10, 15)]),
+        ([(5, 10), (12, 20)], (7, 4), [(10, 12), (20, 22)]),
+    ],
+)
+def test_seeds_that_were_not_played(
+    played: list[tuple[int, int]], asked: tuple[int, int], found: list[tuple[int, int]]
+) -> None:
+    assert not_played(played, *asked) == found
+
+
+def test_ranges_of_seeds_are_united() -> None:
+    assert united([(5, 10), (0, 5), (20, 30), (25, 26)]) == [(0, 10), (20, 30)]
+
+
+def test_all_scenarios_go_on_side_by_side() -> None:
+    pieces = list(fresh_pieces(Summary("x"), ["a", "b"], 0, 60))
+    assert [(piece.scenario, piece.first, piece.end) for piece in pieces] == [
+        ("a", 0, 50), ("b", 0, 50), ("a", 50, 60), ("b", 50, 60),
+    ]  # fmt: skip
+
+
+def children_of(pid: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def is_there(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Any) -> None:
+    """Bounded by the time-out of the test alone."""
+    while not condition():
+        time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_nobody_goes_on_when_the_parent_ends(number: int, tmp_path: Path) -> None:
+    file = tmp_path / "report.json"
+    command = [sys.executable, "-m", "distsync.testing.simulation", "--jobs", "2", "--schedules", "100000"]
+    parent = subprocess.Popen([*command, "--report", str(file)], stdout=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until(lambda: len([pid for pid in children_of(parent.pid) if b"spawn_main" in cmdline(pid)]) == 2)
+        children = children_of(parent.pid)
+        os.killpg(parent.pid, number) if number == signal.SIGINT else parent.kill()
+        status = parent.wait()
+        until(lambda: not any(map(is_there, children)))
+    finally:
+        parent.kill()
+    if number == signal.SIGINT:
+        assert status == 130
+        assert json.loads(file.read_text())["sources"] == Sources().digest()
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
