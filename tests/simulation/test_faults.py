@@ -10,7 +10,7 @@ from simulation.toys import Lock, contend
 
 from distsync import errors
 from distsync.session import steps
-from distsync.testing.simulation import Exactly, Faults, SimProcess, World
+from distsync.testing.simulation import Exactly, Faults, Run, SimProcess, SimulationFailure, World
 from distsync.testing.simulation.session import SimSession
 
 
@@ -144,6 +144,140 @@ def test_requests_of_an_expired_session_are_refused() -> None:
 
     world = world_with(Exactly("expire_away", "p", 1))
     assert isinstance(run(world, work()), errors.SessionLostError)
+
+
+def outage(away_ms: int, seed: int) -> tuple[World, Any]:
+    """Two processes hold something when all servers go, at the third request of one."""
+    world = World(seed, faults=Faults(exactly=(Exactly("outage", "p", 3, away_ms),)))
+    tasks = [(process := world.process(name)).spawn(hold_two(process)) for name in ("p", "q")]
+    world.run()
+    return world, [task.result for task in tasks]
+
+
+async def hold_two(process: SimProcess) -> tuple[bool, bool, str, float]:
+    """Whether the session outlived 90 s, and the znode; why it was lost; when the next answer came."""
+    before, loss, path = (await steps.Connected()).session_id, steps.Loss(), f"/{process.name}"
+    await steps.Create(path, ephemeral=True)
+    await steps.Hold(path, before, loss)
+    await steps.Wait(limit=1.0)
+    await steps.Together(steps.Sync())
+    await steps.Wait(limit=1.0)
+    await steps.Connected()
+    back = process.world.now
+    await steps.Wait(limit=90)
+    return (await steps.Connected()).session_id == before, await steps.Exists(path) is not None, loss.reason, back
+
+
+@pytest.mark.parametrize("away_ms", [2_000, 8_000, 60_000])
+def test_in_an_outage_leases_run_out_and_sessions_do_not_end(away_ms: int) -> None:
+    for seed in range(10):
+        world, results = outage(away_ms, seed)
+        assert world.server.back_ms is None
+        for same, stands, reason, back in results:
+            assert same
+            assert back >= away_ms / 1000
+            lost = away_ms > 6_000
+            assert (stands, reason) == ((False, "lease ran out") if lost else (True, "")), seed
+
+
+def test_who_does_not_come_back_after_an_outage_has_his_whole_time_out_again() -> None:
+    placed = Exactly("outage", "p", 2, 60_000), Exactly("kill", "p", 3, 1_000)
+    world = World(1, faults=Faults(exactly=placed))
+
+    async def work() -> None:
+        await steps.Create("/e", ephemeral=True)
+        await steps.Together(steps.Sync())
+        await steps.Wait(steps.Signal())
+
+    world.process("p").spawn(work())
+    world.run()
+    assert world.leftovers() == []
+    assert world.now_ms - 60_000 >= 10_000
+
+
+def test_in_an_outage_a_call_ends_at_its_deadline() -> None:
+    world = World(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
+
+    async def work() -> float:
+        await steps.Together(steps.Sync())
+        began = world.now
+        with pytest.raises(errors.DeadlineError):
+            await Run(exists(), 5.0)
+        return world.now - began
+
+    async def exists() -> None:
+        await steps.Exists("/a")
+
+    task = world.process("p").spawn(work())
+    world.run()
+    assert 5.0 <= task.result < 5.4
+
+
+def test_a_call_that_goes_on_after_its_deadline_is_found() -> None:
+    async def call() -> None:
+        try:
+            await steps.Exists("/a")
+        except errors.DeadlineError:
+            await steps.Wait(limit=30.0)  # its clean-up has a second
+
+    async def work() -> None:
+        await steps.Together(steps.Sync())
+        await Run(call(), 5.0)
+
+    world = World(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
+    world.process("p").spawn(work())
+    with pytest.raises(SimulationFailure, match=r"call of p/t1 ended 1\d\d\d ms after its deadline"):
+        world.run()
+
+
+def test_a_stalled_thread_waits_while_the_others_and_the_keeper_go_on() -> None:
+    world = World(1, faults=Faults(exactly=(Exactly("stall", "p", 4, 25_000),)))
+    process = world.process("p")
+
+    async def stalled() -> tuple[float, steps.Loss]:
+        session, loss = await steps.Connected(), steps.Loss()
+        await steps.Create("/e", ephemeral=True)
+        await steps.Hold("/e", session.session_id, loss)
+        began = world.now
+        await steps.Exists("/e")
+        return world.now - began, loss
+
+    async def other() -> float:
+        began = world.now
+        await steps.Exists("/e")
+        return world.now - began
+
+    one = process.spawn(stalled())
+    world.run(lambda: isinstance(one.at, steps.Exists))
+    two = process.spawn(other())
+    world.run()
+    waited, loss = one.result
+    assert waited >= 25
+    assert not loss.fired
+    assert two.result < 1
+
+
+@pytest.mark.parametrize(("answered", "woke"), [(True, steps.Woke.SIGNAL), (False, steps.Woke.DEADLINE)])
+def test_a_stalled_thread_sees_first_what_came_and_then_the_time(answered: bool, woke: steps.Woke) -> None:
+    world = World(1, faults=Faults(exactly=(Exactly("stall", "p", 2, 25_000),)))
+    process, signal = world.process("p"), steps.Signal()
+
+    async def stalled() -> steps.Woke:
+        await steps.Connected()
+        return await Run(wait(), 1.0)
+
+    async def wait() -> steps.Woke:
+        return await steps.Wait(signal)
+
+    async def fire() -> None:
+        await steps.Wait(limit=15.0)
+        if answered:
+            signal.fire()
+
+    task = process.spawn(stalled())
+    world.process("q").spawn(fire())
+    world.run()
+    assert task.result is woke
 
 
 def test_a_slow_answer_comes_after_its_delay() -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from distsync.testing.simulation.coverage import OF_A_REQUEST, OF_A_THREAD, Coverage, asks
-from distsync.testing.simulation.faults import AT_STEP, DELAYS_MS, Placed
+from distsync.testing.simulation.faults import AT_STEP, DELAYS_MS, OUTAGES, STALLS, Placed
 from distsync.testing.simulation.places import Locator
 from distsync.testing.simulation.scenarios.base import OBSERVER
 
@@ -59,7 +59,10 @@ class Aim(Coverage):
         return kind, self._delay_ms(kind, process.session.timeout_ms), salt
 
     def _delay_ms(self, kind: str, timeout_ms: int) -> int:
-        """Mostly at once, where it strikes what it is aimed at; of a cut, how long it lasts."""
+        """Mostly at once, where it strikes what it is aimed at; of what lasts, how long."""
+        lasts = {"outage": OUTAGES, "stall": STALLS}.get(kind)
+        if lasts:
+            return round(self.rng.choice(lasts) * timeout_ms)
         if kind == "cut":
             return round(self.rng.choice((0, 0, self.rng.random() * 1.2)) * timeout_ms)
         return self.rng.choice(DELAYS_MS) if kind in AT_STEP and self.rng.random() < 0.3 else 0

@@ -25,6 +25,9 @@ CLEAN_UP_MS = round(CLEAN_UP_S * 1000)
 #: A first connection is given at least so long, whatever the call's own time-out is.
 FIRST_CONNECTION_MS = 1_000
 
+#: In this time any thread that can go on has had its turn, however the schedule chooses.
+TURN_MS = 200
+
 
 @dataclass(frozen=True)
 class Run(steps.Step[Any]):
@@ -37,15 +40,31 @@ class Run(steps.Step[Any]):
 class Frame:
     """One call: its coroutine, its deadline, the ephemerals it made, and what it holds."""
 
-    __slots__ = ("cleaning", "coroutine", "deadline_ms", "grace_ms", "interrupted_at", "ledger")
+    __slots__ = (
+        "began_ms", "cleaning", "coroutine", "deadline_ms", "due_ms", "excused_ms", "grace_ms", "interrupted_at",
+        "ledger", "most_late_ms",
+    )  # fmt: skip
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None, now_ms: int) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None, now_ms: int, first: bool) -> None:
         self.coroutine = coroutine
         self.deadline_ms = None if timeout is None else now_ms + max(0, round(timeout * 1000))
+        self.due_ms = self.deadline_ms
+        """When it is to be over; another one after an interrupt."""
+        self.began_ms = now_ms
+        self.excused_ms = 0
+        """For how long of it its thread had no CPU, or was in a function of the user's."""
         self.grace_ms = round(grace_of(timeout) * 1000)
+        self.most_late_ms = max(self.grace_ms, FIRST_CONNECTION_MS if first else 0) + TURN_MS
         self.ledger = Ledger()
         self.cleaning = False
         self.interrupted_at: int | None = None
+
+    def late_ms(self, now_ms: int) -> int | None:
+        """It is over: by how much later than it may, if at all."""
+        if self.due_ms is None:
+            return None
+        late_ms = now_ms - self.due_ms - self.excused_ms
+        return late_ms if late_ms > self.most_late_ms else None
 
     def clean_up_from(self, now_ms: int, anew: bool) -> None:
         """Something was thrown into the call: it gets some time, more of it only if it is ``anew``."""

@@ -59,7 +59,7 @@ def raise_all(
 ) -> None:
     """Aimed schedules are added, at most so many, until each fault has struck each place often enough."""
     places = Sources().places()
-    raising = Raising(summary, places, {name: SCENARIOS[name].kinds for name in names})
+    raising = Raising(summary, places, {name: (*SCENARIOS[name].kinds, *SCENARIOS[name].besides) for name in names})
     saver = Saver(summary, file, tell, lambda: f", {cells_of(places.values(), raising.whole).missing} cells missing")
     played = 0
     pieces = itertools.takewhile(lambda piece: played < schedules, raising.pieces())

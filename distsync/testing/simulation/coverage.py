@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from distsync.session import steps
-from distsync.testing.simulation.faults import AT_REQUEST, AT_STEP, KINDS, Placed
+from distsync.testing.simulation.faults import AT_STEP, BESIDES, KINDS, Placed
 from distsync.testing.simulation.places import Locator
 from distsync.testing.simulation.scenarios.base import OBSERVER
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.task import Task
 
 #: All kinds that are counted.
-COUNTED = (*KINDS, *(kind for kind in AT_REQUEST if kind not in KINDS))
+COUNTED = (*KINDS, "lag", *BESIDES)
 
-#: What strikes the request itself, and what strikes one thread. Everything else strikes the process.
+#: What strikes the request itself, and what strikes one thread. Everything else strikes the process, an outage all.
 OF_A_REQUEST = ("lost_request", "lost_reply")
-OF_A_THREAD = ("interrupt", "deadline")
+OF_A_THREAD = ("interrupt", "deadline", "stall")
 
 #: Seeds that reach a place are remembered, so many for each place.
 REMEMBERED = 12
@@ -41,7 +41,7 @@ def possible(kind: str, seen: int) -> bool:
     """Whether this fault can strike at a place where that was seen."""
     if kind in OF_A_REQUEST:
         return bool(seen & REQUEST)
-    if kind == "interrupt":
+    if kind in ("interrupt", "stall"):
         return bool(seen & CALLER)
     if kind == "deadline":
         return bool(seen & DEADLINE)
@@ -111,7 +111,9 @@ class Coverage:
         if kind in OF_A_REQUEST:
             tasks = [task for task in process.tasks if asks(task, at)]
         elif kind in OF_A_THREAD:
-            tasks = (at,) if at.stack and (kind == "interrupt" or has_deadline(at)) else ()
+            tasks = (at,) if at.stack and (kind != "deadline" or has_deadline(at)) else ()
+        elif kind == "outage":
+            tasks = [task for each in process.world.processes.values() if each.name != OBSERVER and each.alive for task in each.tasks]
         else:
             tasks = process.tasks if process.alive else ()
         struck = {place for task in tasks for place in self.locator.of(task)}

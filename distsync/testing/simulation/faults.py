@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.world import World
 
 FREQUENT = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow")
-AT_REQUEST = (*FREQUENT, "lag")
-AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder")
+AT_REQUEST = (*FREQUENT, "lag", "outage")
+AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder", "stall")
 AT_EVENT = ("late_event",)
-KINDS = (*FREQUENT, *AT_STEP, *AT_EVENT)
+KINDS = (*FREQUENT, "kill", "pause", "interrupt", "deadline", "intruder", *AT_EVENT)
+BESIDES = ("outage", "stall")
+
+#: How long an outage, and a stall, last, in session time-outs.
+OUTAGES = (0.01, 0.3, 0.7, 1.0, 1.2, 2.5, 6.0)
+STALLS = (0.01, 0.1, 0.5, 0.9, 1.2, 2.5)
 
 #: What strikes, after what delay if that was said, and the salt (see Exactly).
 Placed = tuple[str, "int | None", int]
@@ -34,8 +39,8 @@ DELAYS_MS = (0, 0, 0, 0, 1, 2, 5, 20, 100, 700)
 class Exactly(NamedTuple):
     """``kind`` strikes at the ``nth`` (from 1) opportunity of its group in ``process``, ``delay_ms`` later.
 
-    Of a cut and of a slow answer ``delay_ms`` is how long they last. What follows is by the seed, and by ``salt`` if
-    that is not 0: one seed gives many schedules that are the same up to the fault.
+    Of a cut, an outage, a stall and a slow answer ``delay_ms`` is how long they last. What follows is by the seed, and
+    by ``salt`` if that is not 0: one seed gives many schedules that are the same up to the fault.
     """
 
     kind: str
@@ -66,10 +71,14 @@ class Faults:
     """Everything from the server to this client comes late."""
     lag: float = 0.0
     """The connection breaks, and the next one is to a server that is behind for a while."""
+    outage: float = 0.0
+    """All servers are away, for everybody and for a while; then each session has its whole time-out again."""
     kill: float = 0.0
     """The process dies, with no finally block run."""
     pause: float = 0.0
     """The process is stopped for longer than its session time-out, or for a moment."""
+    stall: float = 0.0
+    """This task gets no CPU for a while; its process, with all the others and the keeper, goes on."""
     interrupt: float = 0.0
     """Ctrl-C in this task."""
     deadline: float = 0.0
@@ -176,9 +185,15 @@ class Injector:
         struck = self._strike(self._requests, process, step)
         if struck is None or not process.alive:
             return None
-        self._log(struck, process, self._requests, step)
-        self._tell(struck[0], process, step)
-        return struck[:2]
+        kind, lasts_ms, salt = struck
+        if kind == "outage" and lasts_ms is None:
+            lasts_ms = self._lasts(process, OUTAGES)
+        self._log((kind, lasts_ms, salt), process, self._requests, step)
+        self._tell(kind, process, step)
+        return kind, lasts_ms
+
+    def _lasts(self, process: SimProcess, timeouts: tuple[float, ...]) -> int:
+        return round(self.world.rng.choice(timeouts) * process.session.timeout_ms)
 
     def at_step(self, task: Task) -> None:
         """A task has asked for a step."""
@@ -191,9 +206,13 @@ class Injector:
             return
         kind, delay_ms, salt = struck
         if delay_ms is None:
-            delay_ms = self.world.rng.choice(DELAYS_MS)
+            delay_ms = self._lasts(task.process, STALLS) if kind == "stall" else self.world.rng.choice(DELAYS_MS)
         self._log((kind, delay_ms, salt), task.process, self._steps, task.name)
-        if delay_ms:
+        if kind == "stall":
+            self._tell(kind, task.process, task)
+            task.stall()
+            self.world.clockwork.after(delay_ms, task.unstall)
+        elif delay_ms:
             self.world.clockwork.after(delay_ms, lambda: self._strike_task(kind, task))
         else:
             self._strike_task(kind, task)
@@ -229,6 +248,10 @@ class Injector:
         for process in self.world.processes.values():
             if process.session.session_id == owner:
                 self._tell("intruder", process, None)
+
+    def spared(self, process: str) -> bool:
+        """Whether nothing has struck this process yet."""
+        return all(each.process != process and each.kind != "outage" for each in self.struck)
 
     def _log(self, struck: Placed, process: SimProcess, group: Group, at: Any) -> None:
         kind, delay_ms, salt = struck

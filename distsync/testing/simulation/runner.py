@@ -2,7 +2,8 @@
 
 Rules for this file: a seed decides everything: the schedule, and which faults may strike in it. One fifth of the
 seeds have no faults, two fifths one kind, two fifths all kinds that the scenario stands; a quarter of those with faults
-have servers that lag besides.
+have servers that lag besides. A fifth of all seeds have outages or stalled threads and nothing else, a fifth have them
+besides.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ class Report:
 def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
     """What may go wrong in the schedule of this seed; so many times as likely as usual."""
     rng = random.Random(seed ^ 0x5EED)
+    late = random.Random(seed ^ 0x0A6E)
+    others, besides = late.random(), {kind: scaled(kind, ALONE) for kind in late.choice(_some(scenario.besides))}
     share = rng.random()
+    if others < 0.2 and besides:
+        return Faults.of(besides, most=rng.randint(1, 2), spare=(OBSERVER,), victims=is_victim)
     if share < 0.2:
         return Faults()
     if share < 0.6:
@@ -63,10 +68,17 @@ def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
         chances = {kind: scaled(kind, TOGETHER) for kind in scenario.kinds}
     if random.Random(seed ^ 0x1A6).random() < 0.25:
         chances["lag"] = scaled("lag", ALONE)
+    if others > 0.8:
+        chances |= besides
     most = rng.randint(1, 2)
     if fierce != 1.0:
         chances = {kind: min(0.5, chance * fierce) for kind, chance in chances.items()}
     return Faults.of(chances, most=most, spare=(OBSERVER,), victims=is_victim)
+
+
+def _some(kinds: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """One of them, or all."""
+    return [*((kind,) for kind in kinds), kinds]
 
 
 def is_victim(path: str) -> bool:

@@ -42,6 +42,8 @@ class SimServer:
         self.laggards: dict[int, Laggard] = {}
         """Connections to a server that lags."""
         self.due_ms: int | None = None
+        self.back_ms: int | None = None
+        """No server is there until then."""
         self._last_peer = FOREIGNER
         self._delay_ms: int | None = None
         self._foreign: list[Any] = []
@@ -182,6 +184,28 @@ class SimServer:
         lose = self.lose_reply if self.world.rng.random() < 0.7 else self.lose_request
         lose(connection, xid, request)
 
+    def outage(self, connection: Connection, xid: int, request: Any) -> None:
+        """All servers go, and come back as they were, with sessions that have their whole time-out again."""
+        lose = self.lose_reply if self.world.rng.random() < 0.5 else self.lose_request
+        lose(connection, xid, request)
+        for each in self.connections.values():
+            each.up.shut()
+            each.down.cut()
+        self.connections.clear()
+        self.laggards.clear()
+        self.next_laggards.clear()
+        away_ms = self._delay_ms or 0
+        self.back_ms, self.due_ms = self.world.now_ms + away_ms, None
+        self.world.clockwork.after(away_ms, self._come_back)
+
+    def _come_back(self) -> None:
+        pieces = self.engine.snapshot()
+        self.engine = Engine(self.engine.config)
+        self.engine.restore(pieces)
+        self.back_ms = None
+        self.world.note("servers", "are back", "")
+        self.advance()
+
     # --- somebody else
 
     def foreign(self, step: steps.Request[Any]) -> Any:
@@ -208,4 +232,5 @@ STRUCK: dict[str, Callable[[SimServer, Connection, int, Any], None]] = {
     "expire_live": SimServer.expire_live,
     "slow": SimServer.slow,
     "lag": SimServer.lag,
+    "outage": SimServer.outage,
 }

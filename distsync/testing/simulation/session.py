@@ -79,6 +79,11 @@ class SimSession:
         if self.world.now_ms < self.away_until_ms:
             self.process.clockwork.after(self.away_until_ms - self.world.now_ms, self._connect)
             return
+        back_ms = self.world.server.back_ms
+        if back_ms is not None:
+            wait_ms = max(0, back_ms - self.world.now_ms) + self.world.rng.randint(1, RECONNECT_MS)
+            self.process.clockwork.after(wait_ms, self._connect)
+            return
         self.connection = self.world.server.open(self.process, self._read)
         self._connect_ms = self.world.now_ms
         request = records.ConnectRequest(0, self.zxid, self.asked_timeout_ms, self.session_id, self.password)

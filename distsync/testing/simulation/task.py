@@ -29,7 +29,7 @@ class Task(Actor):
 
     __slots__ = (
         "process", "name", "daemon", "expected", "result", "error", "done", "stack", "at", "interrupted",
-        "_resume", "_abandon", "_timer", "_on_deadline", "background",
+        "_resume", "_abandon", "_timer", "_on_deadline", "_overdue", "_stalled_ms", "background",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,8 @@ class Task(Actor):
         self._abandon: Callable[[], None] | None = None
         self._on_deadline: Callable[[], None] | None = None
         self._timer: Timer | None = None
+        self._overdue: Callable[[], None] | None = None
+        self._stalled_ms = 0
         self._push(coroutine, timeout)
         self._resume: tuple[bool, Any] | None = (False, None)
         self.ready()
@@ -91,7 +93,34 @@ class Task(Actor):
                 failed, value = self._answer()
                 continue
             self.stack.pop()
+            self._judge_time(frame)
         self._finish(failed, value)
+
+    def stall(self) -> None:
+        if not self.stalls:
+            self._stalled_ms = self.scheduler.now_ms
+        super().stall()
+
+    def unstall(self) -> None:
+        """What came meanwhile counts, as for a thread that looks at the clock only when it runs again."""
+        super().unstall()
+        if self.stalls:
+            return
+        for frame in self.stack:
+            frame.excused_ms += self.scheduler.now_ms - self._stalled_ms
+        overdue, self._overdue = self._overdue, None
+        if overdue is not None:
+            overdue()
+
+    def _judge_time(self, frame: Frame) -> None:
+        """A call with a deadline is over soon after it, whoever is away."""
+        now_ms = self.scheduler.now_ms
+        if self.stack:
+            self.stack[-1].excused_ms += now_ms - frame.began_ms - frame.excused_ms
+        late_ms = frame.late_ms(now_ms)
+        if late_ms is not None:
+            name = getattr(frame.coroutine, "__qualname__", "a call")
+            self.process.world.fail(f"{name} of {self.name} ended {late_ms} ms after its deadline")
 
     def _answer(self) -> tuple[bool, Any]:
         assert self._resume is not None
@@ -104,7 +133,8 @@ class Task(Actor):
         return self._resume is not None and not self.stalls and self.scheduler.rng.random() < GOES_ON
 
     def _push(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None) -> None:
-        self.stack.append(Frame(coroutine, timeout, self.scheduler.now_ms))
+        first = not self.process.session.ever_connected
+        self.stack.append(Frame(coroutine, timeout, self.scheduler.now_ms, first))
 
     def _leave_behind(self, frame: Frame, error: BaseException) -> None:
         """A call that ends with an exception: what it made goes, but for what it has left held on purpose."""
@@ -127,6 +157,7 @@ class Task(Actor):
     def resume(self, failed: bool, value: Any) -> None:
         """The answer to the step is there: the task can be picked."""
         timer, self._timer, self._abandon, self._on_deadline = self._timer, None, None, None
+        self._overdue = None
         if timer is not None:
             timer.cancel()
         self._resume = (failed, value)
@@ -138,12 +169,14 @@ class Task(Actor):
         if self.stack:
             self._forsake()
             self.stack[-1].clean_up_from(self.scheduler.now_ms, anew=True)
+            self.stack[-1].due_ms = self.stack[-1].deadline_ms
             self.resume(True, error)
 
     def expire(self) -> None:
         """The deadline of the call is now; one without a deadline has none, and a first connection has its time."""
         if self.stack and self.stack[-1].deadline_ms is not None and self.process.session.ever_connected:
             self.stack[-1].deadline_ms = min(self.stack[-1].deadline_ms, self.scheduler.now_ms)
+            self.stack[-1].due_ms = self.stack[-1].deadline_ms
             if self._on_deadline is not None:
                 self._on_deadline()
 
@@ -157,7 +190,7 @@ class Task(Actor):
         self._forsake()
         if self._timer is not None:
             self._timer.cancel()
-        self._resume = None
+        self._resume = self._overdue = None
         self.rest()
         remains = [frame.coroutine for frame in reversed(self.stack)]
         self.stack.clear()
@@ -207,7 +240,13 @@ class Task(Actor):
     def _at(self, due_ms: int, action: Callable[[], None]) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self.process.clockwork.after(due_ms - self.scheduler.now_ms, action)
+        self._timer = self.process.clockwork.after(due_ms - self.scheduler.now_ms, lambda: self._ring(action))
+
+    def _ring(self, action: Callable[[], None]) -> None:
+        if self.stalls:
+            self._overdue = action
+        else:
+            action()
 
     def _together(self, frame: Frame, step: steps.Together) -> None:
         self._ask(frame, step.requests, False)

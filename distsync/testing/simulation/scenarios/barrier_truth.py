@@ -337,7 +337,7 @@ def number_of(name: str) -> int:
 
 def unhurt(world: World, record: Record) -> bool:
     """Whether no fault has struck this process."""
-    return all(each.process != record.process for each in world.faults.struck)
+    return world.faults.spared(record.process)
 
 
 def only_interrupts(world: World) -> bool:

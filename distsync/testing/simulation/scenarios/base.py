@@ -13,7 +13,7 @@ from distsync.errors import UnreachableError
 from distsync.protocols.commit import Receipts
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
-from distsync.testing.simulation.faults import KINDS
+from distsync.testing.simulation.faults import BESIDES, KINDS
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.task import Task
 from distsync.testing.simulation.world import World
@@ -35,6 +35,8 @@ class Scenario:
     name: str
     play: Callable[[World], None]
     kinds: tuple[str, ...] = KINDS
+    besides: tuple[str, ...] = BESIDES
+    """Those of its faults that came to the simulator later: by draws of their own, so that the seeds stay the same."""
 
 
 def processes(world: World, least: int, most: int) -> Iterator[SimProcess]:

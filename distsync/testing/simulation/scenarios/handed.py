@@ -28,8 +28,8 @@ from distsync.testing.simulation.scenarios.semaphore import PATH, count_free, ou
 from distsync.testing.simulation.world import World
 
 MILD = ("lost_reply", "lost_request", "lag", "late_event", "slow")
-"""Faults that end no session, process or call: who was to give back a permit that somebody else holds, and is kept from
-it, leaves it taken. So does who gives back that of a call which ends before it knows of its own place."""
+"""Faults that end no session, lease, process or call: who was to give back a permit that somebody else holds, and is
+kept from it, leaves it taken. So does who gives back that of a call which ends before it knows of its own place."""
 
 LOCK_PATH = f"{ROOT}/lock/l"
 
@@ -123,4 +123,4 @@ def play_permits(world: World) -> None:
 
 
 HANDED_LOCK = Scenario("handed-lock", play_lock)
-HANDED_PERMITS = Scenario("handed-permits", play_permits, MILD)
+HANDED_PERMITS = Scenario("handed-permits", play_permits, MILD, besides=("stall",))
