@@ -53,7 +53,7 @@ def subject_of(certificate: bytes) -> str:
         fields = [item for item in _items(next(_items(whole.content)).content) if item.tag != _VERSION]
         _serial, _algorithm, _issuer, _validity, subject = fields[:5]
         parts = [_part(part.content) for part in _items(subject.content)]
-    except (IndexError, ValueError, StopIteration):
+    except (IndexError, StopIteration, TypeError, ValueError):  # too few bytes, or another number of fields
         raise UnreadableCertificateError from None
     return ",".join(reversed(parts))
 
