@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from links import LOOPBACK
-from servers import JARS, EmbeddedProcess, ZooKeeperProcess, free_port
+from servers import JARS, EmbeddedProcess, ZooKeeperProcess, free_port, need_zookeeper
 from timing import PATIENCE
+
+from distsync.wire import records as r
+from distsync.wire.codec import encode_connect
+from distsync.wire.frames import framed
 
 
 class Certificates:
@@ -35,8 +41,12 @@ class Certificates:
         self._openssl("req", *key, "-out", f"{name}.pem", *words)
         return self.folder / f"{name}.pem"
 
-    def _signed(self, name: str, extension: str) -> Path:
-        request = self._make(name, "-subj", f"/CN={name}")
+    def named(self, name: str, subject: str) -> Path:
+        """A client's, for a subject as ``openssl req -subj`` writes it."""
+        return self._signed(name, "extendedKeyUsage=clientAuth", "-utf8", "-subj", subject)
+
+    def _signed(self, name: str, extension: str, *words: str) -> Path:
+        request = self._make(name, *(words or ("-subj", f"/CN={name}")))
         identifiers = "subjectKeyIdentifier=hash\nauthorityKeyIdentifier=keyid"
         (self.folder / f"{name}.ext").write_text(f"{extension}\n{identifiers}\n")
         by = ("-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial")
@@ -47,6 +57,21 @@ class Certificates:
     @staticmethod
     def key(certificate: Path) -> Path:
         return certificate.with_suffix(".key")
+
+
+def greeting(port: int, context: ssl.SSLContext) -> bytes:
+    """What the server answers to a handshake of its own protocol within TLS; empty when it closes the connection."""
+    with socket.create_connection((LOOPBACK, port), timeout=PATIENCE) as plain:
+        with context.wrap_socket(plain, server_hostname=LOOPBACK) as link, suppress(ssl.SSLError, ConnectionError):
+            link.sendall(framed(encode_connect(r.ConnectRequest(timeout_ms=1000))))
+            return link.recv(1000)
+    return b""
+
+
+def is_greeted(port: int, context: ssl.SSLContext) -> bool:
+    with suppress(ssl.SSLError, ConnectionError):
+        return bool(greeting(port, context))
+    return False
 
 
 class TlsProcess(EmbeddedProcess):
@@ -63,13 +88,21 @@ class TlsProcess(EmbeddedProcess):
     def command(self) -> list[str]:
         return [*super().command(), *self.words]
 
+    @property
+    def secure(self) -> str:
+        return self.hosts
+
+    @property
+    def secure_port(self) -> int:
+        return self.port
+
 
 class SecureZooKeeper(ZooKeeperProcess):
-    """ZooKeeper with a TLS port, ``secure``, where a client has to show a certificate if ``mutual``."""
+    """ZooKeeper with a TLS port, ``secure``; ``asks`` is whether a client shows a certificate: none, want or need."""
 
-    def __init__(self, folder: Path, certificates: Certificates, mutual: bool = False) -> None:
+    def __init__(self, folder: Path, certificates: Certificates, asks: str = "none") -> None:
         super().__init__(folder)
-        self._certificates, self._mutual = certificates, mutual
+        self._certificates, self._asks = certificates, asks
         self.secure_port = free_port()
 
     @property
@@ -99,16 +132,31 @@ class SecureZooKeeper(ZooKeeperProcess):
             "ssl.keyStore.type": "PEM",
             "ssl.trustStore.location": self._certificates.authority,
             "ssl.trustStore.type": "PEM",
-            "ssl.clientAuth": "need" if self._mutual else "none",
+            "ssl.clientAuth": self._asks,
             "authProvider.x509": "org.apache.zookeeper.server.auth.X509AuthenticationProvider",
         }
+
+
+class SaslProcess(EmbeddedProcess):
+    """The embedded server with a file of users and passwords."""
+
+    def __init__(self, folder: Path, users: dict[str, str], required: bool = False) -> None:
+        super().__init__(folder)
+        self._users = folder / "users"
+        self._users.touch(mode=0o600)
+        self._users.write_text("".join(f"{user}:{password}\n" for user, password in users.items()))
+        self._words = ["--require-auth", "sasl"] if required else []
+
+    def command(self) -> list[str]:
+        return [*super().command(), "--sasl-users", str(self._users), *self._words]
 
 
 class SaslZooKeeper(ZooKeeperProcess):
     """ZooKeeper that knows users and passwords from a JAAS file."""
 
-    def __init__(self, folder: Path, users: dict[str, str]) -> None:
+    def __init__(self, folder: Path, users: dict[str, str], required: bool = False) -> None:
         super().__init__(folder)
+        self._required = {"enforce.auth.enabled": "true", "enforce.auth.schemes": "sasl"} if required else {}
         self._jaas = folder / "jaas.conf"
         known = "\n".join(f'  user_{user}="{password}"' for user, password in users.items())
         module = "org.apache.zookeeper.server.auth.DigestLoginModule"
@@ -119,6 +167,24 @@ class SaslZooKeeper(ZooKeeperProcess):
         return [java, f"-Djava.security.auth.login.config={self._jaas}", *rest]
 
     def _settings(self) -> dict[str, object]:
-        return super()._settings() | {
-            "authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"
-        }
+        return (
+            super()._settings()
+            | {"authProvider.sasl": "org.apache.zookeeper.server.auth.SASLAuthenticationProvider"}
+            | self._required
+        )
+
+
+def asking_for_certificates(kind: str, folder: Path, certificates: Certificates, asks: str = "need") -> Any:
+    """A server of this kind that knows clients by their certificates, where they ``need`` or ``want`` to show one."""
+    if kind == "zookeeper":
+        need_zookeeper()
+        return SecureZooKeeper(folder, certificates, asks)
+    return TlsProcess(folder, certificates, "--tls-ca", str(certificates.authority), "--tls-client-auth", asks)
+
+
+def knowing_users(kind: str, folder: Path, users: dict[str, str], required: bool = False) -> Any:
+    """A server of this kind that knows users by SASL; those alone, if ``required``."""
+    if kind == "zookeeper":
+        need_zookeeper()
+        return SaslZooKeeper(folder, users, required)
+    return SaslProcess(folder, users, required)

@@ -27,9 +27,9 @@ class Bench:
         self.log += effects
         return effects
 
-    def client(self, **connect: Any) -> Client:
+    def client(self, *, subject: str = "", sasl: Any = None, **connect: Any) -> Client:
         self._peers += 1
-        return Client(self, self._peers, r.ConnectRequest(**connect))
+        return Client(self, self._peers, r.ConnectRequest(**connect), subject=subject, sasl=sasl)
 
     def pass_time(self, ms: int) -> list[Effect]:
         """As a rim does it: advance() whenever the engine wants it."""
@@ -47,11 +47,13 @@ class Bench:
 class Client:
     """A connection. ``response`` is None when the handshake was dropped without a word."""
 
-    def __init__(self, bench: Bench, peer: int, request: r.ConnectRequest, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self, bench: Bench, peer: int, request: r.ConnectRequest, address: str = "127.0.0.1", **proof: Any
+    ) -> None:
         self.bench = bench
         self.peer = peer
         self.xid = 0
-        effects = bench.note(bench.engine.connect(peer, request, bench.now_ms, address))
+        effects = bench.note(bench.engine.connect(peer, request, bench.now_ms, address, **proof))
         accepted = [effect.response for effect in effects if isinstance(effect, Accepted) and effect.peer == peer]
         self.response = accepted[0] if accepted else None
 

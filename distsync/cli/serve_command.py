@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from distsync.server import serve
-from distsync.server.options import USUAL, WORDS, Options, Tls
+from distsync.server.options import SCHEMES, USUAL, WORDS, Options, Tls
 from distsync.server.words import ALL
 
 FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
@@ -47,7 +47,28 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--tls-cert", type=FILE, help="Certificate (PEM) to speak TLS with; needs --tls-key.")
 @click.option("--tls-key", type=FILE, help="Its key (PEM).")
-@click.option("--tls-ca", type=FILE, help="Clients must show a certificate that this authority (PEM) has signed.")
+@click.option(
+    "--tls-ca",
+    type=FILE,
+    help="Clients must show a certificate that this authority (PEM) has signed, and are known by it (ACLs of x509).",
+)
+@click.option(
+    "--tls-client-auth",
+    type=click.Choice(["need", "want"]),
+    default="need",
+    show_default=True,
+    help="With --tls-ca: whether a client may also show no certificate.",
+)
+@click.option(
+    "--sasl-users",
+    type=click.Path(path_type=Path),
+    help="File of mode 0600 with lines USER:PASSWORD: who may say who he is by SASL, DIGEST-MD5 (ACLs of sasl).",
+)
+@click.option(
+    "--require-auth",
+    default="",
+    help="sasl, x509 or sasl,x509: who has not said by one of them who he is, is closed at his first request.",
+)
 @click.option(
     "--words",
     default=",".join(sorted(WORDS)),
@@ -81,6 +102,9 @@ def serve_command(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
+    tls_client_auth: str,
+    sasl_users: Path | None,
+    require_auth: str,
     words: str,
     jute_maxbuffer: int,
     super_digest: str | None,
@@ -90,8 +114,9 @@ def serve_command(
     """Run a server that speaks the ZooKeeper protocol, until SIGTERM or Ctrl-C."""
     options = Options(
         sync_full=sync == "full",
-        tls=_tls(tls_cert, tls_key, tls_ca),
-        words=_words(words),
+        tls=_tls(tls_cert, tls_key, tls_ca, tls_client_auth == "want"),
+        required_schemes=_some_of(require_auth, SCHEMES, "--require-auth"),
+        words=_some_of(words, ALL | {"*"}, "--words"),
         jute_maxbuffer=jute_maxbuffer,
         super_digest=super_digest,
         enforce_quota=enforce_quota,
@@ -103,6 +128,7 @@ def serve_command(
             port=port,
             data_dir=data_dir,
             secret_file=secret_file,
+            users_file=sasl_users,
             idle_exit=idle_exit,
             allow_remote=allow_remote,
             options=options,
@@ -110,17 +136,20 @@ def serve_command(
     )
 
 
-def _tls(certificate: Path | None, key: Path | None, ca: Path | None) -> Tls | None:
+def _tls(certificate: Path | None, key: Path | None, ca: Path | None, optional: bool) -> Tls | None:
+    if optional and not ca:
+        raise click.UsageError("--tls-client-auth needs --tls-ca")
     if certificate and key:
-        return Tls(certificate, key, ca)
+        return Tls(certificate, key, ca, optional)
     if certificate or key or ca:
         raise click.UsageError("TLS needs both --tls-cert and --tls-key")
     return None
 
 
-def _words(given: str) -> frozenset[str]:
-    words = frozenset(filter(None, (word.strip() for word in given.split(","))))
-    unknown = words - ALL - {"*"}
+def _some_of(given: str, allowed: frozenset[str], option: str) -> frozenset[str]:
+    chosen = frozenset(filter(None, (word.strip() for word in given.split(","))))
+    unknown = chosen - allowed
     if unknown:
-        raise click.UsageError(f"--words: there is no {', '.join(sorted(unknown))}; there are {', '.join(sorted(ALL))}")
-    return words
+        known = ", ".join(sorted(allowed - {"*"}))
+        raise click.UsageError(f"{option}: there is no {', '.join(sorted(unknown))}; there are {known}")
+    return chosen

@@ -1,7 +1,8 @@
 """Who may do what: identities of a connection against the ACL of a znode.
 
-Rules for this file: pure functions. An identity is (scheme, id); the first of a connection is its IP address, further
-ones come from auth requests. Schemes: world, auth, digest, ip; and super, which no ACL binds.
+Rules for this file: pure functions. An identity is (scheme, id); the first of a connection is its IP address, then
+comes whom its certificate names; further ones come from auth and sasl requests. Schemes: world, auth, digest, ip; x509
+and sasl where the server can tell who that is; and super, which no ACL binds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from distsync.server.refusal import Refusal
+from distsync.server.subject import is_name
 from distsync.wire.codes import ErrorCode, Permission
 from distsync.wire.records import OPEN_ACL, Acl
 
@@ -28,6 +30,21 @@ class Identity(NamedTuple):
 
 
 SUPER = Identity("super", "")
+PROVING = frozenset({"digest", "x509", "sasl"})
+"""What an entry ``auth`` stands for: ZooKeeper takes an address for no proof."""
+
+
+class Policy(NamedTuple):
+    """What one server makes of ACLs that another would not."""
+
+    schemes: frozenset[str] = frozenset()
+    """Of x509 and sasl, those that it knows."""
+
+    shared: Identity | None = None
+    """All its users have it, so it makes no owner of who has another one."""
+
+
+USUAL_POLICY = Policy()
 
 
 def digest_of(credentials: bytes) -> str:
@@ -63,35 +80,43 @@ def _within(address: str, text: str) -> bool:
     return network is not None and ipaddress.ip_address(address) in network
 
 
-def settle(acl: tuple[Acl, ...], identities: Iterable[Identity]) -> tuple[Acl, ...]:
+def settle(acl: tuple[Acl, ...], identities: Iterable[Identity], policy: Policy = USUAL_POLICY) -> tuple[Acl, ...]:
     """The ACL as it is stored: without duplicates, ``auth`` replaced by who asks. INVALID_ACL when it is empty, or
     has an entry that makes no sense."""
     if acl == OPEN_ACL:
         return OPEN_ACL
-    settled = [stored for entry in dict.fromkeys(acl) for stored in _settle_entry(entry, identities)]
+    settled = [stored for entry in dict.fromkeys(acl) for stored in _settle_entry(entry, identities, policy)]
     if not settled:
         raise Refusal(ErrorCode.INVALID_ACL)
     return tuple(settled)
 
 
-def _settle_entry(entry: Acl, identities: Iterable[Identity]) -> Iterator[Acl]:
+def _settle_entry(entry: Acl, identities: Iterable[Identity], policy: Policy) -> Iterator[Acl]:
     if entry.scheme == "auth":
-        mine = [Acl(entry.permissions, *identity) for identity in identities if identity.scheme == "digest"]
-        if not mine:
+        proved = [identity for identity in identities if identity.scheme in PROVING]
+        if not proved:
             raise Refusal(ErrorCode.INVALID_ACL)
-        yield from mine
-    elif _is_valid(entry):
+        own = [identity for identity in proved if identity != policy.shared]
+        yield from (Acl(entry.permissions, *identity) for identity in own or proved)
+    elif _is_valid(entry, policy.schemes):
         yield entry
     else:
         raise Refusal(ErrorCode.INVALID_ACL)
 
 
-def _is_valid(entry: Acl) -> bool:
+def _is_valid(entry: Acl, schemes: frozenset[str]) -> bool:
+    if entry.scheme in schemes:
+        return is_name(entry.id) if entry.scheme == "x509" else _is_principal(entry.id)
     if entry.scheme == "digest":
         return entry.id.rstrip(":").count(":") == 1
     if entry.scheme == "ip":
         return _network(entry.id) is not None
     return entry.scheme == "world" and entry.id == "anyone"
+
+
+def _is_principal(text: str) -> bool:
+    """ZooKeeper wants what Kerberos could call somebody: ``user``, ``user@realm``, ``user/host@realm``."""
+    return "@" not in text or re.fullmatch(r"[^/@]*(/[^/@]*)?@[^/@]*", text) is not None
 
 
 @lru_cache(256)

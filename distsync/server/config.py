@@ -1,6 +1,6 @@
 """What an engine can be told when it is made.
 
-Rules for this file: numbers and bytes only, no behaviour.
+Rules for this file: plain values only, no behaviour.
 """
 
 from __future__ import annotations
@@ -32,6 +32,13 @@ class EngineConfig:
 
     required_digest: str | None = None
     """When set, every request but auth, ping and close is refused (NO_AUTH) until this digest identity is shown."""
+
+    schemes: frozenset[str] = frozenset()
+    """Of x509 and sasl, those by which a connection can say who it is, and an ACL whom it means."""
+
+    required_schemes: frozenset[str] = frozenset()
+    """When set, a connection without an identity of one of them is closed at its first request that is not one to
+    prove who it is (SESSION_CLOSED_REQUIRE_SASL_AUTH; ZooKeeper: enforce.auth.schemes)."""
 
     container_interval_ms: int = 60_000
     """How often empty containers and nodes that have outlived their time are looked for (ZooKeeper: the same)."""

@@ -124,6 +124,13 @@ class Connection(asyncio.BufferedProtocol):
             self.close()
         return head if answer is None else b""
 
+    @property
+    def certificate(self) -> bytes | None:
+        """What the client has shown in the handshake of TLS, which has verified it, in DER."""
+        tls = self.transport.get_extra_info("ssl_object")
+        certificate: bytes | None = tls.getpeercert(True) if tls else None
+        return certificate
+
     def figures(self) -> Link:
         """What four-letter words tell of it."""
         session = self.rim.engine.sessions.get(self.session_id)

@@ -6,10 +6,10 @@ change applied, the commit, then what it fires.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from distsync.server.acl import READ, allows
+from distsync.server.acl import READ, Identity, Policy, allows
 from distsync.server.changes import Change, CloseSession, CreateNode, DeleteNode, ResizeSession, SetNodeData
 from distsync.server.clock import WakingClock
 from distsync.server.config import EngineConfig
@@ -38,6 +38,8 @@ class Core:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
+        shared = None if config.required_digest is None else Identity("digest", config.required_digest)
+        self.policy = Policy(config.schemes, shared)
         self.state = State(config.tick_time_ms, config.initial_zxid)
         self.tree = self.state.tree
         self.sessions = self.state.sessions
@@ -50,6 +52,15 @@ class Core:
             DeleteNode: self.watches.deleted,
             SetNodeData: self.watches.changed,
         }
+
+    def admits(self, identities: Sequence[Identity]) -> bool:
+        """Whether who has these may ask for more than to prove who he is."""
+        shared = self.policy.shared
+        return (shared is None or shared in identities) and not self.lacks_scheme(identities)
+
+    def lacks_scheme(self, identities: Sequence[Identity]) -> bool:
+        required = self.config.required_schemes
+        return bool(required) and not any(identity.scheme in required for identity in identities)
 
     def tell(self, now_ms: int) -> int:
         """The waking time. Sessions that come from a journal start with their full time-out at the first call."""

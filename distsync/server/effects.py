@@ -20,7 +20,8 @@ class Accepted(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Answer a request. ``body`` is None where the wire has a header only: always when ``err`` is not 0."""
+    """Answer a request. ``body`` is None where the wire has a header only: when ``err`` is not 0, but for a
+    refused SaslRequest."""
 
     peer: int
     xid: int

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from distsync.server.acl import Identity
 from distsync.server.changes import DeleteNode
 from distsync.server.config import EngineConfig
 from distsync.server.core import Core
 from distsync.server.effects import Drop, Effect
 from distsync.server.handshake import Handshake
+from distsync.server.link import Proving
 from distsync.server.requests import Requests
 from distsync.server.sessions import Sessions
 from distsync.server.tree import Node, Tree
@@ -68,11 +70,22 @@ class Engine:
         """Every znode, ``/zookeeper`` and those below it included."""
         return iter(self.tree.nodes)
 
-    def connect(self, peer: int, request: ConnectRequest, now_ms: int, address: str = "127.0.0.1") -> list[Effect]:
+    def connect(
+        self,
+        peer: int,
+        request: ConnectRequest,
+        now_ms: int,
+        address: str = "127.0.0.1",
+        *,
+        subject: str = "",
+        sasl: Proving | None = None,
+    ) -> list[Effect]:
         """The first frame of ``peer``, which connects from IP ``address``: accepted, refused (Accepted with session 0,
-        then Drop), or dropped without a word."""
+        then Drop), or dropped without a word. ``subject`` is whom its certificate names; ``sasl`` answers its tokens.
+        """
         self._core.tell(now_ms)
-        return Handshake(self._core, peer, request, now_ms, address).effects()
+        named = (Identity("x509", subject),) if subject else ()
+        return Handshake(self._core, peer, request, now_ms, (Identity("ip", address), *named), sasl).effects()
 
     def step(self, peer: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
         """One request of ``peer``. A peer without a session is dropped."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import hmac
 
+from distsync.server.acl import Identity
 from distsync.server.changes import OpenSession, ResizeSession
 from distsync.server.core import Core
 from distsync.server.effects import Accepted, Drop, Effect
-from distsync.server.link import Link
+from distsync.server.link import Link, Proving
 from distsync.server.sessions import Session, new_session_id, password_of
 from distsync.wire.records import ConnectRequest, ConnectResponse
 
@@ -19,16 +20,25 @@ NO_PASSWORD = bytes(16)
 
 
 class Handshake:
-    """One connect request, from ``peer`` at IP ``address``, at a time."""
+    """One connect request, from ``peer``, who is ``identities`` so far, at a time."""
 
-    __slots__ = ("_core", "_peer", "_request", "_now_ms", "_address")
+    __slots__ = ("_core", "_peer", "_request", "_now_ms", "_identities", "_sasl")
 
-    def __init__(self, core: Core, peer: int, request: ConnectRequest, now_ms: int, address: str) -> None:
+    def __init__(
+        self,
+        core: Core,
+        peer: int,
+        request: ConnectRequest,
+        now_ms: int,
+        identities: tuple[Identity, ...],
+        sasl: Proving | None,
+    ) -> None:
         self._core = core
         self._peer = peer
         self._request = request
         self._now_ms = now_ms
-        self._address = address
+        self._identities = identities
+        self._sasl = sasl
 
     def effects(self) -> list[Effect]:
         """Who has seen a later zxid than ours is dropped without a word, and so is a second handshake."""
@@ -57,7 +67,8 @@ class Handshake:
 
     def _link(self, session: Session) -> Accepted:
         core = self._core
-        core.links[self._peer] = Link(self._peer, session, self._address, core.config.required_digest is None)
+        admitted = core.admits(self._identities)
+        core.links[self._peer] = Link(self._peer, session, self._identities, self._sasl, admitted)
         session.owner = self._peer
         core.sessions.touch(session, core.tell(self._now_ms))
         return self._answer(session.timeout_ms, session.id, password_of(session.id, core.config.secret))

@@ -5,19 +5,34 @@ Rules for this file: no behaviour. It lives from the handshake to hang-up or dro
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Protocol
+
 from distsync.server.acl import Identity
 from distsync.server.sessions import Session
 
 
+class Proving(Protocol):
+    """How a client proves who it is in several steps: each token is answered with one, until ``user`` is somebody."""
+
+    user: str | None
+
+    def answer(self, token: bytes) -> bytes:
+        """Raises ProofRefusedError."""
+
+
 class Link:
-    """``identities`` grow with each auth; ``admitted`` is False while a required identity has not been shown;
-    ``heard_ms``: when the last request came."""
+    """``identities`` grow with each proof; ``admitted`` is False while a required identity has not been shown;
+    ``sasl`` is None where that is not spoken; ``heard_ms``: when the last request came."""
 
-    __slots__ = ("peer", "session", "identities", "admitted", "heard_ms")
+    __slots__ = ("peer", "session", "identities", "admitted", "sasl", "heard_ms")
 
-    def __init__(self, peer: int, session: Session, address: str, admitted: bool) -> None:
+    def __init__(
+        self, peer: int, session: Session, identities: Iterable[Identity], sasl: Proving | None, admitted: bool
+    ) -> None:
         self.peer = peer
         self.session = session
-        self.identities = [Identity("ip", address)]
+        self.identities = [*identities]
+        self.sasl = sasl
         self.admitted = admitted
         self.heard_ms: int | None = None

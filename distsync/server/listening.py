@@ -67,7 +67,8 @@ def _resolve(host: str, remote: bool) -> tuple[socket.AddressFamily, str]:
     if not remote and not ipaddress.ip_address(where.partition("%")[0]).is_loopback:
         raise ServeError(
             f"{host} can be reached from other machines, and not both encryption and authentication are on: "
-            "listen on 127.0.0.1; or give --tls-cert with --tls-ca or --secret-file; or say --allow-remote"
+            "listen on 127.0.0.1; or give --tls-cert with --tls-ca, --secret-file or --require-auth; or say "
+            "--allow-remote"
         )
     return family, where
 
@@ -82,7 +83,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
         if tls.ca:
             path = tls.ca
             context.load_verify_locations(tls.ca)
-            context.verify_mode = ssl.CERT_REQUIRED
+            context.verify_mode = ssl.CERT_OPTIONAL if tls.optional else ssl.CERT_REQUIRED
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise ServeError(f"{path} (with its key) cannot be used for TLS: {error}") from error
     return context

@@ -5,8 +5,12 @@ Rules for this file: values only, no behaviour. What concerns the engine alone s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+SCHEMES = frozenset({"x509", "sasl"})
+"""By which a client can prove who it is, beside digest, which anybody may make up."""
 
 WORDS = frozenset({"ruok", "srvr", "isro", "mntr", "conf", "envi", "stat"})
 """Allowed unless told otherwise: they change nothing and name no session and no znode (ZooKeeper: srvr alone)."""
@@ -34,11 +38,13 @@ class Limits:
 
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM. With ``ca`` a client has to show a certificate that this authority has signed."""
+    """Files in PEM. With ``ca`` a client has to show a certificate that this authority has signed, and is known by it;
+    if ``optional``, it may show none."""
 
     certificate: Path
     key: Path
     ca: Path | None = None
+    optional: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,6 +56,12 @@ class Options:
     system has it, which outlives any death of the process."""
 
     tls: Tls | None = None
+    passwords: Mapping[str, str] | None = field(default=None, repr=False)
+    """By user: who may say by SASL who he is. None: nobody can."""
+
+    required_schemes: frozenset[str] = frozenset()
+    """Of x509 and sasl: who has not said by one of them who he is, is closed at his first request."""
+
     words: frozenset[str] = WORDS
     """The four-letter words that are answered; ``*`` is all of them."""
 

@@ -6,6 +6,7 @@ and after its commit. A refused write uses up a zxid too, and that is committed 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from distsync.server.acl import SUPER, Identity, digest_of
 from distsync.server.changes import NodeChange
 from distsync.server.core import NOBODY, Audience, Core
+from distsync.server.digest_md5 import ProofRefusedError
 from distsync.server.effects import Effect, Reply, reply
 from distsync.server.link import Link
 from distsync.server.reads import Reads
@@ -29,7 +31,10 @@ Handler = Callable[[Link, int, Any, int], list[Effect]]
 WRITES = IN_MULTI | {OpCode.SET_ACL, OpCode.MULTI}
 """What uses up a zxid, refused or not."""
 
-_OUTSIDE_THE_GATE = (r.AuthRequest, r.PingRequest, r.CloseSessionRequest)
+_PROOFS = (r.AuthRequest, r.SaslRequest)
+_OUTSIDE_THE_GATE = (*_PROOFS, r.PingRequest, r.CloseSessionRequest)
+
+log = logging.getLogger("distsync.server")
 
 
 class Requests:
@@ -39,7 +44,7 @@ class Requests:
         self._core = core
         self._reads = Reads(core.tree, core.watches, core.config.seed)
         self._watching = Watching(core.tree, core.watches)
-        self._writes = Writes(core.tree, core.config.enforce_quota)
+        self._writes = Writes(core.tree, core.config.enforce_quota, core.policy)
         self._handlers: dict[type[r.Request], Handler] = {
             **{kind: self._reader(answer) for kind, answer in self._reads.answers.items()},
             **{kind: self._reader(answer) for kind, answer in self._watching.answers.items()},
@@ -59,7 +64,16 @@ class Requests:
         }
 
     def handle(self, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
-        if link.admitted or isinstance(request, _OUTSIDE_THE_GATE):
+        if link.admitted:
+            return self._handlers[type(request)](link, xid, request, now_ms)
+        return self._outside(link, xid, request, now_ms)
+
+    def _outside(self, link: Link, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
+        """Who has not proved to be who he has to be."""
+        if not isinstance(request, _PROOFS) and self._core.lacks_scheme(link.identities):
+            closed = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
+            return [Reply(link.peer, xid, 0, closed, None), *self._core.drop(link.peer)]
+        if isinstance(request, _OUTSIDE_THE_GATE):
             return self._handlers[type(request)](link, xid, request, now_ms)
         return [self._reply(link, xid, ErrorCode.NO_AUTH)]
 
@@ -156,23 +170,40 @@ class Requests:
         """Identities add up; a scheme that proves nothing here ends the connection. The zxid in the reply is 0."""
         if request.scheme == "digest":
             self._show_digest(link, digest_of(request.auth or b""))
-        elif request.scheme != "ip":
+        elif request.scheme != "ip" and not _is_named(link, request.scheme):
             return [Reply(link.peer, xid, 0, ErrorCode.AUTH_FAILED, None), *self._core.drop(link.peer)]
         return [Reply(link.peer, xid, 0, 0, None)]
 
     def _show_digest(self, link: Link, digest: str) -> None:
-        config = self._core.config
-        shown = [Identity("digest", digest)]
-        if digest == config.super_digest:
-            shown.append(SUPER)
-        link.identities += [identity for identity in shown if identity not in link.identities]
-        link.admitted = link.admitted or digest == config.required_digest
+        self._know(link, Identity("digest", digest))
+        if digest == self._core.config.super_digest:
+            self._know(link, SUPER)
+
+    def _know(self, link: Link, identity: Identity) -> None:
+        if identity not in link.identities:
+            link.identities.append(identity)
+            link.admitted = self._core.admits(link.identities)
 
     def _sasl(self, link: Link, xid: int, request: r.SaslRequest, now_ms: int) -> list[Effect]:
-        """As a ZooKeeper without SASL: no token, which proves nothing."""
+        """A server that does not speak it answers with no token, which proves nothing."""
         if request.token is None:
             return self._core.drop(link.peer)
-        return [Reply(link.peer, xid, 0, 0, r.SaslReply(None))]
+        if link.sasl is None:
+            return [Reply(link.peer, xid, 0, 0, r.SaslReply(None))]
+        try:
+            token = link.sasl.answer(request.token)
+        except ProofRefusedError as refusal:
+            return self._disbelieve(link, xid, refusal)
+        if link.sasl.user is not None:
+            self._know(link, Identity("sasl", link.sasl.user))
+        return [Reply(link.peer, xid, 0, 0, r.SaslReply(token))]
+
+    def _disbelieve(self, link: Link, xid: int, refusal: ProofRefusedError) -> list[Effect]:
+        """The one error that has a body: Java's client reads a token while it proves who it is, whatever the error."""
+        log.info("session 0x%x: SASL is refused: %s", link.session.id, refusal)
+        required = "sasl" in self._core.config.required_schemes
+        code = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH if required else ErrorCode.AUTH_FAILED
+        return [Reply(link.peer, xid, 0, code, r.SaslReply(None)), *self._core.drop(link.peer)]
 
     def _ping(self, link: Link, xid: int, request: r.PingRequest, now_ms: int) -> list[Effect]:
         return [self._reply(link, PING_XID)]
@@ -195,3 +226,8 @@ class Requests:
         if request.op in WRITES:
             return self._refuse(ErrorCode.MARSHALLING_ERROR, link, xid, request, now_ms)
         return [self._reply(link, xid, ErrorCode.MARSHALLING_ERROR)]
+
+
+def _is_named(link: Link, scheme: str) -> bool:
+    """Whether the certificate that the connection began with has said who that is."""
+    return scheme == "x509" and any(identity.scheme == scheme for identity in link.identities)

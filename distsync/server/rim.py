@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import signal
 import socket
 import ssl
@@ -25,6 +26,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distsync.server.connection import Connection
+from distsync.server.digest_md5 import Talk
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
 from distsync.server.engine import Engine
 from distsync.server.framing import frame_of
@@ -35,7 +37,9 @@ from distsync.server.loop import affordable_connections, backlog, run
 from distsync.server.options import USUAL, Options
 from distsync.server.report import Report
 from distsync.server.strangers import Strangers
+from distsync.server.subject import subject_of
 from distsync.wire.codec import decode_connect, decode_request, framed_reply
+from distsync.wire.records import ConnectRequest
 
 log = logging.getLogger("distsync.server")
 
@@ -45,6 +49,9 @@ BUFFER_BYTES = 1 << 16
 
 HEARTBEAT_SECONDS = 0.2
 """Shorter than the engine's tick, so that an idle loop does not look like a pause."""
+
+NONCE_BYTES = 30
+"""Of chance, in each challenge (ZooKeeper: the same)."""
 
 LOOKS_PER_LIMIT = 16
 """What is held is looked at whenever that share of what may be held has come or gone, besides each heartbeat."""
@@ -67,6 +74,7 @@ class Rim:
         self._journal = journal
         self._idle_exit = idle_exit
         self._tls = tls
+        self._passwords = options.passwords
         self.encrypted = tls is not None
         self._limits = options.limits
         self._most_connections = options.limits.connections or affordable_connections()
@@ -213,12 +221,22 @@ class Rim:
             return
         connection.greeted = True
         self._peers[connection.peer] = connection
-        host = connection.address[0]
-        self._carry_out(self.engine.connect, connection.peer, request, _now_ms(), host, blame=connection)
+        self._carry_out(self._connect, connection, request, blame=connection)
         connection.session_id, admitted = self.engine.admission(connection.peer)
         if not admitted and request.session_id == 0:
             self._strangers.opened(connection.session_id, time.monotonic())
         self._look_whether_admitted(connection)
+
+    def _connect(self, connection: Connection, request: ConnectRequest) -> list[Effect]:
+        certificate, passwords = connection.certificate, self._passwords
+        return self.engine.connect(
+            connection.peer,
+            request,
+            _now_ms(),
+            connection.address[0],
+            subject=subject_of(certificate) if certificate else "",
+            sasl=None if passwords is None else Talk(secrets.token_urlsafe(NONCE_BYTES), passwords),
+        )
 
     def _look_whether_admitted(self, connection: Connection) -> None:
         _, connection.admitted = self.engine.admission(connection.peer)

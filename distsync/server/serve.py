@@ -10,12 +10,14 @@ import gc
 import json
 import logging
 import os
+import re
 import resource
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -36,6 +38,8 @@ from distsync.server.options import USUAL, Options
 from distsync.server.rim import Rim
 
 Piece = TypeVar("Piece")
+
+USER_NAME = re.compile(r"[^\s:/@#][^\s:/@]*")
 
 LOCK_SECONDS = 3.0
 """A server that is just stopping gives its folder up within that."""
@@ -88,12 +92,27 @@ def opened(
     Raises: ServeError, JournalError."""
     tls = options.tls
     context = tls_context(tls) if tls else None
-    remote = allow_remote or (tls is not None and bool(secret or tls.ca))
+    _check_schemes(options)
+    known = secret or options.required_schemes or (tls is not None and tls.ca and not tls.optional)
+    remote = allow_remote or (tls is not None and bool(known))
     with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
         folder = _folder(Path(data_dir))
         with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
             engine = _engine(journal, secret, options)
             yield Rim(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context), listening
+
+
+def _schemes(options: Options) -> frozenset[str]:
+    """By which a client can prove here who it is."""
+    by_certificate = options.tls is not None and options.tls.ca is not None
+    offered = {"x509": by_certificate, "sasl": options.passwords is not None}
+    return frozenset(scheme for scheme, is_offered in offered.items() if is_offered)
+
+
+def _check_schemes(options: Options) -> None:
+    for scheme in options.required_schemes - _schemes(options):
+        needs = {"x509": "--tls-ca", "sasl": "--sasl-users"}[scheme]
+        raise ServeError(f"--require-auth {scheme} needs {needs}: without it nobody could prove who he is")
 
 
 def _folder(data_dir: Path) -> Path:
@@ -153,6 +172,8 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
         initial_zxid=first_zxid,
         jute_maxbuffer=options.jute_maxbuffer,
         super_digest=options.super_digest,
+        schemes=_schemes(options),
+        required_schemes=options.required_schemes,
         enforce_quota=options.enforce_quota,
         container_interval_ms=max(1, round(options.reaping_seconds * 1000)),
     )
@@ -192,16 +213,39 @@ def _drained(pieces: list[Piece]) -> Iterator[Piece]:
 
 
 def read_secret(path: Path) -> str:
-    """The content of a file that nobody else may read, without the line's end."""
-    try:
-        if not is_private(path):
-            raise ServeError(f"{path} must belong to this user with mode 0600, it holds the secret")
-        secret = path.read_text().strip()
-    except (OSError, UnicodeError) as error:
-        raise ServeError(f"the secret cannot be read from {path}: {error}") from error
+    """The content of a file that nobody else may read, without the line's end. Raises ServeError."""
+    secret = _read_private(path, "the secret").strip()
     if not secret or ":" in secret:
         raise ServeError(f"{path} must hold a secret, in one line without colons")
     return secret
+
+
+def read_passwords(path: Path) -> dict[str, str]:
+    """By user: lines ``user:password`` of a file that nobody else may read; empty ones and those that begin with ``#``
+    say nothing. Raises ServeError, which names the line and not what it says."""
+    passwords: dict[str, str] = {}
+    for number, line in enumerate(_read_private(path, "passwords").split("\n"), 1):
+        user, _, password = line.removesuffix("\r").partition(":")
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not (USER_NAME.fullmatch(user) and password):
+            raise ServeError(f"{path}, line {number} must be user:password, the user without blanks, / and @")
+        if user == "super" or user in passwords:
+            why = "super would be bound by no ACL of a ZooKeeper" if user == "super" else "that user is there already"
+            raise ServeError(f"{path}, line {number}: {why}")
+        passwords[user] = password
+    return passwords
+
+
+def _read_private(path: Path, what: str) -> str:
+    try:
+        if not is_private(path):
+            raise ServeError(f"{path} must belong to this user with mode 0600, it holds {what}")
+        return path.read_text("utf-8")
+    except UnicodeError:
+        raise ServeError(f"{path} cannot be read: it is not UTF-8") from None  # the error shows the bytes
+    except OSError as error:
+        raise ServeError(f"{path} cannot be read, which holds {what}: {error}") from error
 
 
 def _prepare_process() -> None:
@@ -220,6 +264,7 @@ def run(
     data_dir: Path | None = None,
     *,
     secret_file: Path | None = None,
+    users_file: Path | None = None,
     idle_exit: float | None = None,
     allow_remote: bool = False,
     options: Options = USUAL,
@@ -229,6 +274,8 @@ def run(
     try:
         folder = data_dir or state_folder() / "serve"
         secret = read_secret(secret_file) if secret_file else None
+        if users_file:
+            options = replace(options, passwords=read_passwords(users_file))
         serve(host, port, folder, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options)
     except DistsyncError as error:
         print(f"distsync serve: {error}", file=sys.stderr)

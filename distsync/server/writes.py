@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from distsync.server.acl import ADMIN, CREATE, DELETE, READ, WRITE, permit, settle
+from distsync.server.acl import ADMIN, CREATE, DELETE, READ, USUAL_POLICY, WRITE, Policy, permit, settle
 from distsync.server.changes import MAX_TTL_MS, TTL_OWNER, CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData
 from distsync.server.link import Link
 from distsync.server.paths import SPECIAL, check_child, check_path, parent_of_new
@@ -40,8 +40,9 @@ _CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerReques
 class Writes:
     """``plan(link, request)`` by type of request; a check comes to no change."""
 
-    def __init__(self, tree: Tree, enforce_quota: bool = False) -> None:
+    def __init__(self, tree: Tree, enforce_quota: bool = False, policy: Policy = USUAL_POLICY) -> None:
         self._tree = tree
+        self._policy = policy
         self._enforce_quota = enforce_quota
         self.plans: dict[type, Callable[[Link, Any], NodeChange | None]] = {
             r.CreateRequest: self._create,
@@ -84,7 +85,7 @@ class Writes:
         owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
         parent_path = parent_of_new(path)
         if acl is not OPEN_ACL:
-            acl = settle(acl, link.identities)
+            acl = settle(acl, link.identities, self._policy)
         nodes = self._tree.nodes
         parent = nodes.get(parent_path) or self._require(parent_path)
         if parent.acl is not OPEN_ACL:
@@ -130,7 +131,7 @@ class Writes:
     def _set_acl(self, link: Link, request: r.SetAclRequest) -> SetNodeAcl:
         path, acl, version = request
         check_path(path)
-        acl = settle(acl, link.identities)
+        acl = settle(acl, link.identities, self._policy)
         node = self._require(path)
         permit(node.acl, ADMIN, link.identities)
         _check_version(version, node.aversion)

@@ -58,6 +58,9 @@ WRITE_BYTES = 256 * 1024
 #: A server hangs up on a longer request (jute.maxbuffer), and would again each time that it is sent anew.
 REQUEST_BYTES = 0xFFFFF
 
+#: Of a server that serves nobody who has not proved who he is by a scheme of its choice; kazoo does not know it.
+AUTHENTICATION_REQUIRED = -124
+
 #: The head of a request: length of what follows, xid, opcode.
 FRAME = struct.Struct("!iii")
 
@@ -180,7 +183,7 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         hangs up as well."""
         try:
             super()._authenticate_with_sasl(host, timeout)
-        except (AuthFailedError, SASLException) as error:
+        except (AuthFailedError, SASLException, RuntimeError) as error:  # the last for a code unknown to kazoo
             self.sasl_refusals += 1
             if self.sasl_refusals < SASL_REFUSALS and isinstance(error.__cause__, ConnectionDropped):
                 raise ConnectionDropped("hung up at the SASL handshake") from error
@@ -228,6 +231,8 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
             raise ConnectionDropped(f"the server's answer makes no sense: {error}") from error
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
+        if header.err == AUTHENTICATION_REQUIRED:
+            raise AuthFailedError("the server wants to know by another scheme who this is")
         if header.err and header.err not in EXCEPTIONS:
             _, reply, _ = self.client._pending.popleft()
             reply.set_exception(ZookeeperError(f"error {header.err}"))

@@ -230,7 +230,7 @@ class Link:
             return
         if kazoo.client_state == KeeperState.AUTH_FAILED:
             schemes = ", ".join(scheme for scheme, _ in self._address[1])
-            self.fail(ConfigurationError("auth", schemes, "the server refused these credentials"))
+            self.fail(ConfigurationError("auth", schemes, "the server refused these credentials, or wants others"))
         self._disconnected(State.LOST if state == KazooState.LOST else State.SUSPENDED)
 
     def _disconnected(self, state: State) -> None:

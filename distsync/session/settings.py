@@ -135,7 +135,7 @@ def _check_together(values: Mapping[str, Any], found: Mapping[str, tuple[str, An
     schemes = [scheme for scheme, _ in values.get("auth", ())]
     for scheme, is_met, needs in (
         ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate that says who this is"),
-        ("sasl", "hosts" in values, "sasl needs hosts, the embedded server does not know it"),
+        ("sasl", "hosts" in values, "sasl needs hosts, the embedded server that starts by itself knows no users"),
         ("sasl", schemes.count("sasl") < 2, "sasl may be given once"),
         ("sasl", find_spec("puresasl") is not None, 'sasl needs a package: pip install "distsync[sasl]"'),
     ):

@@ -67,14 +67,13 @@ def encode_connect_response(response: ConnectResponse) -> bytes:
 
 
 def encode_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
-    """``body`` is left out when ``err`` is not 0."""
     header = _REPLY_HEADER.pack(xid, zxid, err)
-    return header if err or body is None else header + write(body)
+    return header if body is None else header + write(body)
 
 
 def framed_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
     """encode_reply() with its length in front: in one go, where that is possible."""
-    if err or body is None:
+    if body is None:
         return _FRAMED_REPLY.pack(16, xid, zxid, err)
     kind = type(body)
     if kind is CreateReply:
@@ -83,7 +82,7 @@ def framed_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
     if kind is StatReply:
         return _FRAMED_STAT.pack(84, xid, zxid, 0, *body[0])  # type: ignore[misc]
     written = write(body)
-    return _FRAMED_REPLY.pack(16 + len(written), xid, zxid, 0) + written
+    return _FRAMED_REPLY.pack(16 + len(written), xid, zxid, err) + written
 
 
 def encode_event(zxid: int, event: WatcherEvent) -> bytes:

@@ -8,11 +8,11 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from certificates import Certificates, TlsProcess
+from certificates import Certificates, TlsProcess, greeting, is_greeted
 from kazoo.client import KazooClient
 from links import LOOPBACK, linked, says
 from servers import EmbeddedProcess
@@ -22,9 +22,6 @@ from tuned import TunedProcess
 from distsync.server.options import Tls
 from distsync.session.client import Client
 from distsync.threading import Lock
-from distsync.wire import records as r
-from distsync.wire.codec import encode_connect
-from distsync.wire.frames import framed
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
 
@@ -72,21 +69,6 @@ def test_kazoo_speaks_tls(encrypted: TlsProcess, certificates: Certificates) -> 
 def test_distsync_speaks_tls(encrypted: TlsProcess, certificates: Certificates) -> None:
     with Client(encrypted.hosts, tls_ca=str(certificates.authority)) as client, Lock(name="tls", client=client) as held:
         assert held
-
-
-def greeting(port: int, context: ssl.SSLContext) -> bytes:
-    """What the server answers to a handshake of its own protocol within TLS; empty when it closes the connection."""
-    with socket.create_connection((LOOPBACK, port), timeout=PATIENCE) as plain:
-        with context.wrap_socket(plain, server_hostname=LOOPBACK) as link, suppress(ssl.SSLError, ConnectionError):
-            link.sendall(framed(encode_connect(r.ConnectRequest(timeout_ms=1000))))
-            return link.recv(1000)
-    return b""
-
-
-def is_greeted(port: int, context: ssl.SSLContext) -> bool:
-    with suppress(ssl.SSLError, ConnectionError):
-        return bool(greeting(port, context))
-    return False
 
 
 def test_client_that_does_not_trust_the_certificate_stays_away(

@@ -47,7 +47,7 @@ def encrypted(
 def mutual(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZooKeeper]:
     """Every client shows a certificate, and is known by it."""
     need_zookeeper()
-    made = SecureZooKeeper(tmp_path_factory.mktemp("mutual"), certificates, mutual=True)
+    made = SecureZooKeeper(tmp_path_factory.mktemp("mutual"), certificates, "need")
     made.start()
     yield made
     made.stop()
@@ -184,7 +184,7 @@ def test_wrong_password_by_sasl_is_refused_and_said(sasl: SaslZooKeeper, credent
 
 
 def test_sasl_needs_its_package_and_a_real_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="embedded server does not know it"):
+    with pytest.raises(ConfigurationError, match="knows no users"):
         Client(auth="sasl:a:b")
     monkeypatch.setattr("distsync.session.settings.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"distsync\[sasl\]"):

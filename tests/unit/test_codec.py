@@ -184,8 +184,14 @@ class TestBytes:
     def test_a_stat_has_68_bytes(self) -> None:
         assert len(codec.encode_reply(1, 2, 0, r.StatReply(r.Stat(*range(11))))) == 16 + 68
 
-    def test_a_reply_with_an_error_has_no_body(self) -> None:
-        assert codec.encode_reply(5, 6, -101, r.SyncReply("/a")) == struct.pack(">iqi", 5, 6, -101)
+    def test_a_reply_without_a_body_is_a_header(self) -> None:
+        assert codec.encode_reply(5, 6, -101, None) == struct.pack(">iqi", 5, 6, -101)
+
+    def test_a_reply_may_have_a_body_beside_an_error(self) -> None:
+        """A refused token is answered so."""
+        frame = struct.pack(">iqii", 5, 0, -115, -1)
+        assert codec.encode_reply(5, 0, -115, r.SaslReply(None)) == frame
+        assert codec.framed_reply(5, 0, -115, r.SaslReply(None)) == struct.pack(">i", 20) + frame
 
     def test_an_empty_multi_is_its_terminator(self) -> None:
         assert codec.encode_reply(1, 2, 0, r.MultiReply(()))[16:] == struct.pack(">i?i", -1, True, -1)
