@@ -8,7 +8,7 @@ import logging
 import sys
 from collections import Counter
 
-from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS
+from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, strikes
 from chaos.runs import Outcome, Plan, run
 from chaos.stage import SERVERS
 from chaos.workloads import WORKLOADS
@@ -26,7 +26,7 @@ def options() -> argparse.Namespace:
 
 
 def fault_names() -> list[str]:
-    return sorted({*CLIENT_FAULTS, *itertools.chain(*SERVER_FAULTS.values())})
+    return sorted({*CLIENT_FAULTS, *strikes(WORKLOADS), *itertools.chain(*SERVER_FAULTS.values())})
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -34,9 +34,9 @@ def table(outcomes: list[Outcome]) -> str:
     counts: dict[str, Counter[str]] = {}
     for outcome in outcomes:
         counts.setdefault(outcome.plan.primitive, Counter()).update(outcome.faults)
-    lines = [f"{'fault':<16}" + "".join(f"{primitive:>12}" for primitive in counts)]
+    lines = [f"{'fault':<18}" + "".join(f"{primitive:>12}" for primitive in counts)]
     for fault in fault_names():
-        lines.append(f"{fault:<16}" + "".join(f"{count[fault]:>12}" for count in counts.values()))
+        lines.append(f"{fault:<18}" + "".join(f"{count[fault]:>12}" for count in counts.values()))
     return "\n".join(lines)
 
 

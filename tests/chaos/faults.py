@@ -9,10 +9,11 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from chaos.stage import SESSION_S, Actor, Stage
+from chaos.workloads import WORKLOADS
 
 from distsync.testing import Ensemble, OpCode
 
@@ -164,6 +165,16 @@ SERVER_FAULTS: dict[str, dict[str, Callable[[Stage, random.Random], None]]] = {
 # ---- when
 
 
+STRIKES = ("kill", "stop")
+"""What may strike who plays a role: ``kill:holder``."""
+
+
+def strikes(primitives: Iterable[str]) -> list[str]:
+    """Each of these on each role of these workloads."""
+    roles = {role: None for primitive in primitives if primitive in WORKLOADS for role in WORKLOADS[primitive].roles}
+    return [f"{fault}:{role}" for fault in STRIKES for role in roles]
+
+
 class Lane(NamedTuple):
     """Faults that come one after the other; two lanes go on at a time."""
 
@@ -172,14 +183,14 @@ class Lane(NamedTuple):
     pause_s: float
 
 
-def lanes(kind: str, seed: str, names: tuple[str, ...]) -> list[Lane]:
+def lanes(kind: str, seed: str, names: tuple[str, ...], primitives: Iterable[str]) -> list[Lane]:
     """Those of clients and those of servers; ``names``: only these (none: all)."""
 
-    def chosen(all: dict[str, Callable[..., None]]) -> tuple[str, ...]:
+    def chosen(all: Iterable[str]) -> tuple[str, ...]:
         return tuple(name for name in all if not names or name in names)
 
     both = [
-        Lane(chosen(CLIENT_FAULTS), random.Random(f"{seed} clients"), 0.8),
+        Lane(chosen([*CLIENT_FAULTS, *strikes(primitives)]), random.Random(f"{seed} clients"), 0.8),
         Lane(chosen(SERVER_FAULTS[kind]), random.Random(f"{seed} servers"), 3.0),
     ]
     return [lane for lane in both if lane.names]
@@ -193,12 +204,24 @@ def run_lane(stage: Stage, lane: Lane, over: threading.Event) -> None:
             left = list(lane.names)
             dice.shuffle(left)
         name = left.pop()
-        if name in CLIENT_FAULTS:
-            number, of_holder = dice.randrange(len(stage.actors)), dice.random() < 0.5
-            actor = (stage.holder() if of_holder else None) or stage.actors[number]
-            stage.note(name, whose=actor.who)
-            CLIENT_FAULTS[name](stage, actor, dice)
-        else:
+        if name in SERVER_FAULTS[stage.kind]:
             stage.note(name)
             SERVER_FAULTS[stage.kind][name](stage, dice)
+        else:
+            strike(stage, name, dice)
         stage.note(f"{name} over")
+
+
+def strike(stage: Stage, name: str, dice: random.Random) -> None:
+    """A fault to one process: to whoever plays the role that it names at the moment, else to anybody."""
+    fault, _, role = name.partition(":")
+    if role:
+        actor = stage.caught(role, dice)
+        if actor is None:
+            stage.note("nobody there", role=role)
+            return
+    else:
+        number, of_holder = dice.randrange(len(stage.actors)), dice.random() < 0.5
+        actor = (stage.holder() if of_holder else None) or stage.actors[number]
+    stage.note(name, whose=actor.who)
+    CLIENT_FAULTS[fault](stage, actor, dice)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +92,34 @@ def read(folder: Path) -> list[Event]:
     """All that was written down there, in order of time."""
     found: list[Event] = []
     for file in sorted(folder.glob("*.jsonl")):
-        for line in file.read_text().splitlines():
-            with suppress(ValueError):  # the last line of who was killed
-                found.append(json.loads(line))
+        found.extend(_parsed(file.read_text()))
     return sorted(found, key=lambda event: float(event["t"]))
+
+
+def read_end(file: Path) -> list[Event]:
+    """What was written down last, from some call on; nothing if there is no call in it."""
+    size = os.path.getsize(file) if file.exists() else 0
+    for piece in (PIECE, 16 * PIECE, size):
+        start = max(0, size - piece)
+        found = list(_parsed(_text_from(file, start))) if size else []
+        if not start or any("call" in event for event in found):
+            return found
+    return []
+
+
+PIECE = 1 << 12
+"""Bytes that are read first for the latest call."""
+
+
+def _text_from(file: Path, start: int) -> str:
+    with file.open("rb") as opened:
+        opened.seek(start)
+        return opened.read().decode()
+
+
+def _parsed(text: str) -> Iterator[Event]:
+    for line in text.splitlines():
+        with suppress(ValueError):  # the last line of who was killed, the first where it begins in the midst of one
+            found = json.loads(line)
+            if isinstance(found, dict):
+                yield found

@@ -103,7 +103,7 @@ class Queued:
                 self.gets[_item(call.value)].append(call)
             else:
                 self.failed.append(call)
-        killed = {event["whose"] for event in events if event.get("fault") == "kill"}
+        killed = {event["whose"] for event in events if "whose" in event and event["fault"].startswith("kill")}
         #: Each may have had an item that it gave back when it was connected again.
         self.doubtful = [call for call in self.failed if not _is_honest(call, events)]
         #: Each may have taken an item with it: one that was killed before it could give it back, at most one.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, Lane, lanes, run_lane
+from chaos.faults import SERVER_FAULTS, Lane, lanes, run_lane
 from chaos.history import Event, Recorder, read
 from chaos.model import holdings, idle, violations
 from chaos.stage import NAMESPACE, Stage, addresses
@@ -85,15 +85,15 @@ def run(plan: Plan, folder: Path | None = None, server: Any = None) -> Outcome:
 
 
 def _faults(events: list[Event]) -> Counter[str]:
-    names = (str(event["fault"]) for event in events if "fault" in event)
-    return Counter(name for name in names if name in CLIENT_FAULTS or name in SERVER_FAULTS["ensemble"])
+    struck = (event for event in events if "whose" in event or event.get("fault") in SERVER_FAULTS["ensemble"])
+    return Counter(str(event["fault"]) for event in struck)
 
 
 def _played(stage: Stage, plan: Plan) -> Iterator[str]:
     stage.add(plan.primitive, WORKERS)
     _wait_for_all(stage)
     over = threading.Event()
-    chosen = lanes(plan.server, f"{plan.seed} {plan.primitive}", plan.faults)
+    chosen = lanes(plan.server, f"{plan.seed} {plan.primitive}", plan.faults, [plan.primitive])
     with ThreadPoolExecutor(max(1, len(chosen)), "chaos") as pool:
         running = [pool.submit(_lane, stage, lane, over) for lane in chosen]
         over.wait(plan.seconds)

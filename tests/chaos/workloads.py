@@ -6,8 +6,10 @@ Rules for this file: a step ends by itself, whatever breaks: each call that wait
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from chaos.roles import Role, between, calling, having
 
 from distsync import Barrier, BrokenBarrierError, Empty, JoinableQueue, Lock, Queue, Semaphore, Transaction
 from distsync.recipes import Election
@@ -24,6 +26,9 @@ class Workload:
 
     #: How many processes do it, and which of them must get something done when all is well.
     workers: ClassVar[int] = 4
+
+    #: What a process of it may be doing when it is struck.
+    roles: ClassVar[Mapping[str, Role]] = {}
 
     def __init__(self, desk: Desk, role: int) -> None:
         self.desk, self.role = desk, role
@@ -52,6 +57,7 @@ class Workload:
 class Holding(Workload):
     """It holds, says so all the time, and lets go."""
 
+    roles = {"holder": having("acquire"), "waiter": calling("acquire")}
     held: Any
 
     def step(self) -> None:
@@ -78,6 +84,8 @@ class HoldingSemaphore(Holding):
 
 
 class Leading(Holding):
+    roles = {"leader": having("acquire"), "candidate": calling("acquire")}
+
     def begin(self) -> None:
         self.held = Election(self.desk.who, name="chaos")
 
@@ -103,6 +111,8 @@ class HoldingNothing(Holding):
 class Passing(Workload):
     """Of two one puts, the other one gets."""
 
+    roles = {"producer": calling("put"), "consumer": calling("get")}
+
     def begin(self) -> None:
         self.queue: Any = Queue(name="chaos")
 
@@ -120,6 +130,8 @@ class Passing(Workload):
 
 class Working(Passing):
     """Who gets has it until he says that it is done."""
+
+    roles = {"producer": calling("put"), "consumer": having("get")}
 
     def begin(self) -> None:
         self.queue = JoinableQueue(name="chaos")
@@ -140,6 +152,8 @@ class Working(Passing):
 
 class Meeting(Workload):
     """Three of four meet; who finds it broken mends it."""
+
+    roles = {"waiter": calling("wait")}
 
     def begin(self) -> None:
         self.barrier = Barrier(3, name="chaos")
@@ -162,6 +176,8 @@ class Meeting(Workload):
 
 class Deciding(Workload):
     """Two sites, and two who begin transactions."""
+
+    roles = {"coordinator": between("begin", "decide"), "site": calling("take_part")}
 
     def begin(self) -> None:
         self.order = Transaction(SITES, name="chaos")
@@ -193,7 +209,7 @@ class Deciding(Workload):
             self.part.leave()
 
 
-WORKLOADS: dict[str, Callable[[Desk, int], Workload]] = {
+WORKLOADS: dict[str, type[Workload]] = {
     "lock": HoldingLock,
     "semaphore": HoldingSemaphore,
     "election": Leading,
@@ -202,7 +218,7 @@ WORKLOADS: dict[str, Callable[[Desk, int], Workload]] = {
     "barrier": Meeting,
     "transaction": Deciding,
 }
-PROOFS: dict[str, Callable[[Desk, int], Workload]] = {"nothing": HoldingNothing}
+PROOFS: dict[str, type[Workload]] = {"nothing": HoldingNothing}
 """What shows that a run can fail."""
 
 
