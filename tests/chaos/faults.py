@@ -12,13 +12,10 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from chaos.stage import SESSION_S, Actor, Stage
+from chaos.stage import Actor, Stage
 from chaos.workloads import WORKLOADS
 
 from distsync.testing import Ensemble, OpCode
-
-BEYOND_S = 1.6 * SESSION_S
-"""A process that is silent for so long has lost its session."""
 
 CREATES = (OpCode.CREATE, OpCode.CREATE2, OpCode.MULTI)
 
@@ -33,7 +30,7 @@ def kill(stage: Stage, actor: Actor, dice: random.Random) -> None:
 
 def stop(stage: Stage, actor: Actor, dice: random.Random) -> None:
     actor.signal(signal.SIGSTOP)
-    time.sleep(BEYOND_S)
+    time.sleep(stage.beyond_s)
     actor.signal(signal.SIGCONT)
 
 
@@ -49,7 +46,7 @@ def cut(stage: Stage, actor: Actor, dice: random.Random) -> None:
 def silence(stage: Stage, actor: Actor, dice: random.Random) -> None:
     for link in actor.links:
         link.blackhole()
-    time.sleep(dice.choice((0.3, BEYOND_S)))
+    time.sleep(dice.choice((0.3, stage.beyond_s)))
     for link in actor.links:
         link.heal()
 
@@ -57,7 +54,7 @@ def silence(stage: Stage, actor: Actor, dice: random.Random) -> None:
 def refuse(stage: Stage, actor: Actor, dice: random.Random) -> None:
     for link in actor.links:
         link.refuse()
-    time.sleep(dice.choice((0.3, BEYOND_S)))
+    time.sleep(dice.choice((0.3, stage.beyond_s)))
     for link in actor.links:
         link.heal()
 
@@ -123,7 +120,7 @@ def server_paused(stage: Stage, dice: random.Random) -> None:
     if isinstance(server, Ensemble):
         server = dice.choice(server.followers() or server.servers)
     with server.paused():
-        time.sleep(dice.choice((0.3, BEYOND_S)))
+        time.sleep(dice.choice((0.3, stage.beyond_s)))
 
 
 def observer_killed(stage: Stage, dice: random.Random) -> None:
@@ -136,7 +133,14 @@ def rolling_restart(stage: Stage, dice: random.Random) -> None:
 
 def all_down(stage: Stage, dice: random.Random) -> None:
     stage.server.kill()
-    time.sleep(dice.choice((0.3, BEYOND_S)))
+    time.sleep(dice.choice((0.3, stage.beyond_s)))
+    stage.server.start()
+
+
+def outage(stage: Stage, dice: random.Random) -> None:
+    """Nobody is there for long: the sessions are over for all that their clients know."""
+    stage.server.kill()
+    time.sleep(stage.outage_s)
     stage.server.start()
 
 
@@ -152,7 +156,10 @@ def disk_full(stage: Stage, dice: random.Random) -> None:
     stage.server.heal()
 
 
-ANYWHERE = (server_killed, server_paused, all_down)
+ANYWHERE = (server_killed, server_paused, all_down, outage)
+ON_REQUEST = ("outage",)
+"""What takes so long that it comes only where it is asked for."""
+
 SERVER_FAULTS: dict[str, dict[str, Callable[[Stage, random.Random], None]]] = {
     "embedded": {each.__name__: each for each in ANYWHERE},
     "zookeeper": {each.__name__: each for each in ANYWHERE},
@@ -184,10 +191,10 @@ class Lane(NamedTuple):
 
 
 def lanes(kind: str, seed: str, names: tuple[str, ...], primitives: Iterable[str]) -> list[Lane]:
-    """Those of clients and those of servers; ``names``: only these (none: all)."""
+    """Those of clients and those of servers; ``names``: only these (none: all but those that are to be asked for)."""
 
     def chosen(all: Iterable[str]) -> tuple[str, ...]:
-        return tuple(name for name in all if not names or name in names)
+        return tuple(name for name in all if name in names or not (names or name in ON_REQUEST))
 
     both = [
         Lane(chosen([*CLIENT_FAULTS, *strikes(primitives)]), random.Random(f"{seed} clients"), 0.8),

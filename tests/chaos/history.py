@@ -3,9 +3,10 @@
 Rules for this file: records only. A line is one write(2), so that a process that is killed leaves whole lines; its last
 call then has a beginning and no end.
 
-* ``{"t": 1.5, "who": "w1", "call": "put", "id": 7, "arg": ...}``: it begins to call;
+* ``{"t": 1.5, "who": "w1", "call": "put", "id": 7, "arg": ..., "within": 3.0}``: it begins to call, with this time-out;
 * ``{"t": 1.6, "who": "w1", "end": 7, "value": ...}`` or ``"error": "Empty"``: the call has ended;
 * ``{"t": 1.6, "who": "w1", "claim": token, "from": 1.59}``: between these two times it said that it holds;
+* ``{"t": 1.6, "who": "w1", "control": 0.05, "from": 1.45}``: so late did something end that needs no server;
 * ``{"t": 1.7, "who": "site", "told": "commit", "what": ...}``: whatever else it was told;
 * ``{"t": 1.8, "who": "chaos", "fault": "kill", ...}``: what was done to it.
 """
@@ -41,9 +42,9 @@ class Recorder:
     def write(self, **fields: Any) -> None:
         os.write(self._file, (json.dumps({"t": now(), "who": self.who, **fields}) + "\n").encode())
 
-    def begin(self, call: str, arg: Any = None) -> int:
+    def begin(self, call: str, arg: Any = None, within: float | None = None) -> int:
         self._calls += 1
-        self.write(call=call, id=self._calls, arg=arg)
+        self.write(call=call, id=self._calls, arg=arg, **({} if within is None else {"within": within}))
         return self._calls
 
     def end(self, id: int, **how: Any) -> None:
@@ -64,6 +65,7 @@ class Call:
     ended: float | None = None
     value: Any = None
     error: str | None = None
+    within: float | None = None
 
     @property
     def succeeded(self) -> bool:
@@ -83,7 +85,10 @@ def calls(events: Iterable[Event], *names: str) -> list[Call]:
     for key, event in begun.items():
         end = ended.get(key, {})
         found.append(
-            Call(key[0], event["call"], event["arg"], event["t"], end.get("t"), end.get("value"), end.get("error"))
+            Call(
+                *(key[0], event["call"], event["arg"], event["t"], end.get("t"), end.get("value"), end.get("error")),
+                event.get("within"),
+            )
         )
     return sorted(found, key=lambda call: call.begun)
 

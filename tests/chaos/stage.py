@@ -28,6 +28,7 @@ from distsync.testing.breaking import end_session
 TESTS = Path(__file__).parents[1]
 SESSION_S = 2.0
 STOP_S = 60.0
+OUTAGE_S = 60.0
 CATCH_S = 5.0
 """Who does in no such time what is waited for, does not do it."""
 
@@ -73,7 +74,7 @@ class Actor:
             "folder": str(self.stage.folder),
             "hosts": ",".join(link.hosts for link in self.links),
             "namespace": f"{NAMESPACE}/{self.workload}",
-            "session_timeout": SESSION_S,
+            "session_timeout": self.stage.session_s,
             "poll_s": self.stage.poll_s,
             "seed": f"{self.stage.seed} {self.who}",
         }
@@ -161,9 +162,19 @@ class Actor:
 
 class Stage:
     """Servers of a kind, actors, and what is done to them, all of it written down in ``folder``. ``server``: one that
-    runs, and stays; None: one of its own."""
+    runs, and stays; None: one of its own. ``outage_s``: how long an outage lasts."""
 
-    def __init__(self, kind: str, folder: Path, seed: int, poll_s: float = 0.002, server: Any = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        seed: int,
+        poll_s: float = 0.002,
+        server: Any = None,
+        outage_s: float = OUTAGE_S,
+        session_s: float = SESSION_S,
+    ) -> None:
+        self.outage_s, self.session_s = outage_s, session_s
         self.kind, self.folder, self.seed, self.poll_s = kind, folder, seed, poll_s
         self.recorder = Recorder(folder, "chaos")
         self.server = server or SERVERS[kind]()
@@ -206,6 +217,11 @@ class Stage:
         """Who was the last to say that he holds something, or has got something."""
         ages = [(os.stat(actor.file).st_mtime, actor) for actor in self.written()]
         return max(ages, key=lambda each: each[0])[1] if ages else None
+
+    @property
+    def beyond_s(self) -> float:
+        """A process that is silent for so long has lost its session."""
+        return 1.6 * self.session_s
 
     def playing(self, role: str) -> list[Actor]:
         """Who plays it, as far as is written down."""

@@ -22,10 +22,12 @@ SECONDS = 3.0
 SELECTION = [
     Plan("lock", "embedded", 1, SECONDS, ("kill:holder", "stop:holder", "server_killed")),
     Plan("queue", "zookeeper", 2, SECONDS, ("drop_reply", "interrupt", "expire")),
+    Plan("semaphore", "embedded", 1, SECONDS, ("outage",), outage_s=6.0),
+    Plan("queue", "zookeeper", 1, SECONDS, ("outage",), outage_s=6.0),
 ]
 
 
-@pytest.mark.parametrize("plan", SELECTION, ids=lambda plan: f"{plan.primitive}-{plan.server}")
+@pytest.mark.parametrize("plan", SELECTION, ids=lambda plan: f"{plan.primitive}-{plan.server}-{plan.faults[0]}")
 def test_primitive_keeps_its_promises_under_faults(plan: Plan, tmp_path: Path) -> None:
     if plan.server != "embedded":
         need_zookeeper()

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from chaos.worker import Desk
 
 PATIENCE_S = 3.0
+GET_S = DECIDE_S = 1.0
+WAIT_S = 1.5
+"""Time-outs of calls."""
+
 SITES = ("a", "b")
 
 
@@ -61,7 +65,7 @@ class Holding(Workload):
     held: Any
 
     def step(self) -> None:
-        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=PATIENCE_S)):
+        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=PATIENCE_S), within=PATIENCE_S):
             return
         try:
             token = int(self.held.fencing_token)
@@ -121,11 +125,11 @@ class Passing(Workload):
             self.get()
         else:
             item = self.next_item()
-            self.desk.call("put", lambda: self.queue.put(item, timeout=PATIENCE_S) and None, item)
+            self.desk.call("put", lambda: self.queue.put(item, timeout=PATIENCE_S) and None, item, within=PATIENCE_S)
             self.rest(0.05)
 
     def get(self) -> None:
-        self.desk.call("get", lambda: self.queue.get(timeout=1.0), 1.0)
+        self.desk.call("get", lambda: self.queue.get(timeout=GET_S), GET_S, within=GET_S)
 
 
 class Working(Passing):
@@ -140,10 +144,10 @@ class Working(Passing):
         delivery: list[Any] = []
 
         def claim() -> Any:
-            delivery.append(self.queue.claim(timeout=1.0))
+            delivery.append(self.queue.claim(timeout=GET_S))
             return delivery[0].item
 
-        item = self.desk.call("get", claim, 1.0)
+        item = self.desk.call("get", claim, GET_S, within=GET_S)
         try:
             self.rest(self.desk.dice.choice((0.0, 0.02, 0.5)))
         finally:
@@ -160,7 +164,7 @@ class Meeting(Workload):
 
     def step(self) -> None:
         try:
-            self.desk.call("wait", lambda: self.barrier.wait(1.5), self.generation)
+            self.desk.call("wait", lambda: self.barrier.wait(WAIT_S), self.generation, within=WAIT_S)
         except BrokenBarrierError:
             self.rest(0.2)
             broken, _ = self.desk.call("look", lambda: (self.barrier.broken, self.generation))
@@ -187,11 +191,11 @@ class Deciding(Workload):
 
     def step(self) -> None:
         if self.role < len(SITES):
-            self.desk.call("take_part", lambda: self.part.take_part(1.0))
+            self.desk.call("take_part", lambda: self.part.take_part(DECIDE_S), within=DECIDE_S)
             return
         what = "-".join(map(str, self.next_item()))
-        self.desk.call("begin", lambda: self.order.begin(what, PATIENCE_S), what)
-        self.desk.call("decide", lambda: self.order.decide(1.0), what)
+        self.desk.call("begin", lambda: self.order.begin(what, PATIENCE_S), what, within=PATIENCE_S)
+        self.desk.call("decide", lambda: self.order.decide(DECIDE_S), what, within=DECIDE_S)
 
     def prepare(self, what: str) -> bool:
         vote = self.desk.dice.random() < 0.8
