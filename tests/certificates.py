@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 import subprocess
@@ -118,7 +119,9 @@ class SecureZooKeeper(ZooKeeperProcess):
 
     @staticmethod
     def classpath() -> str:
-        """TLS is Netty's, whose jars Debian's ZooKeeper does not ask for by itself."""
+        """TLS is Netty's, whose jars Debian's ZooKeeper does not ask for by itself; one of your own has its own."""
+        if os.environ.get("ZOOKEEPER_CLASSPATH"):
+            return ZooKeeperProcess.classpath()
         return ":".join([ZooKeeperProcess.classpath(), *map(str, JARS.glob("netty-[!t]*.jar"))])
 
     def _settings(self) -> dict[str, object]:

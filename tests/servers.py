@@ -171,6 +171,7 @@ class ZooKeeperProcess(ServerProcess):
             "zookeeper.extendedTypesEnabled": "true",
             "znode.container.checkIntervalMs": str(1000 * REAPING_SECONDS),
             "org.slf4j.simpleLogger.defaultLogLevel": "warn",
+            "org.apache.logging.log4j.level": "warn",
         }
         flags = [f"-D{key}={value}" for key, value in properties.items()]
         java = ["java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", *flags]

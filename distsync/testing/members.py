@@ -40,7 +40,8 @@ PROPERTIES: Mapping[str, object] = {
     "zookeeper.preAllocSize": 4096,  # kB
     "zookeeper.cnxTimeout": 2000,  # ms for a call on an election port
     "zookeeper.fastleader.maxNotificationInterval": 1000,  # ms; a minute by itself
-    "org.slf4j.simpleLogger.defaultLogLevel": "warn",
+    "org.slf4j.simpleLogger.defaultLogLevel": "warn",  # Debian's jars
+    "org.apache.logging.log4j.level": "warn",  # those of scripts/curator_jars.py
     "org.slf4j.simpleLogger.showDateTime": "true",
 }
 

@@ -8,9 +8,9 @@ import logging
 import sys
 from collections import Counter
 
-from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS
+from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, strikes
 from chaos.runs import Outcome, Plan, run
-from chaos.stage import SERVERS
+from chaos.stage import OUTAGE_S, SERVERS, SESSION_S
 from chaos.workloads import WORKLOADS
 
 
@@ -22,11 +22,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--runs", type=int, default=1, help="so many seeds, from --seed on")
     parser.add_argument("--seconds", type=float, default=15.0, help="of faults in each run")
     parser.add_argument("--faults", default="", help="these only, with commas between: " + ", ".join(fault_names()))
+    parser.add_argument("--outage", type=float, default=OUTAGE_S, help="seconds that an outage lasts")
+    parser.add_argument("--session", type=float, default=SESSION_S, help="time-out of sessions, in seconds")
     return parser.parse_args()
 
 
 def fault_names() -> list[str]:
-    return sorted({*CLIENT_FAULTS, *itertools.chain(*SERVER_FAULTS.values())})
+    return sorted({*CLIENT_FAULTS, *strikes(WORKLOADS), *itertools.chain(*SERVER_FAULTS.values())})
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -34,9 +36,9 @@ def table(outcomes: list[Outcome]) -> str:
     counts: dict[str, Counter[str]] = {}
     for outcome in outcomes:
         counts.setdefault(outcome.plan.primitive, Counter()).update(outcome.faults)
-    lines = [f"{'fault':<16}" + "".join(f"{primitive:>12}" for primitive in counts)]
-    for fault in fault_names():
-        lines.append(f"{fault:<16}" + "".join(f"{count[fault]:>12}" for count in counts.values()))
+    lines = [f"{'fault':<18}" + "".join(f"{primitive:>12}" for primitive in counts)]
+    for fault in (name for name in fault_names() if any(count[name] for count in counts.values())):
+        lines.append(f"{fault:<18}" + "".join(f"{count[fault]:>12}" for count in counts.values()))
     return "\n".join(lines)
 
 
@@ -48,7 +50,8 @@ def main() -> None:
     outcomes = []
     for seed in range(chosen.seed, chosen.seed + chosen.runs):
         for server, primitive in itertools.product(servers, chosen.primitives or WORKLOADS):
-            outcomes.append(run(Plan(primitive, server, seed, chosen.seconds, faults)))
+            times = chosen.outage, chosen.session
+            outcomes.append(run(Plan(primitive, server, seed, chosen.seconds, faults, *times)))
             print(outcomes[-1], flush=True)
     print(table(outcomes))
     wrong = sum(bool(outcome.violations) for outcome in outcomes)

@@ -9,15 +9,13 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from chaos.stage import SESSION_S, Actor, Stage
+from chaos.stage import Actor, Stage
+from chaos.workloads import WORKLOADS
 
 from distsync.testing import Ensemble, OpCode
-
-BEYOND_S = 1.6 * SESSION_S
-"""A process that is silent for so long has lost its session."""
 
 CREATES = (OpCode.CREATE, OpCode.CREATE2, OpCode.MULTI)
 
@@ -32,7 +30,7 @@ def kill(stage: Stage, actor: Actor, dice: random.Random) -> None:
 
 def stop(stage: Stage, actor: Actor, dice: random.Random) -> None:
     actor.signal(signal.SIGSTOP)
-    time.sleep(BEYOND_S)
+    time.sleep(stage.beyond_s)
     actor.signal(signal.SIGCONT)
 
 
@@ -48,7 +46,7 @@ def cut(stage: Stage, actor: Actor, dice: random.Random) -> None:
 def silence(stage: Stage, actor: Actor, dice: random.Random) -> None:
     for link in actor.links:
         link.blackhole()
-    time.sleep(dice.choice((0.3, BEYOND_S)))
+    time.sleep(dice.choice((0.3, stage.beyond_s)))
     for link in actor.links:
         link.heal()
 
@@ -56,7 +54,7 @@ def silence(stage: Stage, actor: Actor, dice: random.Random) -> None:
 def refuse(stage: Stage, actor: Actor, dice: random.Random) -> None:
     for link in actor.links:
         link.refuse()
-    time.sleep(dice.choice((0.3, BEYOND_S)))
+    time.sleep(dice.choice((0.3, stage.beyond_s)))
     for link in actor.links:
         link.heal()
 
@@ -122,7 +120,7 @@ def server_paused(stage: Stage, dice: random.Random) -> None:
     if isinstance(server, Ensemble):
         server = dice.choice(server.followers() or server.servers)
     with server.paused():
-        time.sleep(dice.choice((0.3, BEYOND_S)))
+        time.sleep(dice.choice((0.3, stage.beyond_s)))
 
 
 def observer_killed(stage: Stage, dice: random.Random) -> None:
@@ -135,7 +133,14 @@ def rolling_restart(stage: Stage, dice: random.Random) -> None:
 
 def all_down(stage: Stage, dice: random.Random) -> None:
     stage.server.kill()
-    time.sleep(dice.choice((0.3, BEYOND_S)))
+    time.sleep(dice.choice((0.3, stage.beyond_s)))
+    stage.server.start()
+
+
+def outage(stage: Stage, dice: random.Random) -> None:
+    """Nobody is there for long: the sessions are over for all that their clients know."""
+    stage.server.kill()
+    time.sleep(stage.outage_s)
     stage.server.start()
 
 
@@ -151,7 +156,10 @@ def disk_full(stage: Stage, dice: random.Random) -> None:
     stage.server.heal()
 
 
-ANYWHERE = (server_killed, server_paused, all_down)
+ANYWHERE = (server_killed, server_paused, all_down, outage)
+ON_REQUEST = ("outage",)
+"""What takes so long that it comes only where it is asked for."""
+
 SERVER_FAULTS: dict[str, dict[str, Callable[[Stage, random.Random], None]]] = {
     "embedded": {each.__name__: each for each in ANYWHERE},
     "zookeeper": {each.__name__: each for each in ANYWHERE},
@@ -164,6 +172,16 @@ SERVER_FAULTS: dict[str, dict[str, Callable[[Stage, random.Random], None]]] = {
 # ---- when
 
 
+STRIKES = ("kill", "stop")
+"""What may strike who plays a role: ``kill:holder``."""
+
+
+def strikes(primitives: Iterable[str]) -> list[str]:
+    """Each of these on each role of these workloads."""
+    roles = {role: None for primitive in primitives if primitive in WORKLOADS for role in WORKLOADS[primitive].roles}
+    return [f"{fault}:{role}" for fault in STRIKES for role in roles]
+
+
 class Lane(NamedTuple):
     """Faults that come one after the other; two lanes go on at a time."""
 
@@ -172,14 +190,14 @@ class Lane(NamedTuple):
     pause_s: float
 
 
-def lanes(kind: str, seed: str, names: tuple[str, ...]) -> list[Lane]:
-    """Those of clients and those of servers; ``names``: only these (none: all)."""
+def lanes(kind: str, seed: str, names: tuple[str, ...], primitives: Iterable[str]) -> list[Lane]:
+    """Those of clients and those of servers; ``names``: only these (none: all but those that are to be asked for)."""
 
-    def chosen(all: dict[str, Callable[..., None]]) -> tuple[str, ...]:
-        return tuple(name for name in all if not names or name in names)
+    def chosen(all: Iterable[str]) -> tuple[str, ...]:
+        return tuple(name for name in all if name in names or not (names or name in ON_REQUEST))
 
     both = [
-        Lane(chosen(CLIENT_FAULTS), random.Random(f"{seed} clients"), 0.8),
+        Lane(chosen([*CLIENT_FAULTS, *strikes(primitives)]), random.Random(f"{seed} clients"), 0.8),
         Lane(chosen(SERVER_FAULTS[kind]), random.Random(f"{seed} servers"), 3.0),
     ]
     return [lane for lane in both if lane.names]
@@ -193,12 +211,24 @@ def run_lane(stage: Stage, lane: Lane, over: threading.Event) -> None:
             left = list(lane.names)
             dice.shuffle(left)
         name = left.pop()
-        if name in CLIENT_FAULTS:
-            number, of_holder = dice.randrange(len(stage.actors)), dice.random() < 0.5
-            actor = (stage.holder() if of_holder else None) or stage.actors[number]
-            stage.note(name, whose=actor.who)
-            CLIENT_FAULTS[name](stage, actor, dice)
-        else:
+        if name in SERVER_FAULTS[stage.kind]:
             stage.note(name)
             SERVER_FAULTS[stage.kind][name](stage, dice)
+        else:
+            strike(stage, name, dice)
         stage.note(f"{name} over")
+
+
+def strike(stage: Stage, name: str, dice: random.Random) -> None:
+    """A fault to one process: to whoever plays the role that it names at the moment, else to anybody."""
+    fault, _, role = name.partition(":")
+    if role:
+        actor = stage.caught(role, dice)
+        if actor is None:
+            stage.note("nobody there", role=role)
+            return
+    else:
+        number, of_holder = dice.randrange(len(stage.actors)), dice.random() < 0.5
+        actor = (stage.holder() if of_holder else None) or stage.actors[number]
+    stage.note(name, whose=actor.who)
+    CLIENT_FAULTS[fault](stage, actor, dice)

@@ -103,7 +103,7 @@ class Queued:
                 self.gets[_item(call.value)].append(call)
             else:
                 self.failed.append(call)
-        killed = {event["whose"] for event in events if event.get("fault") == "kill"}
+        killed = {event["whose"] for event in events if "whose" in event and event["fault"].startswith("kill")}
         #: Each may have had an item that it gave back when it was connected again.
         self.doubtful = [call for call in self.failed if not _is_honest(call, events)]
         #: Each may have taken an item with it: one that was killed before it could give it back, at most one.
@@ -275,6 +275,34 @@ def transaction(events: list[Event], sites: Iterable[str]) -> Iterator[str]:
                 yield f"{what} was committed without the yes of {', '.join(against)}"
 
 
+# ---- deadlines
+
+PROMISED_LATE_S = 0.5
+"""So late a call may end at most, and no later than that by how late its process is anyway."""
+
+
+def lateness(events: Iterable[Event]) -> Iterator[tuple[float, Call]]:
+    """Of each call with a time-out that has ended: so much later than its time-out, less what something that needs no
+    server was late by meanwhile in the same process."""
+    events = list(events)
+    controls: dict[str, list[Event]] = defaultdict(list)
+    for event in events:
+        if "control" in event:
+            controls[event["who"]].append(event)
+    for call in calls(events, *{event["call"] for event in events if "within" in event}):
+        if call.within is not None and call.ended is not None:
+            near = (each for each in controls[call.who] if each["from"] < call.ended and each["t"] > call.begun)
+            late = call.ended - call.begun - call.within
+            yield late - max((each["control"] for each in near), default=0.0), call
+
+
+def unpunctual(events: Iterable[Event]) -> Iterator[str]:
+    """A call ended later than is promised, whatever was broken."""
+    for late, call in lateness(events):
+        if late > PROMISED_LATE_S:
+            yield f"{call} ended {late:.3f} s late"
+
+
 # ---- all
 
 
@@ -310,4 +338,4 @@ CHECKS: Mapping[str, Any] = {
 
 def violations(primitive: str, events: list[Event], alive: Iterable[str] = ()) -> list[str]:
     """All that is wrong."""
-    return [*CHECKS[primitive](events), *surprises(events), *idle(events, alive)]
+    return [*CHECKS[primitive](events), *surprises(events), *unpunctual(events), *idle(events, alive)]

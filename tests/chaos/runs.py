@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, Lane, lanes, run_lane
+from chaos.faults import SERVER_FAULTS, Lane, lanes, run_lane
 from chaos.history import Event, Recorder, read
-from chaos.model import holdings, idle, violations
-from chaos.stage import NAMESPACE, Stage, addresses
+from chaos.model import holdings, idle, lateness, violations
+from chaos.stage import NAMESPACE, OUTAGE_S, SESSION_S, Stage, addresses
 from chaos.worker import Desk
 from chaos.workloads import drain
 
@@ -40,9 +40,13 @@ class Plan:
     seed: int
     seconds: float = 15.0
     faults: tuple[str, ...] = ()
+    outage_s: float = OUTAGE_S
+    session_s: float = SESSION_S
 
     def __str__(self) -> str:
         chosen = f" --faults {','.join(self.faults)}" if self.faults else ""
+        chosen += f" --outage {self.outage_s:g}" if self.outage_s != OUTAGE_S else ""
+        chosen += f" --session {self.session_s:g}" if self.session_s != SESSION_S else ""
         words = f"{self.primitive} --server {self.server} --seed {self.seed} --seconds {self.seconds:g}{chosen}"
         return f"make chaos CHAOS_ARGS='{words}'"
 
@@ -57,11 +61,14 @@ class Outcome:
     faults: Counter[str] = field(default_factory=Counter)
     calls: int = 0
     holdings: int = 0
+    #: How late the latest call with a time-out ended.
+    late: float = 0.0
 
     def __str__(self) -> str:
         faults = sum(self.faults.values())
         text = f"{self.plan.primitive} on {self.plan.server}, seed {self.plan.seed}: "
         text += f"{self.calls} calls, {self.holdings} holdings, {faults} faults"
+        text += f", calls end {self.late:.2f} s late at most"
         if not self.violations:
             return f"ok    {text}"
         wrong = "".join(f"\n      {each}" for each in self.violations[:10])
@@ -73,7 +80,8 @@ def run(plan: Plan, folder: Path | None = None, server: Any = None) -> Outcome:
     runs already (None: one of its own)."""
     kept = folder or Path(tempfile.mkdtemp(prefix=f"distsync-chaos-{plan.primitive}-"))
     kept.mkdir(parents=True, exist_ok=True)
-    with Stage(plan.server, kept, plan.seed, server=server) as stage:
+    times = {"outage_s": plan.outage_s, "session_s": plan.session_s}
+    with Stage(plan.server, kept, plan.seed, server=server, **times) as stage:
         wrong = list(_played(stage, plan))
         alive = [actor.who for actor in stage.actors]
     events = read(kept)
@@ -81,19 +89,20 @@ def run(plan: Plan, folder: Path | None = None, server: Any = None) -> Outcome:
     if not wrong:
         shutil.rmtree(kept)
     names = [call for call in events if "call" in call]
-    return Outcome(plan, wrong, kept, _faults(events), len(names), len(holdings(events)))
+    late = max((late for late, _ in lateness(events)), default=0.0)
+    return Outcome(plan, wrong, kept, _faults(events), len(names), len(holdings(events)), late)
 
 
 def _faults(events: list[Event]) -> Counter[str]:
-    names = (str(event["fault"]) for event in events if "fault" in event)
-    return Counter(name for name in names if name in CLIENT_FAULTS or name in SERVER_FAULTS["ensemble"])
+    struck = (event for event in events if "whose" in event or event.get("fault") in SERVER_FAULTS["ensemble"])
+    return Counter(str(event["fault"]) for event in struck)
 
 
 def _played(stage: Stage, plan: Plan) -> Iterator[str]:
     stage.add(plan.primitive, WORKERS)
     _wait_for_all(stage)
     over = threading.Event()
-    chosen = lanes(plan.server, f"{plan.seed} {plan.primitive}", plan.faults)
+    chosen = lanes(plan.server, f"{plan.seed} {plan.primitive}", plan.faults, [plan.primitive])
     with ThreadPoolExecutor(max(1, len(chosen)), "chaos") as pool:
         running = [pool.submit(_lane, stage, lane, over) for lane in chosen]
         over.wait(plan.seconds)

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, lanes, run_lane
+from chaos.faults import CLIENT_FAULTS, SERVER_FAULTS, lanes, run_lane, strikes
 from chaos.history import read
 from chaos.model import violations
 from chaos.stage import Actor, Stage
@@ -82,9 +82,11 @@ def grown(before: dict[str, Count], after: dict[str, Count]) -> Iterator[str]:
 
 def under_faults(stage: Stage, seed: int, seconds: float, part: str) -> None:
     names = tuple(name for name in (*CLIENT_FAULTS, *SERVER_FAULTS[stage.kind]) if name not in SPARED)
+    names += tuple(name for name in strikes(CROWD) if not name.startswith(SPARED))
     over = threading.Event()
+    chosen = lanes(stage.kind, f"{seed} {part}", names, CROWD)
     with ThreadPoolExecutor(2, "soak") as pool:
-        running = [pool.submit(run_lane, stage, lane, over) for lane in lanes(stage.kind, f"{seed} {part}", names)]
+        running = [pool.submit(run_lane, stage, lane, over) for lane in chosen]
         over.wait(seconds)
         over.set()
     for each in running:

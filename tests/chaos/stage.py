@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chaos.history import Recorder
+from chaos.history import Recorder, read_end
+from chaos.roles import latest
+from chaos.workloads import WORKLOADS
 
 from distsync.testing import EmbeddedServer, Ensemble, Proxy
 from distsync.testing.breaking import end_session
@@ -24,6 +28,10 @@ from distsync.testing.breaking import end_session
 TESTS = Path(__file__).parents[1]
 SESSION_S = 2.0
 STOP_S = 60.0
+OUTAGE_S = 60.0
+CATCH_S = 5.0
+"""Who does in no such time what is waited for, does not do it."""
+
 NAMESPACE = "/chaos"
 
 SERVERS: dict[str, Callable[[], Any]] = {
@@ -52,6 +60,11 @@ class Actor:
         """Each life has a name of its own."""
         return f"{self.name}.{self.lives}"
 
+    @property
+    def file(self) -> Path:
+        """Where its present life is written down."""
+        return self.stage.folder / f"{self.who}.jsonl"
+
     def start(self) -> None:
         self.lives += 1
         spec = {
@@ -61,7 +74,7 @@ class Actor:
             "folder": str(self.stage.folder),
             "hosts": ",".join(link.hosts for link in self.links),
             "namespace": f"{NAMESPACE}/{self.workload}",
-            "session_timeout": SESSION_S,
+            "session_timeout": self.stage.session_s,
             "poll_s": self.stage.poll_s,
             "seed": f"{self.stage.seed} {self.who}",
         }
@@ -89,6 +102,18 @@ class Actor:
     def signal(self, number: signal.Signals) -> None:
         if self.process is not None:
             self.process.send_signal(number)
+
+    def plays(self, role: str) -> bool:
+        """By what it has written down last."""
+        asked = WORKLOADS[self.workload].roles.get(role) if self.workload in WORKLOADS else None
+        call = latest(read_end(self.file)) if asked else None
+        return call is not None and asked is not None and asked(call)
+
+    def halt(self) -> None:
+        """It is stopped, with all its threads, until it is told to go on."""
+        if self.process is not None:
+            self.signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, self.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def kill(self) -> None:
         """It is dead."""
@@ -137,9 +162,19 @@ class Actor:
 
 class Stage:
     """Servers of a kind, actors, and what is done to them, all of it written down in ``folder``. ``server``: one that
-    runs, and stays; None: one of its own."""
+    runs, and stays; None: one of its own. ``outage_s``: how long an outage lasts."""
 
-    def __init__(self, kind: str, folder: Path, seed: int, poll_s: float = 0.002, server: Any = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        folder: Path,
+        seed: int,
+        poll_s: float = 0.002,
+        server: Any = None,
+        outage_s: float = OUTAGE_S,
+        session_s: float = SESSION_S,
+    ) -> None:
+        self.outage_s, self.session_s = outage_s, session_s
         self.kind, self.folder, self.seed, self.poll_s = kind, folder, seed, poll_s
         self.recorder = Recorder(folder, "chaos")
         self.server = server or SERVERS[kind]()
@@ -180,11 +215,34 @@ class Stage:
 
     def holder(self) -> Actor | None:
         """Who was the last to say that he holds something, or has got something."""
-        ages = [(os.stat(self.folder / f"{actor.who}.jsonl").st_mtime, actor) for actor in self.written()]
+        ages = [(os.stat(actor.file).st_mtime, actor) for actor in self.written()]
         return max(ages, key=lambda each: each[0])[1] if ages else None
 
+    @property
+    def beyond_s(self) -> float:
+        """A process that is silent for so long has lost its session."""
+        return 1.6 * self.session_s
+
+    def playing(self, role: str) -> list[Actor]:
+        """Who plays it, as far as is written down."""
+        return [actor for actor in self.actors if actor.plays(role)]
+
+    def caught(self, role: str, dice: random.Random) -> Actor | None:
+        """One who plays it, stopped, so that it is what it was when it is struck; None: nobody did for a while.
+
+        It is stopped first and looked at again then: who has gone on meanwhile goes on."""
+        until = time.monotonic() + CATCH_S
+        while time.monotonic() < until:
+            for actor in dice.sample(playing := self.playing(role), len(playing)):
+                actor.halt()
+                if actor.plays(role):
+                    return actor
+                actor.signal(signal.SIGCONT)
+            time.sleep(self.poll_s)
+        return None
+
     def written(self) -> Iterator[Actor]:
-        return (actor for actor in self.actors if (self.folder / f"{actor.who}.jsonl").exists())
+        return (actor for actor in self.actors if actor.file.exists())
 
     def heal(self) -> None:
         """All is well."""

@@ -3,11 +3,16 @@ where one runs already."""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from chaos.history import read
-from chaos.runs import Plan, run
+from chaos.faults import strike, strikes
+from chaos.history import Call, calls, read
+from chaos.runs import WORKERS, Plan, run
+from chaos.stage import Stage
+from chaos.workloads import WORKLOADS
 from servers import need_zookeeper
 
 pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
@@ -15,12 +20,14 @@ pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
 SECONDS = 3.0
 
 SELECTION = [
-    Plan("lock", "embedded", 1, SECONDS, ("kill", "stop", "server_killed")),
+    Plan("lock", "embedded", 1, SECONDS, ("kill:holder", "stop:holder", "server_killed")),
     Plan("queue", "zookeeper", 2, SECONDS, ("drop_reply", "interrupt", "expire")),
+    Plan("semaphore", "embedded", 1, SECONDS, ("outage",), outage_s=6.0),
+    Plan("queue", "zookeeper", 1, SECONDS, ("outage",), outage_s=6.0),
 ]
 
 
-@pytest.mark.parametrize("plan", SELECTION, ids=lambda plan: f"{plan.primitive}-{plan.server}")
+@pytest.mark.parametrize("plan", SELECTION, ids=lambda plan: f"{plan.primitive}-{plan.server}-{plan.faults[0]}")
 def test_primitive_keeps_its_promises_under_faults(plan: Plan, tmp_path: Path) -> None:
     if plan.server != "embedded":
         need_zookeeper()
@@ -36,3 +43,50 @@ def test_what_is_no_lock_is_found_out_and_the_line_that_repeats_it_is_told(tmp_p
     assert any("2 hold at" in each for each in outcome.violations)
     assert "make chaos CHAOS_ARGS='nothing --server embedded --seed 5 --seconds 0.5 --faults clock'" in str(outcome)
     assert read(tmp_path / "history")
+
+
+CALLS = ("acquire", "release", "put", "get", "done", "wait", "look", "reset", "begin", "decide", "take_part")
+LATEST: dict[str, Callable[[Call], bool]] = {
+    "holder": lambda call: call.name == "acquire" and call.value is True,
+    "leader": lambda call: call.name == "acquire" and call.value is True,
+    "waiter": lambda call: call.name in ("acquire", "wait") and call.ended is None,
+    "candidate": lambda call: call.name == "acquire" and call.ended is None,
+    "producer": lambda call: call.name == "put" and call.ended is None,
+    "consumer": lambda call: call.name == "get" and call.error is None,
+    "coordinator": lambda call: call.name == "begin" or (call.name == "decide" and call.ended is None),
+    "site": lambda call: call.name == "take_part" and call.ended is None,
+}
+"""What the latest call of somebody is who plays this role."""
+
+
+@pytest.mark.parametrize("primitive", WORKLOADS)
+def test_who_is_struck_plays_the_role_that_was_asked_for(primitive: str, tmp_path: Path) -> None:
+    names, dice = [name for name in strikes([primitive]) if name.startswith("kill:")], random.Random(7)
+    assert names
+    with Stage("embedded", tmp_path, seed=7) as stage:
+        stage.add(primitive, WORKERS)
+        for name in 2 * names:
+            strike(stage, name, dice)
+    events = read(tmp_path)
+    struck = [(event["fault"].removeprefix("kill:"), event["whose"]) for event in events if "whose" in event]
+    assert [f"kill:{role}" for role, _ in struck] == 2 * names
+    for role, who in struck:
+        latest = calls((event for event in events if event["who"] == who), *CALLS)[-1]
+        assert LATEST[role](latest), f"{who} was struck as {role} in {latest}"
+
+
+def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path) -> None:
+    with Stage("embedded", tmp_path, seed=8) as stage:
+        stage.add("lock", WORKERS)
+        strike(stage, "stop:holder", random.Random(8))
+        stage.note("stop:holder over")
+    struck, over = (event for event in read(tmp_path) if "fault" in event)
+    meanwhile = [event for event in read(tmp_path) if event["who"] == struck["whose"]]
+    assert not [event for event in meanwhile if struck["t"] < event["t"] < over["t"] - 0.5]
+
+
+def test_nobody_is_struck_for_a_role_that_nobody_plays(tmp_path: Path) -> None:
+    with Stage("embedded", tmp_path, seed=9) as stage:
+        stage.add("queue", 1)  # it puts, and nobody gets
+        strike(stage, "kill:consumer", random.Random(9))
+    assert [event["fault"] for event in read(tmp_path) if "fault" in event] == ["nobody there"]

@@ -23,10 +23,19 @@ class Tale:
         return self
 
     def call(
-        self, who: str, name: str, begun: float, ended: float, *, arg: Any = None, value: Any = None, error: Any = None
+        self,
+        who: str,
+        name: str,
+        begun: float,
+        ended: float,
+        *,
+        arg: Any = None,
+        value: Any = None,
+        error: Any = None,
+        within: float = INF,
     ) -> Tale:
         self._id += 1
-        self.events.append({"t": begun, "who": who, "call": name, "id": self._id, "arg": arg})
+        self.events.append({"t": begun, "who": who, "call": name, "id": self._id, "arg": arg, "within": within})
         if ended < INF:
             self.events.append({"t": ended, "who": who, "end": self._id, "value": value, "error": error})
         return self
@@ -51,6 +60,10 @@ class Tale:
 
     def state(self, who: str, at: float, state: str) -> Tale:
         self.events.append({"t": at, "who": who, "state": state})
+        return self
+
+    def control(self, who: str, since: float, until: float, late: float) -> Tale:
+        self.events.append({"t": until, "from": since, "who": who, "control": late})
         return self
 
     def kill(self, who: str, at: float) -> Tale:
@@ -120,6 +133,10 @@ GOOD: dict[str, tuple[str, Tale]] = {
         "transaction",
         Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit")
         .call("k", "decide", 1, 3, arg="t", value=True),
+    ),
+    "late by half a second": ("lock", Tale().call("x", "acquire", 1, 4.4, value=False, within=3.0)),
+    "late as all of its process was": (
+        "lock", Tale().control("x", 3.5, 6.5, 3.0).call("x", "acquire", 1, 7, value=False, within=3.0),
     ),
     "aborted by a no": ("transaction", Tale().vote("t", "a", True).vote("t", "b", False).told("t", "a", "abort")),
 }  # fmt: skip
@@ -191,6 +208,13 @@ BAD: dict[str, tuple[str, Tale, str]] = {
         "transaction", Tale().vote("t", "a", True).vote("t", "b", False).told("t", "a", "commit"), "the yes of b",
     ),
     "committed before a vote": ("transaction", Tale().vote("t", "a", True).told("t", "a", "commit"), "yes of b"),
+    "late": ("lock", Tale().call("x", "acquire", 1, 4.6, value=False, within=3.0), "ended 0.600 s late"),
+    "late, and its process was not": (
+        "lock", Tale().control("x", 1, 2, 0.3).call("x", "acquire", 1, 4.9, value=False, within=3.0), "0.600 s late",
+    ),
+    "late, and another process was": (
+        "lock", Tale().control("y", 3, 5, 2.0).call("x", "acquire", 1, 4.6, value=False, within=3.0), "0.600 s late",
+    ),
     "an error of ours": ("lock", Tale().call("x", "acquire", 1, 2, error="AttributeError"), "AttributeError"),
 }  # fmt: skip
 

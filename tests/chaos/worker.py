@@ -24,6 +24,10 @@ from chaos.workloads import PROOFS, WORKLOADS, Workload
 from distsync.session import default
 from distsync.session.client import Client
 
+CONTROL_S = 0.1
+LATE_S = 0.02
+"""What is less is not written down."""
+
 
 class Desk:
     """Where a workload writes down what it does."""
@@ -36,9 +40,9 @@ class Desk:
     def who(self) -> str:
         return self.recorder.who
 
-    def call(self, name: str, function: Callable[[], Any], arg: Any = None) -> Any:
-        """It is done, and written down, however it ends."""
-        id = self.recorder.begin(name, arg)
+    def call(self, name: str, function: Callable[[], Any], arg: Any = None, within: float | None = None) -> Any:
+        """It is done, and written down, however it ends. ``within``: its time-out."""
+        id = self.recorder.begin(name, arg, within)
         try:
             value = function()
         except BaseException as error:
@@ -79,6 +83,7 @@ def forked(spec: dict[str, Any], count: int) -> None:
     recorder = Recorder(Path(spec["folder"]), f"{spec['who']}.fork{count}")
     desk = Desk(recorder, random.Random(f"{spec['seed']} {count}"))
     note_states(desk, default.default_client())
+    threading.Thread(target=note_lateness, args=(desk,), daemon=True).start()
     workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
     for _ in range(3):
         with desk.noted():
@@ -92,6 +97,18 @@ def note_states(desk: Desk, client: Client) -> None:
     """From now on it is written down when the connection breaks, and when there is one again; not by who is forked."""
     here = os.getpid()
     client.on_state(lambda state: desk.recorder.write(state=state) if os.getpid() == here else None)
+
+
+def note_lateness(desk: Desk) -> None:
+    """In a thread of its own: how late something ends that needs no server, if that is late at all."""
+    quiet = threading.Condition()
+    while True:
+        since = now()
+        with quiet:
+            quiet.wait(CONTROL_S)
+        late = now() - since - CONTROL_S
+        if late > LATE_S:
+            desk.recorder.write(control=late, **{"from": since})
 
 
 def listen(desk: Desk, spec: dict[str, Any]) -> None:
@@ -130,6 +147,7 @@ def main(text: str) -> None:
     default.set_default(client)
     note_states(desk, client)
     threading.Thread(target=listen, args=(desk, spec), daemon=True).start()
+    threading.Thread(target=note_lateness, args=(desk,), daemon=True).start()
     workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
     work(desk, workload)
     with desk.noted():

@@ -6,8 +6,10 @@ Rules for this file: a step ends by itself, whatever breaks: each call that wait
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
+
+from chaos.roles import Role, between, calling, having
 
 from distsync import Barrier, BrokenBarrierError, Empty, JoinableQueue, Lock, Queue, Semaphore, Transaction
 from distsync.recipes import Election
@@ -16,6 +18,10 @@ if TYPE_CHECKING:
     from chaos.worker import Desk
 
 PATIENCE_S = 3.0
+GET_S = DECIDE_S = 1.0
+WAIT_S = 1.5
+"""Time-outs of calls."""
+
 SITES = ("a", "b")
 
 
@@ -24,6 +30,9 @@ class Workload:
 
     #: How many processes do it, and which of them must get something done when all is well.
     workers: ClassVar[int] = 4
+
+    #: What a process of it may be doing when it is struck.
+    roles: ClassVar[Mapping[str, Role]] = {}
 
     def __init__(self, desk: Desk, role: int) -> None:
         self.desk, self.role = desk, role
@@ -52,10 +61,11 @@ class Workload:
 class Holding(Workload):
     """It holds, says so all the time, and lets go."""
 
+    roles = {"holder": having("acquire"), "waiter": calling("acquire")}
     held: Any
 
     def step(self) -> None:
-        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=PATIENCE_S)):
+        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=PATIENCE_S), within=PATIENCE_S):
             return
         try:
             token = int(self.held.fencing_token)
@@ -78,6 +88,8 @@ class HoldingSemaphore(Holding):
 
 
 class Leading(Holding):
+    roles = {"leader": having("acquire"), "candidate": calling("acquire")}
+
     def begin(self) -> None:
         self.held = Election(self.desk.who, name="chaos")
 
@@ -103,6 +115,8 @@ class HoldingNothing(Holding):
 class Passing(Workload):
     """Of two one puts, the other one gets."""
 
+    roles = {"producer": calling("put"), "consumer": calling("get")}
+
     def begin(self) -> None:
         self.queue: Any = Queue(name="chaos")
 
@@ -111,15 +125,17 @@ class Passing(Workload):
             self.get()
         else:
             item = self.next_item()
-            self.desk.call("put", lambda: self.queue.put(item, timeout=PATIENCE_S) and None, item)
+            self.desk.call("put", lambda: self.queue.put(item, timeout=PATIENCE_S) and None, item, within=PATIENCE_S)
             self.rest(0.05)
 
     def get(self) -> None:
-        self.desk.call("get", lambda: self.queue.get(timeout=1.0), 1.0)
+        self.desk.call("get", lambda: self.queue.get(timeout=GET_S), GET_S, within=GET_S)
 
 
 class Working(Passing):
     """Who gets has it until he says that it is done."""
+
+    roles = {"producer": calling("put"), "consumer": having("get")}
 
     def begin(self) -> None:
         self.queue = JoinableQueue(name="chaos")
@@ -128,10 +144,10 @@ class Working(Passing):
         delivery: list[Any] = []
 
         def claim() -> Any:
-            delivery.append(self.queue.claim(timeout=1.0))
+            delivery.append(self.queue.claim(timeout=GET_S))
             return delivery[0].item
 
-        item = self.desk.call("get", claim, 1.0)
+        item = self.desk.call("get", claim, GET_S, within=GET_S)
         try:
             self.rest(self.desk.dice.choice((0.0, 0.02, 0.5)))
         finally:
@@ -141,12 +157,14 @@ class Working(Passing):
 class Meeting(Workload):
     """Three of four meet; who finds it broken mends it."""
 
+    roles = {"waiter": calling("wait")}
+
     def begin(self) -> None:
         self.barrier = Barrier(3, name="chaos")
 
     def step(self) -> None:
         try:
-            self.desk.call("wait", lambda: self.barrier.wait(1.5), self.generation)
+            self.desk.call("wait", lambda: self.barrier.wait(WAIT_S), self.generation, within=WAIT_S)
         except BrokenBarrierError:
             self.rest(0.2)
             broken, _ = self.desk.call("look", lambda: (self.barrier.broken, self.generation))
@@ -163,6 +181,8 @@ class Meeting(Workload):
 class Deciding(Workload):
     """Two sites, and two who begin transactions."""
 
+    roles = {"coordinator": between("begin", "decide"), "site": calling("take_part")}
+
     def begin(self) -> None:
         self.order = Transaction(SITES, name="chaos")
         if self.role < len(SITES):
@@ -171,11 +191,11 @@ class Deciding(Workload):
 
     def step(self) -> None:
         if self.role < len(SITES):
-            self.desk.call("take_part", lambda: self.part.take_part(1.0))
+            self.desk.call("take_part", lambda: self.part.take_part(DECIDE_S), within=DECIDE_S)
             return
         what = "-".join(map(str, self.next_item()))
-        self.desk.call("begin", lambda: self.order.begin(what, PATIENCE_S), what)
-        self.desk.call("decide", lambda: self.order.decide(1.0), what)
+        self.desk.call("begin", lambda: self.order.begin(what, PATIENCE_S), what, within=PATIENCE_S)
+        self.desk.call("decide", lambda: self.order.decide(DECIDE_S), what, within=DECIDE_S)
 
     def prepare(self, what: str) -> bool:
         vote = self.desk.dice.random() < 0.8
@@ -193,7 +213,7 @@ class Deciding(Workload):
             self.part.leave()
 
 
-WORKLOADS: dict[str, Callable[[Desk, int], Workload]] = {
+WORKLOADS: dict[str, type[Workload]] = {
     "lock": HoldingLock,
     "semaphore": HoldingSemaphore,
     "election": Leading,
@@ -202,7 +222,7 @@ WORKLOADS: dict[str, Callable[[Desk, int], Workload]] = {
     "barrier": Meeting,
     "transaction": Deciding,
 }
-PROOFS: dict[str, Callable[[Desk, int], Workload]] = {"nothing": HoldingNothing}
+PROOFS: dict[str, type[Workload]] = {"nothing": HoldingNothing}
 """What shows that a run can fail."""
 
 
