@@ -127,7 +127,7 @@ class Place:
 
 @contextmanager
 def kazoo_client(hosts: str, **settings: Any) -> Iterator[KazooClient]:
-    client = KazooClient(hosts, **settings)
+    client = KazooClient(hosts, connection_retry={"max_tries": -1, "max_delay": 1}, **settings)
     client.start()
     try:
         yield client

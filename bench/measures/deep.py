@@ -28,6 +28,9 @@ LISTED, BROKEN = "items, which a Java client can still list", "items, which a Ja
 PROBED = range(42_000, 46_001, 1000)
 """The list of so many names passes 1 MiB, the most that Java's clients read at once; here it is tried."""
 
+SESSION_SECONDS = 40.0
+"""The embedded server answers nobody while it writes a snapshot of a million znodes."""
+
 CLI = "org.apache.zookeeper.ZooKeeperMain"
 JAVA_SECONDS = 60
 
@@ -59,7 +62,7 @@ def rate(client: distsync.Client, work: Callable[[], object], times: int) -> Rat
 
 def deep(place: Place, items: int) -> Mapping[str, Work]:
     """The first and the last are put, and got, one by one; those between, many at once."""
-    client = place.client()
+    client = place.client(session_timeout=SESSION_SECONDS)
     queue: distsync.Queue[bytes] = distsync.Queue(name="deep", client=client)
     window = place.pace.window
 
@@ -104,8 +107,8 @@ def deep(place: Place, items: int) -> Mapping[str, Work]:
 
 def deep_kazoo(place: Place, items: int) -> Done:
     """As many in kazoo's Queue: all in one znode, whose children are listed as a whole."""
-    client, path, window = place.kazoo(), f"{place.top}/kazoo", place.pace.window
-    fill, memory = partial(fill_kazoo, place.kazoo(place.observed), path), [resident()]
+    client, path, window = place.kazoo(timeout=SESSION_SECONDS), f"{place.top}/kazoo", place.pace.window
+    fill, memory = partial(fill_kazoo, client, path), [resident()]
 
     def put() -> Done:
         return so_often(lambda: client.Queue(path).put(ITEM), window)
