@@ -32,13 +32,15 @@ from bench.server import Embedded, ZooKeeper
 from bench.table import inserted, lines_of, markdown
 
 RESULTS = "results.json"
+LONGEST_SESSION_MS = 40_000
+STARTED = time.monotonic()
 
 
 class ZooKeeperOfShortTicks(ZooKeeper):
-    """As it comes, but that sessions may be short."""
+    """As it comes, but that sessions may be short, and still long."""
 
     def _settings(self) -> dict[str, object]:
-        return {**super()._settings(), "tickTime": TICK_MS}
+        return {**super()._settings(), "tickTime": TICK_MS, "maxSessionTimeout": LONGEST_SESSION_MS}
 
 
 KINDS: dict[str, type[ServerProcess]] = {"embedded": Embedded, "zookeeper": ZooKeeperOfShortTicks}
@@ -61,14 +63,24 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "system": platform.system(),
         "processors": os.cpu_count(),
-        "load": [round(load, 1) for load in os.getloadavg()],
+        "load_before": LOAD_BEFORE,
+        "load": load(),
         "date": time.strftime("%Y-%m-%d"),
     }
+
+
+def load() -> list[float]:
+    return [round(one, 1) for one in os.getloadavg()]
+
+
+#: That of others: the figures mean little where it is not near 0.
+LOAD_BEFORE = load()
 
 
 def measure_all(measures: list[Measure], server: Server, rounds: int, pace: Pace) -> Iterator[Result]:
     for measure in measures:
         sizes = [size for size in measure.sizes if size <= pace.largest] or [measure.sizes[0]]
+        sizes = [pace.deep] if measure.deep else sizes
         for size in sizes:
             yield measured(measure, server, size, rounds, pace)
 
@@ -112,9 +124,10 @@ def main() -> None:
     if not given.render:
         report = measure_everywhere(given, report)
     write(given.out, report)
-    plots.draw(report, MEASURES, given.out)
+    drawn = plots.draw(report, MEASURES, given.out)
     if given.page:
-        given.page.write_text(inserted(given.page.read_text(), markdown(report, MEASURES)))
+        pictures = [f"![{one.stem}]({os.path.relpath(one, given.page.parent)})\n" for one in drawn]
+        given.page.write_text(inserted(given.page.read_text(), "\n".join([markdown(report, MEASURES), *pictures])))
 
 
 def measure_everywhere(given: argparse.Namespace, report: Report) -> Report:
@@ -131,11 +144,15 @@ def measure_everywhere(given: argparse.Namespace, report: Report) -> Report:
 def measure_at(
     server: Server, measures: list[Measure], given: argparse.Namespace, pace: Pace, report: Report
 ) -> Report:
-    for measure in measures:
+    for number, measure in enumerate(measures, 1):
+        began = time.monotonic()
         found = list(measure_all([measure], server, given.rounds, pace))
-        report = Report(machine(), [*report.without([measure.name], [server.name]), *found])
+        report = Report(machine(), [*report.without(found), *found])
         for line in lines_of(measure, server.name, found):
             print(line, flush=True)
+        spent, rounds = time.monotonic() - began, max(len(rates) for one in found for rates in one.rates.values())
+        progress = f"{number} of {len(measures)} on {server.name}: {measure.name}, rounds: {rounds}, {spent:.0f} s"
+        print(f"    ({progress}; {(time.monotonic() - STARTED) / 60:.1f} min so far)", file=sys.stderr, flush=True)
         write(given.out, report)
     return report
 

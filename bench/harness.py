@@ -6,6 +6,7 @@ own, through meter.py, which would be in the way of clocks.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import uuid
@@ -26,6 +27,9 @@ from distsync.protocols.tree import remove_tree
 
 PATIENCE_SECONDS = 120
 
+FEWEST_ROUNDS = 3
+"""However long they take."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -33,7 +37,8 @@ class Pace:
 
     ``settle``: what a contestant does for so long (seconds) after its turn, such as letting a kept lock go, is counted
     as its own. ``session``: of who is killed, and of who is not and must not lose it, however busy the machine is.
-    ``quick``: one turn of each is enough, counted where there is something to count.
+    ``quick``: one turn of each is enough, counted where there is something to count. ``row``: when the rounds of one
+    row, at one size, have taken so long (seconds), a few of them have to do.
     """
 
     seconds: float = 0.2
@@ -44,6 +49,7 @@ class Pace:
     sides: int = 4
     session: float = 2.0
     settle: float = 0.25
+    row: float = 20.0
     quick: bool = False
 
 
@@ -121,7 +127,7 @@ class Place:
 
 @contextmanager
 def kazoo_client(hosts: str, **settings: Any) -> Iterator[KazooClient]:
-    client = KazooClient(hosts, **settings)
+    client = KazooClient(hosts, connection_retry={"max_tries": -1, "max_delay": 1}, **settings)
     client.start()
     try:
         yield client
@@ -132,7 +138,8 @@ def kazoo_client(hosts: str, **settings: Any) -> Iterator[KazooClient]:
 
 @dataclass(frozen=True)
 class Measure:
-    """A row: who is compared, and what must be reached. ``bound``: what keeps it from more."""
+    """A row: who is compared, and what must be reached. ``bound``: what keeps it from more. ``deep``: its one size is
+    that of the deep queue, whatever that is in this run."""
 
     name: str
     title: str
@@ -144,6 +151,7 @@ class Measure:
     rounds: int = 1 << 10
     counted: bool = True
     operation: str = "operation"
+    deep: bool = False
 
 
 # ---- turns
@@ -182,10 +190,12 @@ def at_once(works: list[Callable[[], object]], operations: float = 1) -> Done:
 # ---- rounds
 
 
-def rounds_of(works: Mapping[str, Work], rounds: int) -> Iterator[dict[str, Done]]:
-    """In each round each has its turn, and each begins a round in its turn."""
-    names = list(works)
+def rounds_of(works: Mapping[str, Work], rounds: int, seconds: float = math.inf) -> Iterator[dict[str, Done]]:
+    """In each round each has its turn, and each begins a round in its turn. After so many ``seconds`` it is enough."""
+    names, until = list(works), time.monotonic() + seconds
     for number in range(rounds):
+        if number >= FEWEST_ROUNDS and time.monotonic() > until:
+            return
         at = number % len(names)
         yield {name: works[name]() for name in names[at:] + names[:at]}
 
@@ -218,7 +228,8 @@ def measured(measure: Measure, server: Server, size: int, rounds: int, pace: Pac
     counts: dict[str, dict[str, float]] = {}
     if not (pace.quick and measure.counted):
         with Place(server, pace) as place:
-            for turn in rounds_of(warmed(measure, place, size), 1 if pace.quick else min(rounds, measure.rounds)):
+            number = 1 if pace.quick else min(rounds, measure.rounds)
+            for turn in rounds_of(warmed(measure, place, size), number, pace.row):
                 note(turn, rates, figures)
     if measure.counted:
         with Meter(server.hosts) as meter, Place(server, pace, meter.hosts) as place:

@@ -19,9 +19,10 @@ from typing import Any
 
 from bench.harness import Place
 
-LOCAL, MANAGER, REDIS = "multiprocessing.Lock", "Manager", "redis"
+LOCAL, LOCAL_RLOCK, MANAGER, REDIS = "multiprocessing.Lock", "multiprocessing.RLock", "Manager", "redis"
 LESS = {
     LOCAL: "one machine; a holder that dies keeps it for ever",
+    LOCAL_RLOCK: "as multiprocessing.Lock",
     MANAGER: "one machine, in the memory of one process, and gone with it; a holder that dies keeps its lock for ever",
     REDIS: "one server, which forgets the last second when its machine dies; a lock is a time-out, whether its holder "
     "lives or not, and in no order; an item that was popped is gone with its getter",

@@ -50,9 +50,10 @@ class Report:
         found = [one for one in self.results if (one.measure, one.server) == (measure, server)]
         return sorted(found, key=lambda one: one.size)
 
-    def without(self, measures: Sequence[str], servers: Sequence[str]) -> list[Result]:
-        """What stays when these are measured again."""
-        return [one for one in self.results if one.measure not in measures or one.server not in servers]
+    def without(self, found: Sequence[Result]) -> list[Result]:
+        """What stays when these were measured again, at the same size."""
+        again = {(one.measure, one.server, one.size) for one in found}
+        return [one for one in self.results if (one.measure, one.server, one.size) not in again]
 
 
 class Spread(NamedTuple):

@@ -99,6 +99,17 @@ def bounds_of(report: Report, measures: Mapping[str, Measure]) -> Iterator[str]:
             yield f"* {measure.title}: {measure.bound}."
 
 
+def not_reached(report: Report, measures: Mapping[str, Measure]) -> Iterator[str]:
+    """What was wanted and is not there, on any server."""
+    for measure in measures.values():
+        for goal in measure.goals:
+            spreads = {server: goal.spread(report.of(measure.name, server)) for server in report.servers}
+            missed = {on: spread for on, spread in spreads.items() if spread and "no" in verdict(goal, spread)}
+            if missed:
+                where = ", ".join(f"{on} {number(spread.median)}{goal.unit}" for on, spread in missed.items())
+                yield f"* {measure.title}, {goal.what}: {wanted(goal)}; {where}."
+
+
 def less_of(report: Report) -> Iterator[str]:
     here = {who for one in report.results for who in one.rates}
     for who, what in LESS.items():
@@ -114,7 +125,9 @@ def inserted(page: str, text: str) -> str:
 
 def about(report: Report) -> str:
     machine = report.machine
-    where = f"{machine['processors']} processors, load {machine['load'][0]} at the end, Python {machine['python']}"
+    before = f"{machine['load_before'][0]} before and " if "load_before" in machine else ""
+    load = f"load {before}{machine['load'][0]} at the end"
+    where = f"{machine['processors']} processors, {load}, Python {machine['python']}"
     rounds = sorted(len(rates) for one in report.results for rates in one.rates.values())
     cells = f"{rounds[0]} to {rounds[-1]} rounds. In each cell: the median of the rounds (lowest to highest)."
     return f"Measured on {machine['date']}: {where}, {cells}"
@@ -127,6 +140,10 @@ def markdown(report: Report, measures: Mapping[str, Measure]) -> str:
             about(report),
             "",
             *table(["measure", "beside", "wanted", *report.servers], goals_of(report, measures)),
+            "Not reached here, of what was wanted:",
+            "",
+            *(list(not_reached(report, measures)) or ["* nothing: all was reached."]),
+            "",
             "What bounds each:",
             "",
             *bounds_of(report, measures),

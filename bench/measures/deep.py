@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import count
 from typing import NamedTuple
 
 import distsync
 from bench.harness import Done, Measure, Place, Work, so_often
 from bench.measures.queues import ITEM, SLICE, fill_kazoo
-from bench.results import KAZOO, OURS, faster, figure
+from bench.results import KAZOO, OURS, Goal, faster, figure
 from distsync.session.steps import Exists, Stat
+from distsync.testing import java
 
 MIB = 1 << 20
 KAZOO_ENTRY = len("entry-100-0000000000") + 4
@@ -19,6 +22,17 @@ KAZOO_ENTRY = len("entry-100-0000000000") + 4
 PUTS, GETS, MEMORY = "puts, last / first", "gets, last / first", "client's memory grown (MiB)"
 PUTS_OF_READS, GETS_OF_READS = f"{PUTS}, in bare reads", f"{GETS}, in bare reads"
 LEFT_OUT = "list of all names (MiB)"
+NEWCOMER = "get of a newcomer, in gets"
+
+LISTED, BROKEN = "items, which a Java client can still list", "items, which a Java client cannot list any more"
+PROBED = range(42_000, 46_001, 1000)
+"""The list of so many names passes 1 MiB, the most that Java's clients read at once; here it is tried."""
+
+SESSION_SECONDS = 40.0
+"""The embedded server answers nobody while it writes a snapshot of a million znodes."""
+
+CLI = "org.apache.zookeeper.ZooKeeperMain"
+JAVA_SECONDS = 60
 
 
 class Rate(NamedTuple):
@@ -46,11 +60,11 @@ def rate(client: distsync.Client, work: Callable[[], object], times: int) -> Rat
     return Rate(times / spent, times / spent / (times / 10 / reading))
 
 
-def deep(place: Place, _: int) -> Mapping[str, Work]:
+def deep(place: Place, items: int) -> Mapping[str, Work]:
     """The first and the last are put, and got, one by one; those between, many at once."""
-    client = place.client()
+    client = place.client(session_timeout=SESSION_SECONDS)
     queue: distsync.Queue[bytes] = distsync.Queue(name="deep", client=client)
-    window, items = place.pace.window, place.pace.deep
+    window = place.pace.window
 
     def warm() -> None:
         queue.put_many([ITEM] * 2 * SLICE)
@@ -85,11 +99,53 @@ def deep(place: Place, _: int) -> Mapping[str, Work]:
             PUTS_OF_READS: last.of_reads / first.of_reads,
             GETS_OF_READS: last_got.of_reads / first_got.of_reads,
             MEMORY: max(memory) - memory[0],
-            "items": items,
         }
         return Done(items, filling.seconds + draining.seconds, figures)
 
-    return {OURS: turn}
+    return {OURS: turn, KAZOO: lambda: deep_kazoo(place, items)}
+
+
+def deep_kazoo(place: Place, items: int) -> Done:
+    """As many in kazoo's Queue: all in one znode, whose children are listed as a whole."""
+    client, path, window = place.kazoo(timeout=SESSION_SECONDS), f"{place.top}/kazoo", place.pace.window
+    fill, memory = partial(fill_kazoo, client, path), [resident()]
+
+    def put() -> Done:
+        return so_often(lambda: client.Queue(path).put(ITEM), window)
+
+    def get() -> Done:
+        """Of one who has not read the list yet."""
+        getter = client.Queue(path)
+        done = so_often(getter.get, window)
+        memory.append(resident())
+        return done
+
+    first, first_got = put(), get()
+    broken = where_it_breaks(place, path, fill) if items > PROBED[-1] else {}
+    filling = so_often(lambda: fill(items - window - int(max(broken.values(), default=0))), 1)
+    last, last_got = put(), get()
+    figures = {
+        PUTS: first.seconds / last.seconds,
+        GETS: first_got.seconds / last_got.seconds,
+        NEWCOMER: so_often(client.Queue(path).get, 1).seconds / (first_got.seconds / window),
+        MEMORY: max(memory) - memory[0],
+    }
+    return Done(items, filling.seconds, {**figures, **broken})
+
+
+def where_it_breaks(place: Place, path: str, fill: Callable[[int], None]) -> dict[str, float]:
+    """How many names Java's own client still lists, and how many not."""
+    found: dict[str, float] = {}
+    there = 0
+    for items in () if java.missing() else PROBED:
+        fill(items - there)
+        there = items
+        words = java.command({}, CLI, "-server", place.observed, "ls", path)
+        listed = subprocess.run(words, capture_output=True, timeout=JAVA_SECONDS, check=False).stdout.count(b"entry-")
+        found[LISTED if listed == items else BROKEN] = items
+        if listed != items:
+            break
+    return found
 
 
 def newcomer(place: Place, size: int) -> Mapping[str, Work]:
@@ -131,12 +187,23 @@ MEASURES = [
             figure(PUTS_OF_READS),
             figure(GETS_OF_READS),
             figure(MEMORY, at_most=8, unit=" MiB"),
-            figure("items", unit=""),
+            Goal("items", lambda results: [results[-1].size], unit=""),
+            figure(PUTS, of=KAZOO),
+            figure(GETS, of=KAZOO),
+            figure(NEWCOMER, of=KAZOO, unit=""),
+            figure(MEMORY, of=KAZOO, unit=" MiB"),
+            figure(LISTED, of=KAZOO, unit=""),
+            figure(BROKEN, of=KAZOO, unit=""),
         ),
-        "nothing grows with the number of items but the server's own memory and journal",
+        "nothing grows with the number of items but the server's own memory and journal. All of kazoo's are children "
+        "of one znode: its list, which each getter reads first, is longer than the 1 MiB that ZooKeeper's Java clients "
+        f"read from {MIB // KAZOO_ENTRY:,} items on; kazoo itself reads it however long, with the memory and the time "
+        "that takes",
         rounds=1,
         counted=False,
         operation="item",
+        of_what="items",
+        deep=True,
     ),
     Measure(
         "queue-newcomer",

@@ -48,6 +48,24 @@ def kept(place: Place, _: int) -> Mapping[str, Work]:
     return {who: partial(cycles, lock, place.pace.seconds) for who, lock in locks.items()}
 
 
+def kept_rlock(place: Place, _: int) -> Mapping[str, Work]:
+    """kazoo has none: beside its Lock."""
+    locks = {
+        OURS: distsync.RLock(name="kept", client=place.client()),
+        KAZOO: place.kazoo().Lock(f"{place.top}/kazoo"),
+        others.LOCAL_RLOCK: multiprocessing.RLock(),
+    }
+    return {who: partial(cycles, lock, place.pace.seconds) for who, lock in locks.items()}
+
+
+def reader(place: Place, _: int) -> Mapping[str, Work]:
+    locks = {
+        OURS: distsync.SharedLock(name="s", client=place.client()).reader,
+        KAZOO: place.kazoo().ReadLock(f"{place.top}/kazoo"),
+    }
+    return {who: partial(cycles, lock, place.pace.seconds) for who, lock in locks.items()}
+
+
 def not_kept(place: Place, _: int) -> Mapping[str, Work]:
     client, kazoo = place.client(), place.kazoo()
 
@@ -88,11 +106,29 @@ MEASURES = [
         operation="cycle",
     ),
     Measure(
+        "rlock-kept",
+        "RLock cycle while kept, one thread",
+        kept_rlock,
+        (faster(), slower(1e9, than=others.LOCAL_RLOCK)),
+        "as Lock; kazoo has no RLock, it is compared with its Lock",
+        operation="cycle",
+    ),
+    Measure(
+        "reader",
+        "SharedLock.reader cycle, one thread",
+        reader,
+        (faster(),),
+        "3 requests in 2 round trips, as a Lock that is not kept: readers are not kept, for each new one of another "
+        "process would end the keeping of all",
+        operation="cycle",
+    ),
+    Measure(
         "lock-not-kept",
         "Lock cycle not kept (`keep=0`)",
         not_kept,
         (slower(1.15, than=PAIR), faster(1.4)),
-        "a create and a delete, one after the other; beside them a list, sent together with the create",
+        "a create and a delete, one after the other; beside them a list, sent together with the create, and Python's "
+        "time for that",
         operation="cycle",
     ),
     Measure(

@@ -109,7 +109,8 @@ MEASURES = [
         "4 producers, 4 consumers in 8 processes, items per second end to end",
         stream,
         (faster(5), faster(5, of=BATCHES)),
-        "put and get one by one, each a round trip; all the processes and the server share the machine's processors",
+        "put and get one by one, each a round trip; all the processes and the server share the machine's processors. "
+        "Four getters want the same first item: three of them ask again",
         operation="item",
     )
 ]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.harness import Done, Measure, for_seconds, per_operation, rounds_of, so_often
+from bench.harness import FEWEST_ROUNDS, Done, Measure, for_seconds, per_operation, rounds_of, so_often
 from bench.measures import MEASURES
 from bench.meter import Counts
 from bench.results import OURS, Report, Result, Spread, constant, counted, faster, figure, ratios, slower
@@ -88,7 +88,21 @@ class TestTable:
 
     def test_what_is_measured_again_replaces_what_was(self) -> None:
         report = Report(MACHINE, [result(), result(server="zookeeper")])
-        assert [one.server for one in report.without(["lock"], ["embedded"])] == ["zookeeper"]
+        assert [one.server for one in report.without([result()])] == ["zookeeper"]
+
+    def test_what_is_measured_at_another_size_stands_beside_it(self) -> None:
+        report = Report(MACHINE, [result(100), result(1000)])
+        assert [one.size for one in report.without([result(100)])] == [1000]
+
+    def test_what_is_not_reached_is_listed_with_the_servers_where_it_is_not(self) -> None:
+        slow = Result("lock", "zookeeper", 1, {OURS: [6.0], "kazoo": [5.0]})
+        text = markdown(Report(MACHINE, [result(), slow]), measure(faster(3)))
+        assert "* Lock cycle, rate of kazoo: at least 3; zookeeper 1.20x.\n" in text
+        assert "nothing: all was reached" in markdown(Report(MACHINE, [result()]), measure(faster(3)))
+
+    def test_load_before_the_run_is_told(self) -> None:
+        text = markdown(Report({**MACHINE, "load_before": [0.1, 0, 0]}, [result()]), measure(faster(3)))
+        assert "load 0.1 before and 1.5 at the end" in text
 
 
 class TestTurns:
@@ -101,6 +115,9 @@ class TestTurns:
 
         assert len(list(rounds_of({name: lambda name=name: turn(name) for name in "abc"}, 4))) == 4
         assert "".join(order) == "abc" + "bca" + "cab" + "abc"
+
+    def test_rounds_end_when_they_have_taken_long_enough(self) -> None:
+        assert len(list(rounds_of({"a": lambda: Done(1, 1.0)}, 9, seconds=0.0))) == FEWEST_ROUNDS
 
     def test_work_is_done_so_often(self) -> None:
         done: list[int] = []
