@@ -113,7 +113,8 @@ class Coverage:
         elif kind in OF_A_THREAD:
             tasks = (at,) if at.stack and (kind != "deadline" or has_deadline(at)) else ()
         elif kind == "outage":
-            tasks = [task for each in process.world.processes.values() if each.name != OBSERVER and each.alive for task in each.tasks]
+            living = [each for each in process.world.processes.values() if each.alive and each.name != OBSERVER]
+            tasks = [task for each in living for task in each.tasks]
         else:
             tasks = process.tasks if process.alive else ()
         struck = {place for task in tasks for place in self.locator.of(task)}
