@@ -19,8 +19,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from leaks import Census, Observer, nothing_more
 from servers import KINDS, ServerProcess, need_zookeeper
+
+# A test fails by what it finds, not by how much time the machine has for it.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 FAILED = pytest.StashKey[bool]()
 

@@ -75,7 +75,7 @@ def streams(draw: Any) -> bytes:
 
 def test_mutated_frames_cost_their_own_connection_only(embedded: EmbeddedProcess, witness: Callable[[], None]) -> None:
     @seed(20240)
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
     @given(streams())
     def attack(stream: bytes) -> None:
         with socket.create_connection((LOOPBACK, embedded.port), timeout=PATIENCE) as link:
