@@ -25,14 +25,16 @@ from distsync.testing.simulation.scenarios.joinable import JOINABLE
 from distsync.testing.simulation.scenarios.kept import KEPT_FAIR, KEPT_IDLE, KEPT_LOCK, KEPT_RLOCK
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
+from distsync.testing.simulation.scenarios.looks import LOOKS
 from distsync.testing.simulation.scenarios.partition import PARTITION
-from distsync.testing.simulation.scenarios.pool import POOL
+from distsync.testing.simulation.scenarios.pool import POOL, SWEPT_POOL
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY, TOGETHER
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
 from distsync.testing.simulation.scenarios.semaphore import CURATOR_SEMAPHORE, KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
 from distsync.testing.simulation.scenarios.transaction import TRANSACTION
+from distsync.testing.simulation.scenarios.unfinished import UNFINISHED
 
 ALL = (
     TRANSACTION,
@@ -76,6 +78,9 @@ ALL = (
     CONFIG,
     CELL,
     PARTITION,
+    LOOKS,
+    UNFINISHED,
+    SWEPT_POOL,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
