@@ -13,6 +13,7 @@ from distsync.testing.simulation.scenarios.cell import CELL
 from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
+from distsync.testing.simulation.scenarios.deleted import DELETED
 from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
 from distsync.testing.simulation.scenarios.downgrades import DOWNGRADES
 from distsync.testing.simulation.scenarios.election import ELECTION
@@ -27,6 +28,7 @@ from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.looks import LOOKS
 from distsync.testing.simulation.scenarios.partition import PARTITION
+from distsync.testing.simulation.scenarios.passed_on import PASSED_ON
 from distsync.testing.simulation.scenarios.pool import POOL, SWEPT_POOL
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY, TOGETHER
 from distsync.testing.simulation.scenarios.rate import RATE
@@ -35,6 +37,7 @@ from distsync.testing.simulation.scenarios.semaphore import CURATOR_SEMAPHORE, K
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
 from distsync.testing.simulation.scenarios.transaction import TRANSACTION
 from distsync.testing.simulation.scenarios.unfinished import UNFINISHED
+from distsync.testing.simulation.scenarios.waits import WAITS
 
 ALL = (
     TRANSACTION,
@@ -81,6 +84,9 @@ ALL = (
     LOOKS,
     UNFINISHED,
     SWEPT_POOL,
+    WAITS,
+    PASSED_ON,
+    DELETED,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 
