@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from simulation.toys import Lock, contend
 
+from distsync.protocols import handed, line
+from distsync.protocols.ballot import ABORT, Decision
+from distsync.protocols.condition import ConditionCore
+from distsync.protocols.gate import GateCore
+from distsync.protocols.guard import read_all
+from distsync.protocols.queue import QueueCore
+from distsync.protocols.segments import Segments
+from distsync.protocols.semaphore import SemaphoreCore
+from distsync.protocols.transaction import TransactionCore
+from distsync.protocols.watched import Watched
+from distsync.session.steps import Children, GetData
 from distsync.testing.simulation import Exclusion, Faults, NothingLeft, SimulationFailure, World
 from distsync.testing.simulation.runner import run
 from distsync.testing.simulation.scenarios import SCENARIOS
+from distsync.testing.simulation.scenarios import pool as scenarios_pool
 from distsync.testing.simulation.session import SimSession
 
 ALL = Faults(
@@ -77,3 +90,42 @@ def test_a_failure_says_how_to_see_it_again() -> None:
 def test_a_right_lock_passes_under_every_fault() -> None:
     failure = first_failure(300, ALL)
     assert failure is None, failure
+
+
+def always(value: Any) -> Any:
+    """An async function that does nothing but to return this."""
+
+    async def instead(*args: Any, **options: Any) -> Any:
+        return value
+
+    return instead
+
+
+async def one_too_many(core: SemaphoreCore) -> int:
+    listing, _ = await read_all(Children(core.path), GetData(core.path))
+    return core.initial + 1 - len(getattr(listing, "names", ()))
+
+
+@pytest.mark.parametrize(
+    ("scenario", "of", "name", "instead", "message"),
+    [
+        ("looks", GateCore, "is_open", always(True), "was seen as True"),
+        ("looks", ConditionCore, "waiting", always(1), "was seen as 1"),
+        ("looks", line, "contenders", always([]), r"was seen as \[\]"),
+        ("looks", SemaphoreCore, "value", one_too_many, "was seen as|free at the end"),
+        ("unfinished", QueueCore, "join", always(True), "joined when|unfinished"),
+        ("unfinished", QueueCore, "_done_together", always([True]), "unfinished"),
+        ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
+        ("waits", Watched, "until", Watched.get, "until more than|unexpected"),
+        ("passed-on", handed, "_deleted", always(True), "asleep|2 hold"),
+        ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
+        ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is told"),
+    ],
+)
+def test_a_bug_that_is_planted_in_a_protocol_is_found(
+    scenario: str, of: Any, name: str, instead: Any, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of, name, instead)
+    failures = run(SCENARIOS[scenario], range(600), most_failures=1).failures
+    assert failures
+    assert re.search(message, failures[0].message), failures[0].message

@@ -1,7 +1,7 @@
 """Places: where protocols await, found in their sources, and where a thread is among them.
 
 Rules for this file: pure; a place is a file and a line of it (``lock:89``), two awaits in one line are one place. One
-that awaits a step itself is a *step*, one that awaits other protocols is a *call*.
+that names what it asks for is a *step* (``await Create(...)``, ``await read(GetData(...))``), any other a *call*.
 """
 
 from __future__ import annotations
@@ -77,12 +77,13 @@ def _collect(node: ast.AST, file: str, function: str, found: dict[str, Place]) -
 
 
 def _awaits_a_step(node: ast.Await) -> bool:
-    """A call of a step's class; and a bare name, by which a step or anything else is meant."""
-    called = node.value.func if isinstance(node.value, ast.Call) else node.value
-    if isinstance(called, ast.Attribute):
-        called = ast.Name(called.attr)
-        return called.id in STEPS
-    return isinstance(called, ast.Name) and (called.id in STEPS or called is node.value)
+    """One that names the class of a step, by itself or for a helper as ``read``, and a bare name, which may be one."""
+    return isinstance(node.value, ast.Name) or any(map(_is_step, ast.walk(node)))
+
+
+def _is_step(node: ast.AST) -> bool:
+    name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+    return name in STEPS
 
 
 class Locator:

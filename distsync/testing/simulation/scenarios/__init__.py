@@ -13,6 +13,7 @@ from distsync.testing.simulation.scenarios.cell import CELL
 from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
+from distsync.testing.simulation.scenarios.deleted import DELETED
 from distsync.testing.simulation.scenarios.dones import DONES
 from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
 from distsync.testing.simulation.scenarios.downgrades import DOWNGRADES
@@ -26,14 +27,18 @@ from distsync.testing.simulation.scenarios.joinable import JOINABLE
 from distsync.testing.simulation.scenarios.kept import KEPT_FAIR, KEPT_IDLE, KEPT_LOCK, KEPT_RLOCK
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
+from distsync.testing.simulation.scenarios.looks import LOOKS
 from distsync.testing.simulation.scenarios.partition import PARTITION
-from distsync.testing.simulation.scenarios.pool import POOL
+from distsync.testing.simulation.scenarios.passed_on import PASSED_ON
+from distsync.testing.simulation.scenarios.pool import POOL, SWEPT_POOL
 from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY, TOGETHER
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
 from distsync.testing.simulation.scenarios.semaphore import CURATOR_SEMAPHORE, KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
 from distsync.testing.simulation.scenarios.shared import REVOCATION, SHARED
 from distsync.testing.simulation.scenarios.transaction import TRANSACTION
+from distsync.testing.simulation.scenarios.unfinished import UNFINISHED
+from distsync.testing.simulation.scenarios.waits import WAITS
 
 ALL = (
     TRANSACTION,
@@ -78,6 +83,12 @@ ALL = (
     CONFIG,
     CELL,
     PARTITION,
+    LOOKS,
+    UNFINISHED,
+    SWEPT_POOL,
+    WAITS,
+    PASSED_ON,
+    DELETED,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 

@@ -1,4 +1,5 @@
-"""Pool: every task that was surely put is answered, once, whoever dies when; and its end leaves nothing.
+"""Pool: every task that was surely put is answered, once, whoever dies when; and its end leaves nothing, nor does the
+death of its caller where somebody sweeps.
 
 Rules for this file: an answer is the payload of its task; the observer, whom no fault strikes, works too, so that there
 is always somebody who does.
@@ -6,11 +7,16 @@ is always somebody who does.
 
 from __future__ import annotations
 
-from distsync.errors import OutcomeUnknownError
-from distsync.protocols.callers import Caller
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from distsync.errors import NoNodeError, OutcomeUnknownError
+from distsync.protocols import parts
+from distsync.protocols.callers import Caller, sweep, sweep_all
 from distsync.protocols.claims import Delivery
 from distsync.protocols.many import Progress
-from distsync.protocols.pool import DONE, PoolCore, Task
+from distsync.protocols.pool import DONE, WORN, PoolCore, Task
+from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import KINDS
 from distsync.testing.simulation.process import SimProcess
@@ -24,8 +30,11 @@ GUID = "00000000-0000-4000-8000-000000000001"
 class Play:
     """One schedule."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, most: int = 0, sweeps: bool = False) -> None:
         self.world = world
+        self.most = most
+        """A task is delivered at most so often (0: as often as need be)."""
+        self.sweeps = sweeps
         self.surely: set[tuple[int, int]] = set()
         self.heard: list[tuple[int, int]] = []
         self.is_over = False
@@ -48,7 +57,9 @@ class Play:
             await Run(work(world))
         while self.surely - set(self.heard):
             for said in await Run(caller.receive()) or ():
-                if said.data != b"%d.%d" % (said.job, said.part):
+                if said.kind == WORN and world.faults.struck and self.most:
+                    pass  # so many workers died of it, or lost it
+                elif said.data != b"%d.%d" % (said.job, said.part):
                     world.fail(f"the answer to {said.job}.{said.part} is {said.data!r}")
                 self.heard.append((said.job, said.part))
         await Run(caller.end())
@@ -58,18 +69,24 @@ class Play:
         core, rng = self.core(process), self.world.rng
         while True:
             try:
-                claimed = await Run(core.claim(b"{}", True, rng.choice((1, 2, 3)))) or []
+                claimed = await Run(core.claim(b"{}", True, rng.choice((1, 2, 3)), self.most)) or []
             except OutcomeUnknownError:
                 continue
             for delivery in claimed:
                 await Run(work(self.world))
+                if self.sweeps and not await Run(core.is_there(GUID)) and not self.is_over:
+                    self.heard_of_nobody()
                 if rng.random() < 0.2 and process.name != OBSERVER:
                     await Run(core.give_back(delivery))
                 else:
                     await Run(self.finish(core, delivery))
 
     async def finish(self, core: PoolCore, delivery: Delivery) -> None:
-        answer = await core.answer(delivery, DONE, (await core.payload(delivery)))
+        try:
+            payload = await core.payload(delivery)
+        except NoNodeError:  # with its parts: the task is another's, and done
+            return
+        answer = await core.answer(delivery, DONE, payload)
         while True:
             try:
                 await core.finish([answer])
@@ -77,16 +94,49 @@ class Play:
             except OutcomeUnknownError:
                 continue
 
+    def heard_of_nobody(self) -> None:
+        if not self.world.faults.struck:
+            self.world.fail("the caller was taken for dead, and nothing went wrong")
+
+    async def call(self, process: SimProcess) -> None:
+        """As caller, who may be taken for dead, but not while he lives."""
+        try:
+            await self.caller(process)
+        except NoNodeError:
+            self.heard_of_nobody()
+
+    async def sweeper(self, process: SimProcess, pauses: tuple[float, ...] = (0.0, 0.5, 6.0)) -> None:
+        """Removes what dead callers have left."""
+        core = self.core(process)
+        for _ in range(8):
+            await Run(sweep_all(core, f"{ROOT}/pool") if self.world.rng.random() < 0.3 else sweep(core))
+            await Wait(limit=self.world.rng.choice(pauses))
+
     def play(self) -> None:
         world = self.world
         calling = world.process("caller")
-        spawn(calling, self.caller(calling), "caller")
-        for process in (*processes(world, 1, 3), world.process(OBSERVER)):
+        spawn(calling, self.call(calling) if self.sweeps else self.caller(calling), "caller")
+        if self.sweeps:
+            for name in ("sweeper", OBSERVER):
+                process = world.process(name)
+                spawn(process, self.sweeper(process), "sweeper")
+        observer = world.processes.get(OBSERVER) or world.process(OBSERVER)
+        for process in (*processes(world, 1, 3), observer):
             spawn(process, self.worker(process), f"worker-{process.name}", daemon=True)
         world.run()
+        if self.sweeps and not calling.alive:
+            self.bury(observer)
         if self.is_over:
             self.account()
         world.close()
+
+    def bury(self, observer: SimProcess) -> None:
+        """The caller is dead, and who sweeps long enough after that removes all that was his."""
+        spawn(observer, self.sweeper(observer, (6.0,)), "last sweeper")
+        self.world.run()
+        left = [path for path in self.world.leftovers() if GUID in path and "/claims/" not in path]
+        if left:
+            self.world.fail(f"the caller is dead, and there remain {left}")
 
     def account(self) -> None:
         doubled = sorted({each for each in self.heard if self.heard.count(each) > 1})
@@ -98,7 +148,24 @@ class Play:
             self.world.fail(f"the caller has ended, and there remain {left}")
 
 
+@contextmanager
+def parts_of(size: int) -> Iterator[None]:
+    """A payload is large so soon that it takes several parts."""
+    usual, parts.PART_BYTES = parts.PART_BYTES, size
+    try:
+        yield
+    finally:
+        parts.PART_BYTES = usual
+
+
+def play_swept(world: World) -> None:
+    """Payloads that are split, deliveries that are counted, callers that may be dead."""
+    with parts_of(world.rng.choice((1, 2, 100))):
+        Play(world, world.rng.choice((0, 1, 2)), sweeps=True).play()
+
+
 #: A worker that is interrupted ends, with its session: that is the fault "kill".
-POOL = Scenario(
-    "pool", lambda world: Play(world).play(), tuple(kind for kind in KINDS if not kind.startswith("interrupt"))
-)
+STOOD = tuple(kind for kind in KINDS if not kind.startswith("interrupt"))
+
+POOL = Scenario("pool", lambda world: Play(world).play(), STOOD)
+SWEPT_POOL = Scenario("swept-pool", play_swept, STOOD)

@@ -1,0 +1,252 @@
+"""Deleted: somebody deletes what belongs to a queue or a transaction: it is there again, and nothing is lost, told
+twice or stuck by that.
+
+Rules for this file: of a queue only empty folders are deleted. A transaction of which something was deleted may be
+unknown to who asks, but nobody is told otherwise than another; the next one is as any other.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+
+from distsync.errors import CorruptNodeError, MismatchError, OutcomeUnknownError, ZnodeError
+from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
+from distsync.protocols.queue import QueueCore
+from distsync.protocols.site import Site, Work
+from distsync.protocols.transaction import TransactionCore
+from distsync.session.steps import Delete, Multi, Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    processes,
+    receipts,
+    spawn,
+    troubled,
+    work,
+)
+from distsync.testing.simulation.world import World
+
+QUEUE = f"{ROOT}/queue/d"
+PATH = f"{ROOT}/transaction/d"
+SITES = ("bank", "hotel")
+
+#: No process or call ends by these.
+STOOD = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "pause", "late_event")
+
+
+def below(world: World, top: str) -> list[str]:
+    """The paths below, the deepest first."""
+    return sorted((path for path in world.leftovers() if path.startswith(top)), reverse=True)
+
+
+# A queue
+
+
+class Queue:
+    """One schedule of a queue whose empty folders are deleted."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.put: set[str] = set()
+        self.putting: set[str] = set()
+        self.got: list[str] = []
+        self.unknown = 0
+
+    def core(self, process: SimProcess) -> QueueCore:
+        return process.local(QUEUE, lambda: QueueCore(QUEUE, receipts(process)))
+
+    async def producer(self, process: SimProcess, name: str) -> None:
+        for number in range(self.world.rng.randint(1, 4)):
+            item = f"{name}.{number}"
+            self.putting.add(item)
+            with suppress(OutcomeUnknownError):
+                await Run(self.core(process).put(item.encode(), True))
+                self.put.add(item)
+            await Run(work(self.world))
+
+    async def consumer(self, process: SimProcess, count: int) -> None:
+        for _ in range(count):
+            try:
+                item = await Run(self.core(process).get(b"", False))
+            except OutcomeUnknownError:
+                self.unknown += 1
+                continue
+            if item is not None:
+                self.got.append(item.decode())
+            await Run(work(self.world))
+
+    async def administrator(self) -> None:
+        """Deletes what is empty, some times."""
+        for _ in range(self.world.rng.randint(1, 5)):
+            await Run(work(self.world))
+            folders = [path for path in below(self.world, f"{QUEUE}/items") if "/i_" not in path]
+            with suppress(ZnodeError):
+                if folders:
+                    self.world.foreign(Multi(tuple(map(Delete, folders))))
+
+    def play(self) -> None:
+        world = self.world
+        for process in processes(world, 2, 3):
+            spawn(process, self.producer(process, process.name))
+            spawn(process, self.consumer(process, world.rng.randint(0, 3)))
+        outside = world.process("outside")
+        spawn(outside, self.administrator())
+        world.run()
+        observer = world.process(OBSERVER)
+        spawn(observer, self.consumer(observer, len(self.putting) + 1))
+        world.run()
+        self.account()
+        world.close()
+
+    def account(self) -> None:
+        lost = self.put - set(self.got)
+        unsure = self.unknown + sum(troubled(self.world, process) for process in self.world.processes.values())
+        if len(lost) > unsure:
+            self.world.fail(f"{sorted(lost)} were put, and never got")
+        if len(set(self.got)) < len(self.got) or not set(self.got) <= self.putting:
+            self.world.fail(f"got {self.got}, and put were {sorted(self.putting)}")
+
+
+# A transaction
+
+
+class Sabotage:
+    """Two sites that vote for commit, their coordinator, and an administrator who deletes parts of it."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.terms = Terms(SITES, world.rng.choice((COORDINATOR, PEERS)))
+        self.others = Terms(SITES, PEERS if self.terms.decided_by == COORDINATOR else COORDINATOR)
+        self.said: dict[str, set[str]] = {}
+        self.begun: list[str] = []
+        self.is_over = False
+
+    def core(self, process: SimProcess) -> TransactionCore:
+        return process.local(PATH, lambda: TransactionCore(PATH, self.terms))
+
+    def say(self, transaction: str, outcome: str) -> None:
+        said = self.said.setdefault(transaction, set())
+        said.add(outcome)
+        if len(said) > 1:
+            self.world.fail(f"{transaction} is told to be {sorted(said)}")
+
+    async def serve(self, process: SimProcess, site: str) -> None:
+        async def prepare() -> tuple[bool, str]:
+            await work(self.world)
+            return True, ""
+
+        plan = Work(
+            lambda *_: prepare(),
+            lambda transaction, _: self.say(transaction, COMMIT),
+            lambda transaction, _: self.say(transaction, ABORT),
+        )
+        while True:
+            try:
+                await Run(Site(self.core(process), site).take_part(plan, b"{}"))
+            except OutcomeUnknownError:
+                pass
+            except CorruptNodeError:
+                await Wait(limit=1.0)
+
+    async def coordinate(self, process: SimProcess) -> None:
+        core, world = self.core(process), self.world
+        for number in range(world.rng.randint(1, 3)):
+            transaction = ""
+            with suppress(OutcomeUnknownError, CorruptNodeError):
+                transaction = await Run(core.begin(b"%d" % number))
+                self.begun.append(transaction)
+                await Run(work(world))
+                decision = await Run(core.decide(transaction, SITES))
+                self.say(transaction, decision.outcome)
+            await Wait(limit=2.0)
+            self.clear()
+        self.is_over = True
+
+    async def looker(self, process: SimProcess) -> None:
+        """Looks how it stands."""
+        core, rng = self.core(process), self.world.rng
+        while not self.is_over:
+            await Wait(limit=rng.choice((0.0, 0.005, 0.5)))
+            asked = rng.choice([None, *self.begun])
+            with suppress(OutcomeUnknownError, CorruptNodeError):
+                if rng.random() < 0.5:
+                    decision = await Run(core.latest(asked))
+                    if decision is not None:
+                        self.say(decision.id, decision.outcome)
+                        if asked not in (None, decision.id):
+                            self.world.fail(f"who asked for {asked} is told of {decision.id}")
+                elif not set(await Run(core.votes())) == set(SITES):
+                    self.world.fail("votes of other sites")
+
+    async def administrator(self) -> None:
+        """Deletes all or some of it, at once or one after another."""
+        rng = self.world.rng
+        for _ in range(rng.randint(0, 2)):
+            await Wait(limit=rng.randint(0, 40) / 1000)
+            found = below(self.world, rng.choice((f"{PATH}/t_", f"{PATH}/t_", PATH, f"{PATH}/sites")))
+            if rng.random() < 0.5:
+                with suppress(ZnodeError):
+                    self.world.foreign(Multi(tuple(map(Delete, found)))) if found else None
+            for path in found:
+                with suppress(ZnodeError):
+                    self.world.foreign(Delete(path))
+                await Run(work(self.world))
+
+    def clear(self) -> None:
+        """What is left where nothing can be decided any more."""
+        left = below(self.world, f"{PATH}/t_")
+        if left and not any(path.endswith(("/open", "/decision")) for path in left):
+            self.world.foreign(Multi(tuple(map(Delete, left))))
+
+    async def another(self, process: SimProcess) -> None:
+        """Comes with other terms: these hold if nobody is left who was told the first ones."""
+        core = TransactionCore(PATH, self.others)
+        while not self.is_over:
+            await Wait(limit=0.5)
+        try:
+            await Run(core.record())
+        except MismatchError:
+            if not self.sites_there() and not self.current() and not self.world.faults.struck:
+                self.world.fail("other terms are refused, and nobody is there who was told these")
+
+    def sites_there(self) -> bool:
+        node = self.world.server.engine.tree.node(f"{PATH}/sites")
+        return node is not None and bool(node.children)
+
+    def current(self) -> bool:
+        node = self.world.server.engine.tree.node(PATH)
+        return node is not None and json.loads(node.data or b"")[2] is not None
+
+    def play(self) -> None:
+        world = self.world
+        coordinator, outside = world.process("coordinator"), world.process("outside")
+        spawn(coordinator, self.coordinate(coordinator))
+        ends = world.rng.random() < 0.3
+        for site in SITES:
+            process = world.process(site)
+            spawn(process, self.serve(process, site), name=site, daemon=True)
+        looker = world.process("looker")
+        spawn(looker, self.looker(looker))
+        spawn(outside, self.administrator())
+        world.run()
+        if ends:
+            for site in SITES:
+                world.processes[site].kill()
+            world.run(lambda: not self.sites_there())
+            spawn(outside, self.another(outside))
+            world.run()
+        world.close()
+
+
+def play(world: World) -> None:
+    if world.rng.random() < 0.3:
+        Queue(world).play()
+    else:
+        Sabotage(world).play()
+
+
+DELETED = Scenario("deleted", play, STOOD)

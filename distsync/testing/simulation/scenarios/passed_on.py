@@ -1,0 +1,74 @@
+"""A lock of processes that another one gives back: the holder passes it on, and is not the holder any more.
+
+Rules for this file: threads use one core a process, as the faces do. Whoever gives back has been told to by the holder,
+so that nobody else can hold then, unless the holder's session has ended: only faults that leave it alone strike.
+"""
+
+from __future__ import annotations
+
+from distsync.errors import LockLostError, NotHeldError, ReleasedTooOftenError
+from distsync.protocols import handed
+from distsync.protocols.lock import LockCore
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Exclusion, NothingLeft
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import ROOT, Scenario, finish, processes, spawn, work
+from distsync.testing.simulation.world import World
+
+PATH = f"{ROOT}/lock/h"
+
+#: No session or lease ends by these, and no call.
+MILD = ("lost_reply", "lost_request", "lag", "late_event")
+
+
+def core_of(process: SimProcess) -> LockCore:
+    return process.local(PATH, lambda: LockCore(PATH))
+
+
+async def holder(world: World, process: SimProcess, givers: list[SimProcess]) -> None:
+    """Takes the lock some times; somebody gives it back for him."""
+    core, owner = core_of(process), object()
+    for _ in range(world.rng.randint(1, 3)):
+        if not await Run(handed.acquire(core, owner, b"", world.rng.random() < 0.7)):
+            continue
+        grant = core.grant
+        if grant is None:
+            continue
+        place = grant.place
+        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+        await Run(work(world))
+        world.record("released", what="lock")
+        giver = world.rng.choice(givers)
+        if giver is process:
+            await Run(give_back(world, giver, owner))
+        else:
+            spawn(giver, give_back(world, giver, object()))
+            if world.rng.random() < 0.5:
+                await Run(work(world))
+
+
+async def give_back(world: World, process: SimProcess, owner: object) -> None:
+    """Who did not know that his own was given back is told so first, and has given nothing back yet."""
+    core = core_of(process)
+    while True:
+        stale = core.grant is not None or bool(core.lost)
+        try:
+            await handed.release(core, owner)
+            world.record("given back")
+            return
+        except (LockLostError, NotHeldError, ReleasedTooOftenError) as error:
+            if not stale and not world.faults.struck:
+                world.fail(f"the lock is held, and cannot be given back: {error}")
+            if not stale:
+                return
+
+
+def play(world: World) -> None:
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
+    givers = list(processes(world, 2, 3))
+    for process in givers:
+        spawn(process, holder(world, process, givers))
+    finish(world)
+
+
+PASSED_ON = Scenario("passed-on", play, MILD)
