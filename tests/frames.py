@@ -24,6 +24,7 @@ REQUESTS: list[r.Request] = [
     MIXED,
     r.SetWatchesRequest(0, ("/a",), ("/b",), ("/c",)),
     r.AuthRequest(0, "digest", b"a:b"),
+    r.SaslRequest(b""),
     r.PingRequest(),
     r.Create2Request("/fuzz/two", None, (r.Acl(31, "auth", ""), r.Acl(1, "ip", "127.0.0.0/8"))),
     r.CreateContainerRequest("/fuzz-container"),

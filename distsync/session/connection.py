@@ -183,7 +183,7 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         hangs up as well."""
         try:
             super()._authenticate_with_sasl(host, timeout)
-        except (AuthFailedError, SASLException, RuntimeError) as error:  # the last for a code unknown to kazoo
+        except (ZookeeperError, SASLException, RuntimeError) as error:  # the last for a code that kazoo does not know
             self.sasl_refusals += 1
             if self.sasl_refusals < SASL_REFUSALS and isinstance(error.__cause__, ConnectionDropped):
                 raise ConnectionDropped("hung up at the SASL handshake") from error

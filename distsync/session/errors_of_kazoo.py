@@ -23,12 +23,14 @@ ABOUT_A_ZNODE: dict[type[BaseException], Callable[[str], errors.DistsyncError]] 
 }
 
 #: The connection went: the request may or may not have been executed. SessionMoved: the server that we left
-#: answers; the next one knows us.
+#: answers; the next one knows us. AuthFailed: of what was under way when the server would not have us any more; whoever
+#: waits for the next connection learns why there will be none.
 CONNECTION_GONE = (
     kazoo.ConnectionLoss,
     kazoo.ConnectionDropped,
     kazoo.OperationTimeoutError,
     kazoo.SessionMovedError,
+    kazoo.AuthFailedError,
 )
 
 #: Errors in which the leader had a hand, so that they prove that the session lives.

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import SaslProcess
 from frames import FRAMES, HELLO
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
-from links import LOOPBACK, linked
+from links import LOOPBACK, Link, linked
 from loads import many_files, resident_bytes
+from proofs import nonce_of, response
 from servers import EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
 from tuned import TunedProcess
@@ -244,3 +246,72 @@ def test_bug_of_the_server_within_a_change_stops_it_and_nobody_sees_the_half(tmp
         with linked(server.port) as link:
             assert link.ask(1, r.ExistsRequest("/before"), r.StatReply)[2] == 0
             assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == -101
+
+
+PASSWORD = "in wonderland"
+
+
+@pytest.fixture(scope="module")
+def knowing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedProcess]:
+    with running(SaslProcess(tmp_path_factory.mktemp("knowing"), {"alice": PASSWORD})) as server:
+        yield server
+
+
+@st.composite
+def tokens(draw: Any) -> tuple[list[bytes], list[tuple[int, int]], int | None]:
+    """Further tokens before the proof, what is changed in it, and where it is cut."""
+    before = draw(st.lists(st.one_of(st.just(b""), st.binary(max_size=40)), min_size=1, max_size=3))
+    changes = draw(st.lists(st.tuples(st.integers(0, 400), st.integers(0, 255)), max_size=4))
+    return before, changes, draw(st.none() | st.integers(0, 300))
+
+
+def test_mutated_proofs_are_refused_cleanly_and_make_nobody_of_anybody(knowing: EmbeddedProcess) -> None:
+    """It is refused with an error and the end of the connection, or it is a proof: nothing else happens."""
+    outcomes: set[str] = set()
+
+    @seed(20241)
+    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(tokens())
+    def attack(given: tuple[list[bytes], list[tuple[int, int]], int | None]) -> None:
+        before, changes, cut = given
+        with linked(knowing.port, greeted=False) as link:
+            link.greet(r.ConnectRequest(timeout_ms=1000))
+            asked = link.ask(1, r.SaslRequest(before[0]), r.SaslReply)
+            proof = bytearray(response("alice", PASSWORD, nonce_of(asked[3].token)))  # type: ignore[attr-defined]
+            for at, value in changes:
+                proof[at % len(proof)] = value
+            outcomes.add(outcome(link, [*before[1:], bytes(proof[:cut])]))
+
+    attack()
+    assert outcomes == {"refused", "proved"}
+    with linked(knowing.port) as witness:
+        assert witness.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
+    assert "Traceback" not in knowing.output()
+    assert "wonderland" not in knowing.output()
+
+
+def outcome(link: Link, tokens: list[bytes]) -> str:
+    for token in tokens:
+        _, zxid, err, body = link.ask(2, r.SaslRequest(token), r.SaslReply)
+        if err:
+            assert (zxid, err) == (0, r.ErrorCode.AUTH_FAILED)
+            assert link.at_end()
+            return "refused"
+        assert body.token.startswith(b"rspauth=")  # type: ignore[attr-defined]
+    told = link.ask(3, r.WhoAmIRequest(), r.WhoAmIReply)[3]
+    assert ("sasl", "alice") in told.client_info  # type: ignore[attr-defined]
+    return "proved"
+
+
+def test_sasl_requests_that_are_none_cost_their_own_connection(knowing: EmbeddedProcess) -> None:
+    for body in (b"", b"\0\0", struct.pack(">i", -1), struct.pack(">i", -2), struct.pack(">i", 5) + b"abc"):
+        with linked(knowing.port, greeted=False) as link:
+            link.greet(r.ConnectRequest(timeout_ms=1000))
+            link.send(struct.pack(">ii", 1, 102) + body)
+            assert link.at_end()
+    with linked(knowing.port, greeted=False) as link:
+        link.greet(r.ConnectRequest(timeout_ms=1000))
+        link.ask(1, r.SaslRequest(b""), r.SaslReply)
+        assert link.ask(2, r.SaslRequest(bytes(900_000)), r.SaslReply)[2] == r.ErrorCode.AUTH_FAILED
+        assert link.at_end()
+    assert "Traceback" not in knowing.output()

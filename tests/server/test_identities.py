@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import ssl
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError
 from kazoo.security import ACL, CREATOR_ALL_ACL, Id
 from proofs import nonce_of, response
-from servers import ServerProcess
+from servers import ServerProcess, ZooKeeperProcess, need_zookeeper
 from speaker import Speaker
 from timing import PATIENCE
 
@@ -398,3 +399,29 @@ def test_passwords_are_in_no_log_and_no_command_line(sasl: ServerProcess) -> Non
     told = [sasl.output(), *(Path(f"/proc/{sasl.pid}/{file}").read_text() for file in ("cmdline", "environ"))]
     assert "SASL is refused: an unknown user" in told[0] or sasl.name == "zookeeper"
     assert not [secret for secret in USERS.values() for text in told if secret in text]
+
+
+JAVA = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m"]
+CLIENT = 'Client {{ org.apache.zookeeper.server.auth.DigestLoginModule required username="{}" password="{}"; }};'
+
+
+def typed_into_zkcli(server: ServerProcess, folder: Path, password: str, *lines: str) -> str:
+    """What Java's client prints as alice."""
+    need_zookeeper()
+    jaas = folder / "client.jaas"
+    jaas.write_text(CLIENT.format("alice", password))
+    flags = [f"-Djava.security.auth.login.config={jaas}", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+    main = ["-cp", ZooKeeperProcess.classpath(), "org.apache.zookeeper.ZooKeeperMain", "-server", server.hosts]
+    text = "\n".join((*lines, "quit", ""))
+    done = subprocess.run([*JAVA, *flags, *main], input=text, capture_output=True, text=True, timeout=PATIENCE)
+    return done.stdout + done.stderr
+
+
+def test_javas_client_says_who_it_is(sasl: ServerProcess, tmp_path: Path) -> None:
+    told = typed_into_zkcli(sasl, tmp_path, "a-secret", "create /java x auth:x:cdrwa", "getAcl /java", "delete /java")
+    assert "Created /java" in told
+    assert "'sasl,'alice\n: cdrwa" in told
+
+
+def test_javas_client_is_told_that_its_password_is_wrong(sasl: ServerProcess, tmp_path: Path) -> None:
+    assert "AuthFailed" in typed_into_zkcli(sasl, tmp_path, "wrong", "ls /")

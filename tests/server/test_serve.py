@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -21,6 +22,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 from servers import LOOPBACK, EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
+
+from distsync.server.listening import ServeError
+from distsync.server.options import Options
+from distsync.server.serve import read_passwords
 
 ROOT = Path(__file__).parents[2]
 
@@ -260,6 +265,59 @@ def test_secret_file_of_no_use_is_refused(tmp_path: Path, content: str, mode: in
     path.write_text(content)
     path.chmod(mode)
     assert what in refused("--port", "0", "--data-dir", str(tmp_path), "--secret-file", str(path))
+
+
+def users_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
+    path = folder / "users"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"alice", "line 1 must be user:password"),
+        (b"# fine\nalice:", "line 2 must be user:password"),
+        (b":sesame", "line 1 must be user:password"),
+        (b"al/ice:sesame", "line 1 must be user:password"),
+        (b"al ice:sesame", "line 1 must be user:password"),
+        (b"alice:sesame\n\nalice:other-sesame", "line 3: that user is there already"),
+        (b"super:sesame", "line 1: super would be bound by no ACL"),
+        (b"alice:sesame\xff", "not UTF-8"),
+    ],
+)
+def test_users_file_of_no_use_is_refused_by_its_line_and_not_shown(tmp_path: Path, content: bytes, what: str) -> None:
+    with pytest.raises(ServeError, match=what) as refusal:
+        read_passwords(users_file(tmp_path, content))
+    assert "sesame" not in "".join(traceback.format_exception(refusal.value))
+
+
+def test_users_file_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    path = users_file(tmp_path, b"alice:sesame\n", 0o640)
+    assert "mode 0600" in refused("--port", "0", "--data-dir", str(tmp_path / "data"), "--sasl-users", str(path))
+
+
+def test_users_by_name(tmp_path: Path) -> None:
+    content = "# who may\n\nalice:in: wonderland \r\nzoé:#päss\n".encode()
+    assert read_passwords(users_file(tmp_path, content)) == {"alice": "in: wonderland ", "zoé": "#päss"}
+
+
+@pytest.mark.parametrize(("scheme", "needs"), [("sasl", "--sasl-users"), ("x509", "--tls-ca")])
+def test_scheme_that_nobody_could_show_cannot_be_required(tmp_path: Path, scheme: str, needs: str) -> None:
+    assert needs in refused("--port", "0", "--data-dir", str(tmp_path / "data"), "--require-auth", scheme)
+
+
+@pytest.mark.parametrize("words", [["--require-auth", "digest"], ["--tls-client-auth", "want"]])
+def test_option_that_means_nothing_is_refused(words: list[str]) -> None:
+    command = [sys.executable, "-m", "distsync", "serve", *words]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT)
+    assert done.returncode == 2
+    assert words[0] in done.stderr
+
+
+def test_passwords_are_not_in_the_options_repr() -> None:
+    assert "sesame" not in repr(Options(passwords={"alice": "sesame"}))
 
 
 def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:

@@ -9,14 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Certificates, SaslZooKeeper, SecureZooKeeper, TlsProcess
+from certificates import Certificates, SecureZooKeeper, TlsProcess, asking_for_certificates, knowing_users
+from every_kind import KINDS, PROCESSES, one_of_each
+from kazoo.exceptions import NoAuthError, NotEmptyError
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 from leaks import Observer
 from servers import ServerProcess, need_zookeeper
 from timing import eventually
 
 from distsync import AccessDeniedError, ConfigurationError, Lock, UnreachableError
+from distsync.session import default
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
+
+USERS = {"alice": "a-secret", "bob": "b-secret"}
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
 
@@ -44,19 +50,26 @@ def encrypted(
 
 
 @pytest.fixture(scope="module")
-def mutual(certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureZooKeeper]:
+def mutual(server_kind: str, certificates: Certificates, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """Every client shows a certificate, and is known by it."""
-    need_zookeeper()
-    made = SecureZooKeeper(tmp_path_factory.mktemp("mutual"), certificates, "need")
+    made = asking_for_certificates(server_kind, tmp_path_factory.mktemp("mutual"), certificates)
     made.start()
     yield made
     made.stop()
 
 
 @pytest.fixture(scope="module")
-def sasl(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SaslZooKeeper]:
-    need_zookeeper()
-    made = SaslZooKeeper(tmp_path_factory.mktemp("sasl"), {"alice": "a-secret", "bob": "b-secret"})
+def sasl(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    made = knowing_users(server_kind, tmp_path_factory.mktemp("sasl"), USERS)
+    made.start()
+    yield made
+    made.stop()
+
+
+@pytest.fixture(scope="module")
+def strict(server_kind: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """Who has not said who he is by SASL may do nothing."""
+    made = knowing_users(server_kind, tmp_path_factory.mktemp("strict"), USERS, required=True)
     made.start()
     yield made
     made.stop()
@@ -123,7 +136,7 @@ def test_server_without_tls_is_not_talked_to_in_the_clear(server: ServerProcess,
 
 
 @needs_openssl
-def test_certificate_says_who_a_client_is(mutual: SecureZooKeeper, certificates: Certificates) -> None:
+def test_certificate_says_who_a_client_is(mutual: Any, certificates: Certificates) -> None:
     def client(of: Path) -> Client:
         own = {"tls_cert": str(of), "tls_key": str(certificates.key(of))}
         return Client(mutual.secure, tls_ca=str(certificates.authority), auth="x509", **own)
@@ -136,9 +149,13 @@ def test_certificate_says_who_a_client_is(mutual: SecureZooKeeper, certificates:
 
 
 def _acl(client: Client, path: str) -> Any:
-    """As the connection under test sees it."""
-    kazoo = client._core.link._kazoo  # type: ignore[union-attr]
-    return kazoo.get_acls(path)[0]  # type: ignore[union-attr]
+    return _kazoo(client).get_acls(path)[0]
+
+
+def _kazoo(client: Client) -> Any:
+    """Its connection, which is who it is."""
+    client.sync("/")
+    return client._core.link._kazoo  # type: ignore[union-attr]
 
 
 @needs_openssl
@@ -160,7 +177,7 @@ def test_x509_where_the_server_asks_for_no_certificate_is_refused(
 # ---- SASL
 
 
-def test_password_by_sasl_says_who_a_client_is(sasl: SaslZooKeeper) -> None:
+def test_password_by_sasl_says_who_a_client_is(sasl: ServerProcess) -> None:
     with Client(sasl.hosts, auth="sasl:alice:a-secret") as mine, Lock(name="a", client=mine):
         (entry,) = _acl(mine, mine.path("lock", "a"))
         assert (entry.id.scheme, entry.id.id, entry.perms) == ("sasl", "alice", 31)
@@ -168,7 +185,7 @@ def test_password_by_sasl_says_who_a_client_is(sasl: SaslZooKeeper) -> None:
             uses(Client(sasl.hosts, auth="sasl:bob:b-secret"))
 
 
-def test_sasl_identity_comes_back_after_a_reconnect(sasl: SaslZooKeeper) -> None:
+def test_sasl_identity_comes_back_after_a_reconnect(sasl: ServerProcess) -> None:
     with Proxy(sasl.hosts) as proxy, Client(proxy.hosts, auth="sasl:alice:a-secret", session_timeout=10.0) as mine:
         assert Lock(name="again", client=mine).acquire()
         proxy.cut()
@@ -177,7 +194,7 @@ def test_sasl_identity_comes_back_after_a_reconnect(sasl: SaslZooKeeper) -> None
 
 
 @pytest.mark.parametrize("credential", ["alice:wrong", "nobody:of-their-own"])
-def test_wrong_password_by_sasl_is_refused_and_said(sasl: SaslZooKeeper, credential: str) -> None:
+def test_wrong_password_by_sasl_is_refused_and_said(sasl: ServerProcess, credential: str) -> None:
     with pytest.raises(ConfigurationError, match="refused these credentials") as refusal:
         uses(Client(sasl.hosts, auth=f"sasl:{credential}"))
     assert credential not in str(refusal.value)
@@ -189,6 +206,81 @@ def test_sasl_needs_its_package_and_a_real_server(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("distsync.session.settings.find_spec", lambda name: None)
     with pytest.raises(ConfigurationError, match=r"distsync\[sasl\]"):
         Client("h:1", auth="sasl:a:b")
+
+
+@pytest.mark.parametrize("auth", [None, "digest:alice:a-secret", "sasl:alice:wrong"])
+def test_server_that_wants_to_know_who_it_is_says_so_at_once(strict: ServerProcess, auth: str | None) -> None:
+    assert uses(Client(strict.hosts, auth="sasl:alice:a-secret"))
+    with pytest.raises(ConfigurationError, match="or wants others"):
+        uses(Client(strict.hosts, auth=auth))
+
+
+# ---- two users, by either scheme
+
+
+@pytest.fixture(params=["x509", "sasl"])
+def users(request: pytest.FixtureRequest, mutual: Any, sasl: Any, certificates: Certificates) -> tuple[Any, Any, Any]:
+    """How each of two users connects, and who the first one is."""
+    if request.param == "sasl":
+        made = [partial(Client, sasl.hosts, auth=f"sasl:{user}:{password}") for user, password in USERS.items()]
+        return *made, Id("sasl", "alice")  # type: ignore[return-value]
+    trusted = {"tls_ca": str(certificates.authority), "auth": "x509"}
+    made = [
+        partial(Client, mutual.secure, tls_cert=str(of), tls_key=str(certificates.key(of)), **trusted)
+        for of in (certificates.client, certificates.other_client)
+    ]
+    return *made, Id("x509", "CN=client")  # type: ignore[return-value]
+
+
+EVERY_KIND = KINDS | PROCESSES
+#: What reports its error elsewhere: a feeder thread's hook.
+ELSEWHERE = {"multiprocessing.Queue", "multiprocessing.JoinableQueue"}
+
+
+@needs_openssl
+@pytest.mark.usefixtures("nothing_kept")
+def test_another_user_neither_reads_takes_breaks_nor_forges_anything_of_any_kind(users: tuple[Any, Any, Any]) -> None:
+    alice, bob, who = users
+    with alice() as mine, bob() as yours:
+        default.set_default(mine)
+        try:
+            with one_of_each(mine, EVERY_KIND):
+                paths = list(_tree(mine, mine.namespace))
+                assert len(paths) > 150
+                assert {path: _acl(mine, path) for path in paths} == {path: [ACL(31, who)] for path in paths}
+                assert not [(path, done) for path in paths for done in _done(yours, path)]
+                for kind in EVERY_KIND.keys() - ELSEWHERE:
+                    with pytest.raises(AccessDeniedError), one_of_each(yours, {kind: EVERY_KIND[kind]}):
+                        pytest.fail(f"{kind} is not refused")
+        finally:
+            default.set_default(None)
+
+
+def _tree(client: Client, path: str) -> Iterator[str]:
+    yield path
+    for name in _kazoo(client).get_children(path):
+        yield from _tree(client, f"{path}/{name}")
+
+
+def _done(client: Client, path: str) -> Iterator[str]:
+    """What this client may do there."""
+    kazoo = _kazoo(client)
+    for attempt, *arguments in (
+        (kazoo.get, path),
+        (kazoo.get_children, path),
+        (kazoo.set, path, b"forged"),
+        (kazoo.delete, path),
+        (kazoo.create, f"{path}/forged-0000000000"),
+        (kazoo.set_acls, path, OPEN_ACL_UNSAFE),
+    ):
+        try:
+            attempt(*arguments)
+        except NoAuthError:
+            continue
+        except NotEmptyError:  # the namespace's own parent is the root, which is open to all
+            if path.count("/") == 1:
+                continue
+        yield attempt.__name__
 
 
 # ---- digest
