@@ -38,7 +38,7 @@ class Core:
 
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
-        self.state = State(config.tick_time_ms, config.initial_zxid)
+        self.state = State(config.expiry_ms, config.initial_zxid)
         self.tree = self.state.tree
         self.sessions = self.state.sessions
         self.watches = Watches()
