@@ -6,7 +6,7 @@ PYTEST_ARGS ?=
 SCALE_ARGS ?=
 CHAOS_ARGS ?=
 MINUTES ?= 30
-ROUNDS ?= 11
+ROUNDS ?=
 ONLY ?=
 OUT ?= build/bench
 ITEMS ?= 100000
@@ -16,7 +16,7 @@ FUZZ_ARGS ?= -max_total_time=300
 WORKERS ?= 3
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test interop bench bench-server scale fuzz wire chaos soak lint types simulate differential zookeeper clean
+.PHONY: demo test interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -43,9 +43,12 @@ chaos: $(STAMP) zookeeper  ## real processes under faults, histories checked: CH
 soak: $(STAMP) zookeeper  ## all primitives on an ensemble under faults; nothing may grow: make soak MINUTES=30
 	PYTHONPATH=tests $(VENV)/bin/python -m chaos.soak --minutes $(MINUTES)
 
+takeover: $(STAMP) zookeeper  ## the holder is killed: how long until the next one holds: make takeover ROUNDS=6
+	PYTHONPATH=tests $(VENV)/bin/python -m chaos.takeover --rounds $(or $(ROUNDS),6)
+
 bench: $(STAMP) zookeeper  ## beside kazoo and others: table, JSON, plots: make bench ROUNDS=3 ONLY='put get' ITEMS=1000000
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,bench]'
-	$(VENV)/bin/python -m bench --rounds $(ROUNDS) --items $(ITEMS) --out $(OUT) $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)
+	$(VENV)/bin/python -m bench --rounds $(or $(ROUNDS),11) --items $(ITEMS) --out $(OUT) $(if $(ONLY),--only $(ONLY)) $(BENCH_ARGS)
 
 bench-server: $(STAMP) zookeeper  ## the embedded server, with uvloop, next to ZooKeeper 3.8: ratios, without and with fsync
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,fast]'

@@ -17,7 +17,8 @@ class Bench:
     """An engine, its time, and all that it asked for."""
 
     def __init__(self, **settings: Any) -> None:
-        self.config = EngineConfig(**{"tick_time_ms": TICK_MS, "forgive_pauses": False, **settings})
+        times = {"tick_time_ms": TICK_MS, "expiry_ms": TICK_MS}
+        self.config = EngineConfig(**{**times, "forgive_pauses": False, **settings})
         self.engine = Engine(self.config)
         self.now_ms = NOW_MS
         self.log: list[Effect] = []

@@ -15,7 +15,10 @@ class EngineConfig:
     """``Units``: milliseconds, bytes."""
 
     tick_time_ms: int = 500
-    """Sessions expire at multiples of it; a silence of the engine longer than it is forgiven (ZooKeeper: 2000)."""
+    """A silence of the engine longer than it is forgiven (ZooKeeper: 2000)."""
+
+    expiry_ms: int = 100
+    """Sessions expire at multiples of it, so that nobody waits longer for what a dead one held (ZooKeeper: a tick)."""
 
     min_session_timeout_ms: int = 1_000
     max_session_timeout_ms: int = 60_000

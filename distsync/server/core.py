@@ -40,7 +40,7 @@ class Core:
         self.config = config
         shared = None if config.required_digest is None else Identity("digest", config.required_digest)
         self.policy = Policy(config.schemes, shared)
-        self.state = State(config.tick_time_ms, config.initial_zxid)
+        self.state = State(config.expiry_ms, config.initial_zxid)
         self.tree = self.state.tree
         self.sessions = self.state.sessions
         self.watches = Watches()

@@ -1,7 +1,7 @@
 """The sessions: ids, passwords, and when each is due to expire.
 
 Rules for this file: its time is the engine's waking time, in ms, which stands still while the engine was stopped. A
-session expires at a multiple of the tick, the first one after its time-out has passed: all that share one stand in
+session expires at a multiple of some time, the first one after its time-out has passed: all that share one stand in
 one bucket, so that a touch costs no more than a comparison most of the time.
 """
 
@@ -39,8 +39,8 @@ def new_session_id(last: int, now_ms: int, server_id: int) -> int:
 class Sessions(Mapping[int, Session]):
     """Sessions by id."""
 
-    def __init__(self, tick_ms: int) -> None:
-        self._tick_ms = tick_ms
+    def __init__(self, expiry_ms: int) -> None:
+        self._expiry_ms = expiry_ms
         self._by_id: dict[int, Session] = {}
         self._buckets: dict[int, dict[int, None]] = {}
 
@@ -63,8 +63,8 @@ class Sessions(Mapping[int, Session]):
 
     def touch(self, session: Session, awake_ms: int) -> None:
         """The session has its full time-out again."""
-        tick = self._tick_ms
-        due = ((awake_ms + session.timeout_ms) // tick + 1) * tick
+        step = self._expiry_ms
+        due = ((awake_ms + session.timeout_ms) // step + 1) * step
         if due != session.due:
             self._leave_bucket(session)
             session.due = due

@@ -41,11 +41,11 @@ PIECE_BYTES = 256 * 1024
 class State:
     """The tree, the sessions and the last zxid."""
 
-    def __init__(self, tick_ms: int, zxid: int) -> None:
+    def __init__(self, expiry_ms: int, zxid: int) -> None:
         self.zxid = zxid
         self.last_session_id = 0
         self.tree = Tree()
-        self.sessions = Sessions(tick_ms)
+        self.sessions = Sessions(expiry_ms)
         self._apply: dict[type, Callable[[Any, int, int], object]] = {
             CreateNode: self.tree.create,
             DeleteNode: self.tree.delete,

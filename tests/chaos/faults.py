@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from chaos.history import CONFIRMED
 from chaos.stage import Actor, Stage
 from chaos.workloads import WORKLOADS
 
@@ -84,6 +85,8 @@ def expire(stage: Stage, actor: Actor, dice: random.Random) -> None:
         actor.expire()
     except OSError:  # no server is there, the other lane has seen to that
         stage.note("nobody to expire it over")
+    else:
+        stage.note(CONFIRMED, of=actor.who, lasts=stage.session_s)
 
 
 def fork(stage: Stage, actor: Actor, dice: random.Random) -> None:

@@ -8,7 +8,8 @@ call then has a beginning and no end.
 * ``{"t": 1.6, "who": "w1", "claim": token, "from": 1.59}``: between these two times it said that it holds;
 * ``{"t": 1.6, "who": "w1", "control": 0.05, "from": 1.45}``: so late did something end that needs no server;
 * ``{"t": 1.7, "who": "site", "told": "commit", "what": ...}``: whatever else it was told;
-* ``{"t": 1.8, "who": "chaos", "fault": "kill", ...}``: what was done to it.
+* ``{"t": 1.8, "who": "chaos", "fault": "kill", "whose": ...}``: what was done to it;
+* ``{"t": 1.9, "who": "chaos", "fault": "its session has ended", "of": ..., "lasts": 2.0}``: the servers have said so.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]
+
+CONFIRMED = "its session has ended"
+"""Somebody has ended a session of so many seconds, and has the servers' answer."""
 
 
 def now() -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from chaos.history import Call, Event, calls
+from chaos.history import CONFIRMED, Call, Event, calls
 
 EXPECTED_ERRORS = frozenset(
     "Empty Full BrokenBarrierError KeyboardInterrupt LockLostError NotHeldError UnreachableError SessionLostError"
@@ -45,10 +45,40 @@ def holdings(events: Iterable[Event]) -> list[Holding]:
     return sorted(found.values())
 
 
-def overlapping(events: Iterable[Event], permits: int = 1) -> Iterator[str]:
+class Ending(NamedTuple):
+    """Somebody else ended a session: asked for at ``asked``, answered at ``over``; by ``known`` its process knows."""
+
+    who: str
+    asked: float
+    over: float
+    known: float
+
+
+def endings(events: Iterable[Event]) -> Iterator[Ending]:
+    """The servers may take long to end a session, so that it counts from their answer; without one nobody knows when it
+    will be over. A process that is cut off believes it to last as long as sessions do."""
+    asked: dict[str, float] = {}
+    for event in events:
+        if event.get("fault") == "expire":
+            asked[event["whose"]] = event["t"]
+        elif event.get("fault") == CONFIRMED and event["of"] in asked:
+            yield Ending(event["of"], asked.pop(event["of"]), event["t"], event["t"] + event["lasts"])
+    yield from (Ending(who, at, at, float("inf")) for who, at in asked.items())
+
+
+def sure(events: list[Event]) -> Iterator[Holding]:
+    """Holdings, but for what was said in good faith after somebody had ended the session."""
+    ended = list(endings(events))
+    for one in holdings(events):
+        theirs = (end for end in ended if end.who == one.who and one.first <= end.over)
+        mine = [end for end in theirs if end.asked < one.last <= end.known]
+        yield one._replace(last=max(one.first, min(end.asked for end in mine))) if mine else one
+
+
+def overlapping(events: list[Event], permits: int = 1) -> Iterator[str]:
     """More than ``permits`` held at a time."""
     inside: list[Holding] = []
-    for one in holdings(events):
+    for one in sure(events):
         if one.first >= one.last:
             continue  # it said so once only: at no time that is known
         inside = [other for other in inside if other.last > one.first]

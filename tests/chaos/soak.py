@@ -1,6 +1,6 @@
 """``make soak``: all primitives at once on an ensemble under random faults, for long; nothing may grow meanwhile.
 
-Two counts are compared, each taken when all is well: one after a fifth of the time, one at its end.
+Counts are taken when all is well, at the start, after a fifth of the time, and at its end; the last two are compared.
 """
 
 from __future__ import annotations
@@ -80,6 +80,16 @@ def grown(before: dict[str, Count], after: dict[str, Count]) -> Iterator[str]:
                 yield f"{name} of {who}: {was:.0f} before, {count:.0f} now, {allowed:.0f} allowed"
 
 
+def table(*counts: dict[str, Count]) -> str:
+    """Each figure of the servers, and of all processes together, at each time."""
+    lines = [f"{'':<12}{'at the start':>14}{'after a fifth':>14}{'at the end':>14}"]
+    names = dict.fromkeys(name for count in counts for each in count.values() for name in each)
+    for name in names:
+        sums = [sum(each[name] for each in count.values() if name in each) for count in counts]
+        lines.append(f"{name:<12}" + "".join(f"{each:>14.0f}" for each in sums))
+    return "\n".join(lines)
+
+
 def under_faults(stage: Stage, seed: int, seconds: float, part: str) -> None:
     names = tuple(name for name in (*CLIENT_FAULTS, *SERVER_FAULTS[stage.kind]) if name not in SPARED)
     names += tuple(name for name in strikes(CROWD) if not name.startswith(SPARED))
@@ -98,7 +108,7 @@ def soak(minutes: float, server: str, seed: int, folder: Path) -> list[str]:
     with Stage(server, folder, seed, poll_s=0.02) as stage:
         for primitive, count in CROWD.items():
             stage.add(primitive, count)
-        time.sleep(SETTLE_S)
+        first = counted(stage)
         under_faults(stage, seed, 12.0 * minutes, "first")
         before = counted(stage)
         under_faults(stage, seed, 48.0 * minutes, "then")
@@ -107,8 +117,7 @@ def soak(minutes: float, server: str, seed: int, folder: Path) -> list[str]:
         time.sleep(SETTLE_S)
         wrong = [*grown(before, after), *filter(None, [actor.stop() for actor in stage.actors])]
         alive = [actor.who for actor in stage.actors]
-    for name, count in after["the servers"].items():
-        print(f"{name}: {before['the servers'][name]:.0f}, then {count:.0f}")
+    print(table(first, before, after))
     events = read(folder)
     for primitive in CROWD:
         mine = [each for each in events if each["who"].startswith((primitive, "chaos"))]

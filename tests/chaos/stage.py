@@ -20,7 +20,7 @@ from typing import Any
 
 from chaos.history import Recorder, read_end
 from chaos.roles import latest
-from chaos.workloads import WORKLOADS
+from chaos.workloads import ALL
 
 from distsync.testing import EmbeddedServer, Ensemble, Proxy
 from distsync.testing.breaking import end_session
@@ -105,7 +105,7 @@ class Actor:
 
     def plays(self, role: str) -> bool:
         """By what it has written down last."""
-        asked = WORKLOADS[self.workload].roles.get(role) if self.workload in WORKLOADS else None
+        asked = ALL[self.workload].roles.get(role)
         call = latest(read_end(self.file)) if asked else None
         return call is not None and asked is not None and asked(call)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chaos.history import Event, Recorder, calls, read
+from chaos.history import CONFIRMED, Event, Recorder, calls, read
 from chaos.model import CHECKS, violations
 
 INF = float("inf")
@@ -64,6 +64,12 @@ class Tale:
 
     def control(self, who: str, since: float, until: float, late: float) -> Tale:
         self.events.append({"t": until, "from": since, "who": who, "control": late})
+        return self
+
+    def expire(self, who: str, asked: float, confirmed: float = INF) -> Tale:
+        self.events.append({"t": asked, "who": "chaos", "fault": "expire", "whose": who})
+        if confirmed < INF:
+            self.events.append({"t": confirmed, "who": "chaos", "fault": CONFIRMED, "of": who, "lasts": 2.0})
         return self
 
     def kill(self, who: str, at: float) -> Tale:
@@ -133,6 +139,13 @@ GOOD: dict[str, tuple[str, Tale]] = {
         "transaction",
         Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit")
         .call("k", "decide", 1, 3, arg="t", value=True),
+    ),
+    "did not know yet that his session was ended, which took the servers long": (
+        "semaphore",
+        Tale().claim("x", 1, 1, 9).claim("y", 2, 1, 9).expire("y", 5, 7.02).claim("z", 3, 7.01, 9),
+    ),
+    "his session was ended, and nobody has heard when": (
+        "lock", Tale().claim("x", 1, 1, 9).expire("x", 5).claim("y", 2, 8, 10),
     ),
     "late by half a second": ("lock", Tale().call("x", "acquire", 1, 4.4, value=False, within=3.0)),
     "late as all of its process was": (
@@ -208,6 +221,12 @@ BAD: dict[str, tuple[str, Tale, str]] = {
         "transaction", Tale().vote("t", "a", True).vote("t", "b", False).told("t", "a", "commit"), "the yes of b",
     ),
     "committed before a vote": ("transaction", Tale().vote("t", "a", True).told("t", "a", "commit"), "yes of b"),
+    "should have known for long that his session was ended": (
+        "lock", Tale().claim("x", 1, 1, 9.1).expire("x", 5, 7).claim("y", 2, 8, 10), "2 hold at 8.000",
+    ),
+    "another one's session was ended": (
+        "lock", Tale().claim("x", 1, 1, 8.5).expire("z", 5, 7).claim("y", 2, 8, 10), "2 hold at 8.000",
+    ),
     "late": ("lock", Tale().call("x", "acquire", 1, 4.6, value=False, within=3.0), "ended 0.600 s late"),
     "late, and its process was not": (
         "lock", Tale().control("x", 1, 2, 0.3).call("x", "acquire", 1, 4.9, value=False, within=3.0), "0.600 s late",

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from chaos.history import Recorder, now
-from chaos.workloads import PROOFS, WORKLOADS, Workload
+from chaos.workloads import ALL, Workload
 
 from distsync.session import default
 from distsync.session.client import Client
@@ -84,7 +84,7 @@ def forked(spec: dict[str, Any], count: int) -> None:
     desk = Desk(recorder, random.Random(f"{spec['seed']} {count}"))
     note_states(desk, default.default_client())
     threading.Thread(target=note_lateness, args=(desk,), daemon=True).start()
-    workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
+    workload = ALL[spec["workload"]](desk, spec["role"])
     for _ in range(3):
         with desk.noted():
             workload.step()
@@ -148,7 +148,7 @@ def main(text: str) -> None:
     note_states(desk, client)
     threading.Thread(target=listen, args=(desk, spec), daemon=True).start()
     threading.Thread(target=note_lateness, args=(desk,), daemon=True).start()
-    workload = {**WORKLOADS, **PROOFS}[spec["workload"]](desk, spec["role"])
+    workload = ALL[spec["workload"]](desk, spec["role"])
     work(desk, workload)
     with desk.noted():
         workload.end()

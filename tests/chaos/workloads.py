@@ -22,6 +22,8 @@ GET_S = DECIDE_S = 1.0
 WAIT_S = 1.5
 """Time-outs of calls."""
 
+STAY_S = 3600.0
+
 SITES = ("a", "b")
 
 
@@ -63,13 +65,19 @@ class Holding(Workload):
 
     roles = {"holder": having("acquire"), "waiter": calling("acquire")}
     held: Any
+    patience_s: ClassVar[float] = PATIENCE_S
+
+    def stay_s(self) -> float:
+        """How long it holds this time."""
+        return self.desk.dice.choice((0.0, 0.05, 0.05, 1.0)) * self.desk.dice.random()
 
     def step(self) -> None:
-        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=PATIENCE_S), within=PATIENCE_S):
+        within = self.patience_s
+        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=within), within=within):
             return
         try:
             token = int(self.held.fencing_token)
-            until = time.monotonic() + self.desk.dice.choice((0.0, 0.05, 0.05, 1.0)) * self.desk.dice.random()
+            until = time.monotonic() + self.stay_s()
             while self.desk.claim(lambda: self.held.held, token) and time.monotonic() < until:
                 time.sleep(self.desk.poll_s)
         finally:
@@ -224,6 +232,57 @@ WORKLOADS: dict[str, type[Workload]] = {
 }
 PROOFS: dict[str, type[Workload]] = {"nothing": HoldingNothing}
 """What shows that a run can fail."""
+
+
+# ---- until it is killed
+
+
+class Staying(Holding):
+    """It waits as long as it takes, and holds as long as it lives."""
+
+    patience_s = STAY_S
+
+    def stay_s(self) -> float:
+        return STAY_S
+
+
+class StayingLock(Staying, HoldingLock):
+    pass
+
+
+class StayingSemaphore(Staying, HoldingSemaphore):
+    pass
+
+
+class StayingLeader(Staying, Leading):
+    roles = {"holder": having("acquire"), "waiter": calling("acquire")}
+
+
+class StayingWorker(Workload):
+    """The first one puts an item; of the others one has it as long as it lives."""
+
+    roles = {"holder": having("get"), "waiter": calling("get")}
+
+    def begin(self) -> None:
+        self.queue: Any = JoinableQueue(name="chaos")
+
+    def step(self) -> None:
+        if self.role == 0:
+            self.desk.call("put", lambda: self.queue.put("item") and None, "item")
+        else:
+            self.desk.call("get", lambda: self.queue.claim(timeout=STAY_S).item)
+        self.desk.stopping.wait(STAY_S)
+
+
+STAYING: dict[str, type[Workload]] = {
+    "Lock": StayingLock,
+    "Semaphore": StayingSemaphore,
+    "Election": StayingLeader,
+    "JoinableQueue": StayingWorker,
+}
+"""Of whom somebody takes over when the holder dies: takeover.py."""
+
+ALL = {**WORKLOADS, **PROOFS, **STAYING}
 
 
 def drain(desk: Desk, workload: str) -> None:

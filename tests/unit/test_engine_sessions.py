@@ -122,6 +122,17 @@ class TestExpiry:
         client.bench.pass_time(TICK_MS)
         assert client.session_id not in client.bench.engine.sessions
 
+    def test_it_comes_a_tenth_of_a_second_after_the_time_out_at_most(self) -> None:
+        for so_late in (0, 1, 99, 250, 499):
+            bench = Bench(expiry_ms=EngineConfig().expiry_ms)
+            bench.now_ms += so_late
+            client = bench.client(timeout_ms=2_000)
+            client.hang_up()
+            bench.pass_time(2_000)
+            assert client.session_id in bench.engine.sessions
+            bench.pass_time(100)
+            assert client.session_id not in bench.engine.sessions
+
     def test_a_lost_connection_removes_nothing_before_that(self, client: Client) -> None:
         client.create("/a", flags=EPHEMERAL)
         client.hang_up()
