@@ -14,9 +14,12 @@ BENCH_ARGS ?=
 FUZZ_ARGS ?= -max_total_time=300
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
+OFF = tests/conformance/test_cpython_locks.py tests/conformance/test_cpython_queue.py $(addprefix tests/faces/test_, \
+	lock.py rlock.py shared_lock.py condition.py election.py queue.py joinable_queue.py loss.py outage.py switched_off.py)
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate differential zookeeper clean
+.PHONY: demo test off interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate differential \
+	zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
@@ -26,6 +29,12 @@ test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real Zoo
 
 wire: $(STAMP)  ## the session tests with kazoo's own reading and writing
 	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/session -n $(WORKERS) $(PYTEST_ARGS)
+
+off: $(STAMP) zookeeper  ## locks and queues, CPython's own tests and chaos, with all that makes it fast switched off
+	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_KEEP=0 DISTSYNC_TEST_FAST_WIRE=0 DISTSYNC_TEST_TOGETHER=0 \
+		$(VENV)/bin/pytest $(OFF) -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	DISTSYNC_KEEP=0 DISTSYNC_FAST_WIRE=0 PYTHONPATH=tests \
+		$(VENV)/bin/python -m chaos lock queue --server zookeeper --seconds 10 $(CHAOS_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
 	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import switches
 from hypothesis import HealthCheck, settings
 from leaks import Census, Observer, nothing_more
 from servers import KINDS, ServerProcess, need_zookeeper
@@ -59,7 +60,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in [name for name in os.environ if name.startswith("DISTSYNC_") and "TEST" not in name]:
             if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER", "DISTSYNC_KEEP"):
                 patch.delenv(name)
-        patch.setenv("DISTSYNC_FAST_WIRE", os.environ.get("DISTSYNC_TEST_FAST_WIRE", "1"))
+        switches.set_by_environment(patch)
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
             patch.setenv(name, str(home))
         yield

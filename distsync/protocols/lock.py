@@ -105,8 +105,14 @@ class LockCore(KeptCore):
         return is_losing or any(entry[0] is owner for entry in tuple(self.lost))
 
     async def locked(self) -> bool:
-        """Whether anybody holds it."""
-        return self.busy or (self.kept is None and await self.occupied())
+        """Whether anybody holds it. What we keep nobody does, as long as our session is proven to live: a process that
+        stood still does not know yet that it keeps nothing."""
+        if self.busy:
+            return True
+        kept = self.kept
+        if kept is not None and kept.may_be_kept and await Proven(kept.place.session_id):
+            return False
+        return await self.occupied()
 
     async def _contend(self, owner: object, data: bytes, keep: float = 0.0) -> bool:
         place = await line.acquire(self.path, self.mark, data, self.rule)

@@ -83,9 +83,11 @@ logger.addFilter(_tells_no_secret)
 class Handler(SequentialThreadingHandler):  # type: ignore[misc]
     """kazoo's handler without its worker threads."""
 
-    def __init__(self, fast: bool = False) -> None:
+    wire: fastwire.FastWire | None = None
+    """Who waits in his own way."""
+
+    def __init__(self) -> None:
         super().__init__()
-        self._fast = fast
         self.spawned: list[OwnThread] = []
 
     def spawn(self, func: Any, *args: Any, **kwargs: Any) -> OwnThread:
@@ -105,9 +107,11 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         callback.func(*callback.args)
 
     def select(self, reads: Any, writes: Any, others: Any, timeout: float | None = None) -> Any:
-        if self._fast and not (others or (reads and writes)):
-            return fastwire.ready(reads, writes, timeout)
-        return super().select(reads, writes, others, timeout)
+        if self.wire is None or others or (reads and writes):
+            return super().select(reads, writes, others, timeout)
+        if reads and timeout is not None:
+            return self.wire.wait(reads, timeout)
+        return fastwire.ready(reads, writes, timeout)
 
     host = ""
     """Whom the next connection is meant for; kazoo 2.8 tells the address only."""
@@ -287,7 +291,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         kind = connection_class(fast_wire)
-        handler = Handler(kind is FastConnection)
+        handler = Handler()
         retry = KazooRetry(max_tries=-1, delay=RETRY_S, backoff=2, max_delay=SLOWEST_RETRY_S)
         super().__init__(
             handler=handler, read_only=False, connection_retry=retry, command_retry=retry, logger=logger, **options
@@ -297,6 +301,8 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         sleeper, sasl = self._connection.retry_sleeper, self._connection.sasl_options
         self._connection = kind(self, sleeper, logger=logger, sasl_options=sasl)
         self._connection.lock = lock or threading.RLock()
+        if isinstance(self._connection, FastConnection):
+            handler.wire = self._connection
 
     def enqueue(self, *requests: tuple[Any, Any]) -> None:
         """They will be sent, in this order; of each one's reply ``set`` or ``set_exception`` is called, in the

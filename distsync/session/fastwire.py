@@ -8,6 +8,10 @@ them as they are known to be; else, or where it is switched off, the connection 
 * kazoo's thread sends what other threads ask, and has to be woken for it. Here the asking thread sends, unless TLS or a
   full socket stands in the way. Whoever sends has the lock; so the order of the queue, of the xids, of what is pending
   and of the bytes is one.
+* kazoo waits for room in the socket and reads nothing meanwhile: a server that waits for us to read never makes room.
+  Here what is half sent goes on whenever there is room, while answers are read.
+* kazoo gives a silent server up for an unanswered ping, and pings only who sends nothing. Here it is given up for
+  whatever it has not answered, however much is sent meanwhile.
 
 A signal may interrupt a thread that sends between any two lines. So what is about to be sent is written down first
 (`Outgoing`), and each line after that may be done again, by whoever has the lock next.
@@ -16,6 +20,7 @@ A signal may interrupt a thread that sends between any two lines. So what is abo
 from __future__ import annotations
 
 import inspect
+import math
 import select
 import socket
 import ssl
@@ -123,6 +128,9 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
         self._outgoing: Outgoing | None = None
         #: When a request was sent last, and for how long (seconds) that is as good as a ping.
         self._sent_at, self._recent = 0.0, 0.0
+        #: When the server was asked while it owed no answer, when something came from it, and how long (seconds) it may
+        #: then owe one: kazoo's read time-out, once there is a connection.
+        self._asked_at, self._heard_at, self._patience = 0.0, 0.0, math.inf
         #: Whether any thread may send: there is a connection, and one write of its socket is one operation of C.
         self._open = False
 
@@ -133,6 +141,7 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
         self._input.clear()
         timeouts = super()._connect(host, hostip, port)
         self._recent = timeouts[0] / 1000 * RECENT
+        self._heard_at, self._patience = monotonic(), timeouts[0] / 1000
         with self.lock:
             self._open = type(self._socket) is socket.socket
         return timeouts
@@ -142,6 +151,35 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
         with self.lock:
             self._open = False
             self._outgoing = None
+        self._patience = math.inf
+
+    # ---- waiting, in the connection thread
+
+    def wait(self, reads: Any, timeout: float) -> tuple[list[Any], list[Any], list[Any]]:
+        """kazoo's select of what it reads from. What is half sent goes on meanwhile; a server that owes us an answer
+        for too long is given up, but not before we have looked whether it has come."""
+        until, wire = monotonic() + timeout, self._socket
+        while True:
+            poller = select.poll()
+            for one in reads:
+                poller.register(one, select.POLLIN)
+            if self._outgoing is not None:
+                poller.register(wire, select.POLLIN | select.POLLOUT)
+            seconds = min(until, self._give_up_at()) - monotonic()
+            found = dict(poller.poll(max(0.0, seconds) * 1000))
+            if found.get(wire.fileno(), 0) & select.POLLOUT:
+                self._go_on()
+            readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
+            now = monotonic()
+            if wire not in readable and now >= self._give_up_at():
+                raise ConnectionDropped(f"no answer for {self._patience:.1f} seconds")
+            if readable or now >= until:
+                return readable, [], []
+
+    def _give_up_at(self) -> float:
+        """When the server will have owed us an answer, and been silent, for too long."""
+        owed = self.client._pending or self._outgoing is not None or self.ping_outstanding.is_set()
+        return max(self._asked_at, self._heard_at) + self._patience if owed else math.inf
 
     # ---- reading, in the connection thread
 
@@ -160,6 +198,7 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
                 if not chunk:
                     raise ConnectionDropped("socket connection broken")
                 self._input += chunk
+                self._heard_at = monotonic()
                 if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                     return
 
@@ -194,18 +233,19 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         self._read_sock.recv(4096)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """In the connection thread. What there is no room for waits for it in `wait`."""
         with self._socket_error_handling():
-            while not self._push():
-                self._wait_for_room(connect_timeout)
-        if self.client._queue:
-            self.wake()
+            if self._push() and self.client._queue:
+                self.wake()
 
     def _write(self, msg: bytes | bytearray, timeout: float) -> None:
-        """kazoo's own messages, behind what is half sent."""
+        """kazoo's own messages, while nothing else is half sent. Those before there is a connection are waited for."""
         with self._socket_error_handling():
-            while not self._begin(Outgoing(deque(), (), bytes(msg))):
-                self._wait_for_room(timeout)
-            while not self._finish():
+            self._begin(Outgoing(deque(), (), bytes(msg)))
+            while not self._finish() and self._patience == math.inf:
                 self._wait_for_room(timeout)
 
     def _wait_for_room(self, timeout: float) -> None:
@@ -222,6 +262,7 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def _choose(self) -> Outgoing | None:
         """The next requests; from then on they have their xids."""
+        self._is_asked()
         taken: deque[Any] = deque(islice(self.client._queue, WRITE_REQUESTS))
         expected, frames, size, xid = [], [], 0, self._xid
         for number, (request, reply) in enumerate(taken):
@@ -237,13 +278,10 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
                 expected.append((request, reply, xid))
         return Outgoing(taken, tuple(expected), b"".join(frames)) if taken else None
 
-    def _begin(self, outgoing: Outgoing) -> bool:
-        """Whether it will be sent, before all else; False while something else is half sent."""
+    def _begin(self, outgoing: Outgoing) -> None:
+        """It will be sent, before all else."""
         with self.lock:
-            if not self._finish():
-                return False
             self._outgoing = outgoing
-            return True
 
     def _finish(self) -> bool:
         """Whether nothing is half sent. A thread that was interrupted in any line is followed by one that does all that
@@ -266,8 +304,15 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
     def _send_ping(self, connect_timeout: float) -> None:
         """kazoo does not know of what other threads sent: a connection that is at work is not pinged, and not given up
         for an answer that is somewhat late."""
-        if monotonic() - self._sent_at > self._recent:
-            super()._send_ping(connect_timeout)
+        with self.lock:
+            if self._outgoing is None and monotonic() - self._sent_at > self._recent:
+                self._is_asked()
+                super()._send_ping(connect_timeout)
+
+    def _is_asked(self) -> None:
+        """Something goes out that is to be answered."""
+        if not self.client._pending and not self.ping_outstanding.is_set():
+            self._asked_at = monotonic()
 
     def _expect(self, outgoing: Outgoing) -> None:
         """From the queue to what is pending. Before the first byte is sent nothing of it can be answered."""

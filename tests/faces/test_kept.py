@@ -14,6 +14,7 @@ from timing import UNIT, eventually
 
 from distsync import Condition, Lock, RLock, SharedLock
 from distsync.errors import LockLostError, NotHeldError
+from distsync.protocols.grant import Keeping
 from distsync.session.client import Client
 
 pytestmark = pytest.mark.usefixtures("no_guards")
@@ -212,6 +213,19 @@ def test_lock_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> N
     client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
     with lock:
         assert lock.fencing_token > before
+
+
+def test_process_that_stood_still_sees_who_holds_what_it_kept(client: Client, other: Client) -> None:
+    """It believes that it keeps it, for a moment; its session has ended, and its lease has run out."""
+    ours = keeping(Lock, client)
+    kept = ours._core.kept
+    assert kept is not None
+    with Lock(name="k", client=other):
+        eventually(lambda: ours._core.kept is None)
+        ours._core.kept, kept.keeping = kept, Keeping(LONG, idle=True)
+        client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
+        assert ours.locked()
+        ours._core.kept = None
 
 
 def test_closed_client_keeps_nothing(make_client: MakeClient, observer: Observer) -> None:

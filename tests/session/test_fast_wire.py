@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +43,8 @@ LARGE = b"x" * 900_000
 
 class Relay:
     """Passes one connection after another on to ``hosts``; what comes back goes out in pieces of ``piece`` bytes, so
-    many bytes of it in all (None: without end), and then nothing more, or the end."""
+    many bytes of it in all (None: without end), and then nothing more, or the end. ``in_turn``, a lock: it takes
+    nothing in while it has something to give."""
 
     def __init__(self, hosts: str) -> None:
         host, _, port = hosts.rpartition(":")
@@ -50,6 +54,7 @@ class Relay:
         self.piece = 1 << 16
         self.most: int | None = None
         self.hangs_up = False
+        self.in_turn: Any = nullcontext()
         self.connections = 0
         self._sockets: list[socket.socket] = [self._listener]
         self._threads: list[threading.Thread] = []
@@ -76,6 +81,8 @@ class Relay:
         try:
             while data := client.recv(1 << 16):
                 server.sendall(data)
+                with self.in_turn:
+                    pass
         except OSError:
             pass
         self._end(client, server)
@@ -91,7 +98,8 @@ class Relay:
 
     def _pass_on(self, client: socket.socket, piece: bytes) -> None:
         if self.most is None:
-            client.sendall(piece)
+            with self.in_turn:
+                client.sendall(piece)
             return
         passed = piece[: self.most]
         self.most -= len(passed)
@@ -262,6 +270,66 @@ def test_requests_for_which_the_socket_has_no_room_are_sent_when_it_has(
     assert [made.path for made in filling.result()] == [f"{namespace}/{n}" for n in range(30)]
     assert after.result().data == LARGE
     assert proxy.connections == 1
+
+
+def test_large_requests_and_large_answers_pass_each_other(
+    make_client: Callable[..., Any], relay: Relay, namespace: str
+) -> None:
+    """Neither end reads more before the other has taken what it sends: who writes has to read."""
+    client = make_client(hosts=relay.hosts, session_timeout=4.0)
+    large = f"{namespace}/large"
+    client.run(ask(Together(Create(namespace), Create(large, LARGE))))
+    relay.in_turn = threading.Lock()
+    answers = client.run(ask(Together(*[*[GetData(large)] * 3, SetData(large, LARGE)] * 20)))
+    assert [answer for answer in answers if isinstance(answer, Exception)] == []
+    assert all(node.data == LARGE for node in answers[::4])
+    assert relay.connections == 1
+    client.close()
+
+
+def keep_asking(client: Any, path: str, enough: threading.Event) -> None:
+    while not enough.wait(UNIT / 10):
+        asked(client, GetData(path))
+
+
+@pytest.mark.parametrize("size", [1, len(LARGE)], ids=["small requests", "no room for more"])
+def test_server_that_answers_nothing_is_given_up_though_threads_keep_asking(
+    make_client: Callable[..., Any], proxy: Proxy, namespace: str, in_thread: Callable[..., Any], size: int
+) -> None:
+    client = make_client(hosts=proxy.hosts, session_timeout=2.0)
+    client.run(ask(Create(namespace)))
+    proxy.blackhole()
+    asked(client, *[SetData(namespace, LARGE[:size])] * 40)
+    enough = threading.Event()
+    asking = in_thread(keep_asking, client, namespace, enough)
+    eventually(lambda: client.state != "connected")
+    proxy.heal()
+    enough.set()
+    asking.result()
+    assert client.run(read(Exists(namespace))) is not None
+    client.close()
+
+
+def test_answer_that_came_while_nobody_could_look_is_not_too_late(
+    make_client: Callable[..., Any], proxy: Proxy, namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a stop of the process: the time is over, and the answer is there."""
+    client = make_client(hosts=proxy.hosts)
+    client.run(ask(Create(namespace)))
+    watch, stopped, goes_on = Watch(), threading.Event(), threading.Event()
+    watch.subscribe(lambda: (stopped.set(), goes_on.wait(PATIENCE)))
+    client.run(ask(GetData(namespace, watch)))
+    asked(client, SetData(namespace))
+    assert stopped.wait(PATIENCE)
+    answered = client._core.link.submit((Exists(namespace),), lambda: None)
+    wire = client._core.link._kazoo._connection
+    eventually(lambda: select.select([wire._socket], [], [], 0)[0])
+    monkeypatch.setattr(fastwire, "monotonic", lambda: time.monotonic() + wire._patience)
+    goes_on.set()
+    eventually(lambda: answered.outcomes is not None)
+    assert answered.outcomes[0].error is None
+    assert proxy.connections == 1
+    client.close()
 
 
 def test_requests_that_are_half_sent_when_the_connection_breaks_fail_and_no_later_one_does(
