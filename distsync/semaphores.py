@@ -170,7 +170,7 @@ class Semaphore(Held):
             return
         for grant in tuple(core.grants):
             if grant.owner is owner and grant not in before[0]:
-                self.client.background(core.drop(grant))
+                self.client.background(self._dropping(core, grant))
 
     def release(self, n: int = 1) -> None:
         """``n`` permits are free again: first those that this thread acquired, then those of this process, then new.
@@ -204,6 +204,11 @@ class Semaphore(Held):
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         """The protocol of an acquire."""
         return core.acquire(describe(), blocking, me(), self._bound)
+
+    def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
+        """The protocol that gives back what an interrupted acquire had taken."""
+        assert isinstance(core, LEASES)
+        return core.drop(grant)
 
     def _releasing(self, core: AnyCore, n: int, begun: list[bool]) -> Coroutine[Any, Any, None]:
         """The protocol of a release."""

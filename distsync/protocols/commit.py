@@ -50,11 +50,13 @@ class Receipt(NamedTuple):
 
 class Outcome(NamedTuple):
     """The transaction was executed, in the session ``session_id``: its ephemerals are of that one. ``results`` is None
-    where its answer was lost; ``answers`` are those of the requests sent with it (exceptions in their place)."""
+    where its answer was lost; ``answers`` are those of the requests sent with it (exceptions in their place); ``zxid``
+    is its own, 0 where it is not known."""
 
     results: tuple[Any, ...] | None
     answers: tuple[Any, ...]
     session_id: int
+    zxid: int = 0
 
 
 Operation = Create | Delete | SetData | Check
@@ -96,10 +98,11 @@ class Receipts:
         apart from this call, with what the receipt says at last: whether the transaction was executed (None: nobody
         can know).
         """
-        receipt = await self._receipt()
-        nonce = (await Guid()).encode()
+        receipt: Receipt | None = None
         asking = in_doubt = False
         try:
+            nonce = (await Guid()).encode()
+            receipt = await self._receipt()
             while True:
                 if not wanted():
                     self.free.append(receipt)
@@ -110,7 +113,8 @@ class Receipts:
                 asking = False
                 if isinstance(answer, tuple):
                     self.free.append(receipt)
-                    return Outcome(answer[: len(operations)], tuple(rest), receipt.session_id)
+                    number = len(operations)
+                    return Outcome(answer[:number], tuple(rest), receipt.session_id, answer[number].mzxid)
                 if isinstance(answer, INTERRUPTED):
                     done = getattr(answer, "sent", True) and await executed(receipt, nonce)
                     if done is None:
@@ -130,6 +134,10 @@ class Receipts:
         except (ZnodeError, Unwanted):
             raise
         except BaseException as error:
+            if receipt is None:
+                if if_unknown is not None and not isinstance(error, Exception):
+                    await Background(if_unknown(False))
+                raise
             if isinstance(error, DeadlineError) and (not in_doubt or (asking and not error.sent)):
                 self.free.append(receipt)
                 raise

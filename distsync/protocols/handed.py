@@ -7,17 +7,48 @@ Rules for this file: pure; what a process itself holds is lock.py's and semaphor
 Whoever held what another process gave back is simply not the holder any more: an acquire begins anew, and a permit is
 forgotten. Only a release of the lock that he thinks he still holds tells him, and changes nothing, since somebody else
 may hold it by now. A session that ended is a loss as ever.
+
+A release of a permit is of any: where it meets the place of a call that ends without a permit, that call gives back
+another one. So who asks for a permit does so with a receipt, and knows afterwards whether he has stood there.
 """
 
 from __future__ import annotations
 
-from distsync.errors import DeadlineError, LockLostError, NoNodeError, NotHeldError, ReleasedTooOftenError
+from contextlib import suppress
+from functools import partial
+
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    LockLostError,
+    NoNodeError,
+    NotHeldError,
+    OutcomeUnknownError,
+    OverReleaseError,
+    ReleasedTooOftenError,
+    SessionLostError,
+)
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
 from distsync.protocols.keep import is_taken, keeps
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore
 from distsync.protocols.semaphore import SemaphoreCore
-from distsync.session.steps import Children, Connected, Delete, GetData, Heed, Listing, Node, Proven, Sync, Unhold
+from distsync.session.steps import (
+    Background,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    GetData,
+    Guid,
+    Heed,
+    Listing,
+    Node,
+    Proven,
+    Sync,
+    Together,
+    Unhold,
+)
 
 #: Why something is lost whose znode others deleted while its session lived.
 GIVEN_BACK = "znode deleted"
@@ -59,11 +90,12 @@ async def release(core: LockCore, owner: object) -> None:
     if this process had lost it.
     """
     grant = core.grant
+    known = grant is not None and grant.loss.fired and grant.loss.reason == GIVEN_BACK
     core.turns = LOCAL_TURNS  # no hand-over inside the process: the server knows whether it is ours still
     try:
         await core.release(owner, keep=False)
     except LockLostError as lost:
-        if not await _given_back(grant, lost):
+        if not known and not await _given_back(grant, lost):
             raise
         raise ReleasedTooOftenError(core.path) from None
     except NotHeldError:
@@ -109,12 +141,121 @@ async def _deleted(path: str) -> bool:
             await Connected()
 
 
+# Permits
+
+
 async def acquire_permit(
     core: SemaphoreCore, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
 ) -> Grant | None:
-    """As core.acquire; who is admitted, and loses his place to a release before he knows, has had the permit."""
+    """As core.acquire; who is admitted, and loses his place to a release before he knows, has had the permit: it is in
+    no table any more. Whose place was released when he does not want it any more gives back another one for that."""
     _forget_given_back(core)
-    return await core.acquire(data, wait, owner, bound, handed=True)
+    while True:
+        try:
+            place, answers = await _stand(core, data, bound)
+        except DeadlineError:
+            return None
+        except OutcomeUnknownError as error:
+            if error.args[2] == "deadline":
+                return None
+            continue
+        try:
+            admitted = await core.enter(place, data, answers, wait)
+            if admitted:
+                return await core.granted(place, owner)
+        except SessionLostError:
+            continue
+        except BaseException as error:
+            await Background(_retreat(core, place, bound))
+            if isinstance(error, DeadlineError):
+                return None
+            raise
+        if admitted is False and await _leave(core, place, bound):
+            return None
+        try:
+            if (await Connected()).session_id == place.session_id:
+                return Grant(place, owner=owner)
+        except BaseException:
+            await Background(_retreat(core, place, bound))
+            raise
+
+
+async def _stand(core: SemaphoreCore, data: bytes, bound: int | None) -> line.Stood:
+    """As line.stand, with a receipt: who finds that he stands there no more knows whether he ever did."""
+    reads = (Children(core.path), GetData(core.path))
+    while True:
+        prefix, guid = line.spelled(await Guid(), line.LOCK)
+        create = Create(f"{core.path}/{prefix}", data, ephemeral=True, sequence=True, after=True)
+        try:
+            settle = partial(_withdraw, core, guid, bound)
+            outcome = await core.receipts.commit(create, reads=reads, if_unknown=settle)
+        except NoNodeError:
+            await core.parents(core.path)
+            continue
+        if outcome.results is not None:
+            name = outcome.results[0].path.rpartition("/")[2]
+            return line.Stood(line.Place(core.path, name, outcome.zxid, outcome.session_id), outcome.answers)
+        try:
+            found = await line.find(core.path, guid)
+            place = found or line.Place(core.path, prefix, 0, outcome.session_id)
+            return line.Stood(place, tuple(await Together(*reads)))
+        except BaseException:
+            await Background(_withdraw(core, guid, bound, True))
+            raise
+
+
+async def _withdraw(core: SemaphoreCore, guid: str, bound: int | None, done: bool | None) -> None:
+    """A call has ended that stood there, if it is ``done``, in the present session or in one that has ended."""
+    if done:
+        session_id = (await Connected()).session_id
+        place = await line.find(core.path, guid)
+        await _retreat(core, place or line.Place(core.path, guid, 0, session_id), bound)
+
+
+async def _retreat(core: SemaphoreCore, place: line.Place, bound: int | None) -> None:
+    """A call has ended, and its place is free: if somebody else released it, he is owed another one."""
+    if (await Connected()).session_id != place.session_id:
+        return
+    with suppress(OverReleaseError):
+        if not await _leave(core, place, bound) and (await Connected()).session_id == place.session_id:
+            await _release_permit_elsewhere(core, bound)
+
+
+async def _leave(core: SemaphoreCore, place: line.Place, bound: int | None) -> bool:
+    """Our place is free, or will surely be. False: somebody else has released it. Raises OverReleaseError. Whatever
+    interrupts it, it is done, as _retreat does it."""
+    asking = False
+
+    async def settle(done: bool | None) -> None:
+        if done is False:
+            await _retreat(core, place, bound)
+
+    try:
+        while True:
+            change, over = (None, False) if bound is None else await core.leaving(bound)
+            asking = True
+            try:
+                operations = (Delete(place.path),) if change is None else (change, Delete(place.path))
+                await core.receipts.commit(*operations, if_unknown=settle)
+                break
+            except BadVersionError:
+                core.version, asking = -1, False
+    except NoNodeError:
+        return False
+    except OutcomeUnknownError:
+        return True
+    except DeadlineError:
+        await Background(_retreat(core, place, bound))
+        return True
+    except Exception:
+        raise
+    except BaseException:
+        if not asking:
+            await Background(_retreat(core, place, bound))
+        raise
+    if over:
+        raise OverReleaseError("Semaphore released too many times")
+    return True
 
 
 def _forget_given_back(core: SemaphoreCore) -> None:
@@ -127,12 +268,28 @@ def _forget_given_back(core: SemaphoreCore) -> None:
 async def release_permits(core: SemaphoreCore, count: int, bound: int | None, begun: list[bool], owner: object) -> None:
     """``count`` permits are free again: those of this process first, then those of others, then new ones.
 
-    Raises ReleasedTooOftenError if more than ``bound`` would be free; LockLostError if one of this process was lost.
+    Raises ReleasedTooOftenError if more than ``bound`` would be free; LockLostError if one of this process was lost,
+    and then the others are free. Once ``begun`` says so, whatever interrupts it, they go.
     """
     begun[0] = True
-    for _ in range(count):
-        while not await _release_one(core, bound, owner):
-            pass
+    lost: LockLostError | None = None
+    left = count
+    try:
+        while left:
+            left -= 1
+            try:
+                while not await _release_one(core, bound, owner):
+                    pass
+            except LockLostError as error:
+                lost = lost or error
+    except Exception:
+        raise
+    except BaseException:
+        if left:
+            await Background(release_permits(core, left, bound, [True], owner))
+        raise
+    if lost is not None:
+        raise lost
 
 
 async def _release_one(core: SemaphoreCore, bound: int | None, owner: object) -> bool:
@@ -142,28 +299,61 @@ async def _release_one(core: SemaphoreCore, bound: int | None, owner: object) ->
         await _release_permit_elsewhere(core, bound)
         return True
     grant = min(core.grants, key=lambda grant: grant.owner is not owner)
+    core.grants.remove(grant)
     try:
-        await core.release(1, bound, None, owner)
-    except LockLostError as lost:
-        if not await _given_back(grant, lost):
-            raise
-        return False
-    return True
+        await Unhold(grant.loss)
+    except BaseException:
+        await Background(_retreat(core, grant.place, bound))
+        raise
+    there = await _leave(core, grant.place, bound)
+    if grant.loss.fired:
+        raise LockLostError(core.path, grant.loss.reason)
+    try:
+        if there or (await Connected()).session_id == grant.place.session_id:
+            return there
+    except BaseException:
+        await Background(_retreat(core, grant.place, bound))
+        raise
+    raise LockLostError(core.path, "session expired")
+
+
+async def drop_permit(core: SemaphoreCore, grant: Grant, bound: int | None) -> None:
+    """Its acquire was interrupted when it had it."""
+    if grant in core.grants:
+        core.grants.remove(grant)
+        await Unhold(grant.loss)
+        await _retreat(core, grant.place, bound)
 
 
 async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> None:
-    """A permit that is taken is free, whoever has it; one more if none is."""
+    """A permit that is taken is free, whoever has it; one more if none is. What was interrupted is done all the same,
+    but not what has an outcome that the caller learns."""
+    asking = told = False
     path = core.path
-    while True:
-        _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
-        holders = []
-        if isinstance(listing, Listing) and isinstance(node, Node):
-            holders = line.in_order(listing.names)[: core.limit(node)]
-        if not holders:
-            await core.release(1, bound)
-            return
-        try:
-            await core.receipts.commit(Delete(f"{path}/{holders[0].name}"))
-            return
-        except NoNodeError:
-            continue
+
+    async def settle(done: bool | None) -> None:
+        if done is False and not told:
+            await _release_permit_elsewhere(core, bound)
+
+    try:
+        while True:
+            _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
+            holders = []
+            if isinstance(listing, Listing) and isinstance(node, Node):
+                holders = line.in_order(listing.names)[: core.limit(node)]
+            asking = True
+            if not holders:
+                await core.release(1, bound)
+                return
+            try:
+                await core.receipts.commit(Delete(f"{path}/{holders[0].name}"), if_unknown=settle)
+                return
+            except NoNodeError:
+                asking = False
+    except Exception:
+        told = True
+        raise
+    except BaseException:
+        if not asking:
+            await Background(_release_permit_elsewhere(core, bound))
+        raise

@@ -80,25 +80,21 @@ class SemaphoreCore:
         await ensure(directory, permits_data(self.initial, 0))
 
     async def acquire(
-        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None, handed: bool = False
+        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
     ) -> Grant | None:
         """A permit. None: not at once if we do not ``wait``, or not before the deadline; then no more than ``bound``
-        are free for it, should one have been released to us in this moment. If permits are ``handed`` on, whoever takes
-        our contender out of the line has given back the permit that we thereby got; it is in no table any more."""
+        are free for it, should one have been released to us in this moment."""
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
                 place, answers = await line.stand(self.path, line.LOCK, data, *reads, parents=self.parents)
             except DeadlineError:
                 return None
-            crowd = Lease(self, place, data)
             admitted: bool | None = None
             try:
-                admitted = await self._enter(crowd, answers, wait)
+                admitted = await self.enter(place, data, answers, wait)
                 if admitted:
-                    grant = await hold(place, owner)
-                    self.grants.append(grant)
-                    return grant
+                    return await self.granted(place, owner)
             except SessionLostError:
                 continue
             except BaseException as error:
@@ -106,25 +102,25 @@ class SemaphoreCore:
                 if isinstance(error, DeadlineError):
                     return None
                 raise
-            if admitted is False and (await self._forgo(place, bound) or not handed):
+            if admitted is False:
+                await self._forgo(place, bound)
                 return None
-            if handed and await Proven(place.session_id):
-                return Grant(place, owner=owner)
 
-    async def _forgo(self, place: line.Place, bound: int | None) -> bool:
-        """We do not wait any more. False: somebody else has taken us out of the line."""
+    async def _forgo(self, place: line.Place, bound: int | None) -> None:
+        """We do not wait any more."""
         try:
             if bound is None:
-                return await leave(place.path, place.session_id)
-            return await self._leave_bounded(place.path, bound)
+                await leave(place.path, place.session_id)
+            else:
+                await self._leave_bounded(place.path, bound)
         except (OverReleaseError, SessionLostError):
-            return True
+            pass
         except (DeadlineError, OutcomeUnknownError):
             await Background(remove(place.path, place.session_id))
-            return True
 
-    async def _enter(self, crowd: Lease, answers: tuple[Any, ...], wait: bool) -> bool | None:
+    async def enter(self, place: line.Place, data: bytes, answers: tuple[Any, ...], wait: bool) -> bool | None:
         """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""
+        crowd = Lease(self, place, data)
         crowd.patience = (await Connected()).timeout_ms / 2000
         view = crowd.view(answers) or await crowd.look()
         while True:
@@ -134,6 +130,12 @@ class SemaphoreCore:
             if not admitted or await Proven(crowd.place.session_id):
                 return admitted
             view = await crowd.look()
+
+    async def granted(self, place: line.Place, owner: object) -> Grant:
+        """Who has this place holds a permit."""
+        grant = await hold(place, owner)
+        self.grants.append(grant)
+        return grant
 
     def limit(self, node: Node) -> int:
         """How many permits there are in all."""
@@ -219,19 +221,8 @@ class SemaphoreCore:
     async def _leave_bounded(self, path: str, bound: int) -> bool:
         """As leave; where somebody added a permit meanwhile, that one goes too if more than ``bound`` would be free."""
         while True:
-            over = False
-            change: Check | SetData = Check(self.path, self.version)
-            if self.extra or self.version < 0:
-                listing, node = await read_all(Children(self.path), GetData(self.path))
-                if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
-                    return False
-                if listing.stat.version != node.stat.version:
-                    continue
-                free, leases = self.limit(node), len(line.in_order(listing.names))
-                over = free - leases + 1 > bound and self.extra > 0
-                data = permits_data(self.initial, self.extra - over)
-                change = SetData(self.path, data, self.version) if self.extra else Check(self.path, self.version)
             try:
+                change, over = await self.leaving(bound)
                 await self.receipts.commit(change, Delete(path))
             except BadVersionError:
                 self.version = -1
@@ -241,6 +232,22 @@ class SemaphoreCore:
             if over:
                 raise OverReleaseError("Semaphore released too many times")
             return True
+
+    async def leaving(self, bound: int) -> tuple[Check | SetData, bool]:
+        """What is done in the transaction in which one leaves, and whether there are too many permits then. Raises
+        NoNodeError; a BadVersionError of the transaction means that ``version`` is not known, -1."""
+        while self.extra or self.version < 0:
+            listing, node = await read_all(Children(self.path), GetData(self.path))
+            if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+                raise NoNodeError(self.path)
+            if listing.stat.version != node.stat.version:
+                continue
+            free, leases = self.limit(node), len(line.in_order(listing.names))
+            over = free - leases + 1 > bound and self.extra > 0
+            if self.extra:
+                return SetData(self.path, permits_data(self.initial, self.extra - over), self.version), over
+            break
+        return Check(self.path, self.version), False
 
     async def _add(self, count: int, bound: int | None, returned: list[Grant]) -> None:
         """More permits for good. They, and those that are ``returned`` beside them, may be over the bound."""

@@ -6,6 +6,8 @@ Rules for this file: threads use one core a process, as the faces do.
 from __future__ import annotations
 
 import json
+from collections.abc import Coroutine
+from typing import Any
 
 from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenError
 from distsync.protocols import handed
@@ -27,9 +29,9 @@ from distsync.testing.simulation.scenarios.base import (
 from distsync.testing.simulation.scenarios.semaphore import PATH, count_free, ours
 from distsync.testing.simulation.world import World
 
-MILD = ("lost_reply", "lost_request", "lag", "late_event", "slow")
-"""Faults that end no session, lease, process or call: who was to give back a permit that somebody else holds, and is
-kept from it, leaves it taken. So does who gives back that of a call which ends before it knows of its own place."""
+MILD = ("lost_reply", "lost_request", "cut", "lag", "late_event", "slow", "interrupt", "deadline")
+"""Faults that end no session or process: who was to give back a permit that somebody else holds, and is kept from it,
+leaves it taken."""
 
 LOCK_PATH = f"{ROOT}/lock/l"
 
@@ -85,31 +87,44 @@ class NoneAdded(Check):
 
 
 async def passer(world: World, process: SimProcess, givers: list[SimProcess], permits: int) -> None:
-    """Takes a permit some times; he or somebody else gives it back."""
+    """Takes a permit some times; he or somebody else gives it back, and does so though he is interrupted."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     for _ in range(world.rng.randint(1, 3)):
-        if await Run(handed.acquire_permit(core, b"", world.rng.random() < 0.7, None, permits)) is None:
+        timeout = maybe_timeout(world)
+        taking = handed.acquire_permit(core, b"", timeout != 0.0, None, permits)
+        if await Run(taking, timeout) is None:
             continue
-        await Run(work(world))
-        giver = world.rng.choice([giver for giver in givers if giver.alive])
-        if giver is process:
-            await Run(give_back(world, process, permits))
-        else:
-            spawn(giver, give_back(world, giver, permits))
+        try:
+            await Run(work(world))
+        finally:
+            giver = world.rng.choice([giver for giver in givers if giver.alive])
+            if giver is process:
+                await give_back(world, process, permits)
+            else:
+                spawn(giver, give_back(world, giver, permits))
 
 
 async def give_back(world: World, process: SimProcess, permits: int) -> None:
-    """Who is told of a loss of his own has given nothing back yet."""
+    """As the face does, who sees to a release that was interrupted before it had begun."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+    begun = [False]
+
+    def releasing() -> Coroutine[Any, Any, None]:
+        return handed.release_permits(core, 1, permits, begun, None)
+
     while True:
         try:
-            await handed.release_permits(core, 1, permits, [False], None)
+            await Run(releasing())
             return
         except (LockLostError, OverReleaseError) as error:
             if not world.faults.struck:
                 world.fail(f"a permit was taken, and cannot be given back: {error}")
             if isinstance(error, OverReleaseError):
                 return
+        except KeyboardInterrupt:
+            if not begun[0]:
+                process.background(releasing())
+            raise
 
 
 def play_permits(world: World) -> None:

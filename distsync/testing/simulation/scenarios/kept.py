@@ -32,6 +32,8 @@ from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/lock/k"
 KEEP = 0.1
+#: As good as without end, and at its end before a schedule is: somebody who was cut off never asked.
+LONG = 15.0
 #: What is kept goes at the latest after so long (seconds), if nobody comes.
 LONGEST = 2 * KEEP + 0.1
 
@@ -213,8 +215,8 @@ def play_fair(world: World) -> None:
 async def once(world: World, process: SimProcess, kept: list[bool]) -> None:
     owner = object()
     for _ in range(world.rng.randint(1, 3)):
-        if await take(world, process, owner, 30.0, None):
-            await hold(world, process, owner, 30.0, 1)
+        if await take(world, process, owner, LONG, None):
+            await hold(world, process, owner, LONG, 1)
     kept.append(True)
 
 

@@ -1,0 +1,99 @@
+"""What other processes give back: permits of one call, one of them lost; an interrupt; and a lock, long ago."""
+
+from __future__ import annotations
+
+import pytest
+
+from distsync.errors import LockLostError, ReleasedTooOftenError
+from distsync.protocols import handed
+from distsync.protocols.lock import LockCore
+from distsync.protocols.semaphore import SemaphoreCore
+from distsync.session.steps import Wait
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import Exactly, Faults
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import receipts
+from distsync.testing.simulation.world import World
+
+PATH = "/distsync/semaphore/s"
+LOCK_PATH = "/distsync/lock/l"
+
+#: Longer than a session lasts.
+AWAY_S = 30.0
+
+
+def core_of(process: SimProcess) -> SemaphoreCore:
+    return process.local(PATH, lambda: SemaphoreCore(PATH, 3, receipts(process)))
+
+
+def taken(world: World) -> int:
+    return sum(path.startswith(f"{PATH}/_c_") for path in world.leftovers())
+
+
+async def acquire(process: SimProcess) -> None:
+    await Run(handed.acquire_permit(core_of(process), b"", True, None, 3))
+
+
+async def release(process: SimProcess, count: int = 1) -> None:
+    await Run(handed.release_permits(core_of(process), count, 3, [False], None))
+
+
+async def release_after_a_loss(process: SimProcess) -> None:
+    await acquire(process)
+    process.cut(away=AWAY_S)
+    await Wait(limit=2 * AWAY_S)
+    for _ in range(2):
+        await acquire(process)
+    with pytest.raises(LockLostError):
+        await release(process, 3)
+
+
+def test_of_several_permits_one_of_which_was_lost_the_others_are_given_back() -> None:
+    with World(1) as world:
+        one = world.process("one")
+        one.spawn(release_after_a_loss(one))
+        world.run()
+        assert taken(world) == 0
+
+
+def test_release_that_is_interrupted_gives_back_one_permit() -> None:
+    """Of the one who took it, and of another process."""
+    struck = 0
+    for step in range(1, 40):
+        for giver in ("one", "two"):
+            with World(step, faults=Faults(exactly=(Exactly("interrupt", giver, step),))) as world:
+                one, _ = world.process("one"), world.process("two")
+                for _ in range(2):
+                    one.spawn(acquire(one))
+                world.run()
+                before = taken(world)
+                giving = world.processes[giver].spawn(release(world.processes[giver]))
+                world.run()
+                if giving.interrupted:
+                    struck += 1
+                    assert (before, taken(world)) == (2, 1), (step, giver)
+    assert struck
+
+
+async def take_and_release_late(process: SimProcess) -> None:
+    core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
+    await Run(handed.acquire(core, process, b""))
+    await Wait(limit=5.0)
+    process.cut(away=AWAY_S)
+    await Wait(limit=2 * AWAY_S)
+    with pytest.raises(ReleasedTooOftenError):
+        await Run(handed.release(core, process))
+
+
+async def release_soon(process: SimProcess) -> None:
+    core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
+    await Wait(limit=2.0)
+    await Run(handed.release(core, process))
+
+
+def test_lock_that_was_given_back_before_the_session_ended_was_not_lost() -> None:
+    with World(1) as world:
+        one, two = world.process("one"), world.process("two")
+        one.spawn(take_and_release_late(one))
+        two.spawn(release_soon(two))
+        world.run()
