@@ -55,12 +55,13 @@ def possible(kind: str, seen: int) -> bool:
 class Spot:
     """What is known of one place: how often it was reached, what was seen there, and seeds that come there."""
 
-    __slots__ = ("reached", "seeds", "seen")
+    __slots__ = ("last", "reached", "seeds", "seen")
 
     def __init__(self) -> None:
         self.reached = 0
         self.seen = 0
         self.seeds: list[tuple[int, float]] = []
+        self.last: tuple[int, float] | None = None
 
 
 class Coverage:
@@ -80,13 +81,16 @@ class Coverage:
             return
         seen, seed, spots = self._seen(task, process), self.seed, self.spots
         for place in self.locator.of(task):
-            spot = spots.get(place)
-            if spot is None:
+            try:
+                spot = spots[place]
+            except KeyError:
                 spot = spots[place] = Spot()
             spot.reached += 1
             spot.seen |= seen
-            if len(spot.seeds) < REMEMBERED and seed is not None and (not spot.seeds or spot.seeds[-1] != seed):
-                spot.seeds.append(seed)
+            if spot.last is not seed:
+                spot.last = seed
+                if len(spot.seeds) < REMEMBERED and seed is not None:
+                    spot.seeds.append(seed)
 
     def _seen(self, task: Task, process: SimProcess) -> int:
         step: Any = task.at

@@ -167,13 +167,14 @@ class Injector:
         self.last_ms = 0
         """When the last fault struck, or will strike."""
         self.watcher: Watcher | None = None
+        self._aims = False
         self._requests = Group(self, AT_REQUEST)
         self._steps = Group(self, AT_STEP)
         self._events = Group(self, AT_EVENT)
 
     def watch(self, watcher: Watcher, aims: bool) -> None:
         """From now on ``watcher`` looks on; if he ``aims`` he is asked at each opportunity what is to strike."""
-        self.watcher = watcher
+        self.watcher, self._aims = watcher, aims
         if aims:
             for group in (self._requests, self._steps, self._events):
                 group.idle = False
@@ -236,8 +237,9 @@ class Injector:
         self.world.clockwork.after(delay_ms, process.dispatcher.unstall)
 
     def _strike(self, group: Group, process: SimProcess, at: Any) -> Placed | None:
-        aimed = None if self.watcher is None else self.watcher.aim(group.kinds, process, at)
-        return group.strike(process.name, aimed)
+        if self._aims and self.watcher is not None:
+            return group.strike(process.name, self.watcher.aim(group.kinds, process, at))
+        return group.strike(process.name)
 
     def _tell(self, kind: str, process: SimProcess, at: Any) -> None:
         if self.watcher is not None:

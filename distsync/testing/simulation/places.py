@@ -91,8 +91,8 @@ class Locator:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self._folder = str(folder)
-        self._known: dict[tuple[int, int], str | None] = {}
-        self._codes: dict[int, CodeType] = {}
+        #: By code and instruction; the code is kept, so that its id stays its own.
+        self._known: dict[int, tuple[CodeType, dict[int, str | None]]] = {}
 
     def of(self, task: Task) -> list[str]:
         """The places where the thread is, outermost first."""
@@ -103,22 +103,20 @@ class Locator:
                 frame = coroutine.cr_frame
                 if frame is None:
                     break
-                key = (id(frame.f_code), frame.f_lasti)
                 try:
-                    place = known[key]
+                    place = known[id(coroutine.cr_code)][1][frame.f_lasti]
                 except KeyError:
-                    place = self._learn(key, frame)
+                    place = self._learn(coroutine.cr_code, frame)
                 if place is not None:
                     places.append(place)
                 coroutine = coroutine.cr_await
         return places
 
-    def _learn(self, key: tuple[int, int], frame: Any) -> str | None:
-        code: CodeType = frame.f_code
-        self._codes[id(code)] = code  # an id is good for as long as its object
+    def _learn(self, code: CodeType, frame: Any) -> str | None:
         file = Path(code.co_filename)
-        inside = str(file.parent) == self._folder
-        place = self._known[key] = f"{file.stem}:{frame.f_lineno}" if inside and frame.f_lasti >= 0 else None
+        inside = str(file.parent) == self._folder and frame.f_lasti >= 0
+        place = f"{file.stem}:{frame.f_lineno}" if inside else None
+        self._known.setdefault(id(code), (code, {}))[1][frame.f_lasti] = place
         return place
 
 

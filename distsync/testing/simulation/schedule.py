@@ -11,6 +11,7 @@ The second one finds what needs one actor to be left behind for long.
 from __future__ import annotations
 
 import heapq
+import operator
 import random
 from collections.abc import Callable
 
@@ -19,6 +20,10 @@ RANKED_PICKS = 400
 
 #: A schedule by rank changes its mind at most so many times (PCT's depth: most bugs need 1 or 2).
 MOST_CHANGES = 4
+
+
+#: In C: it is asked of all who can run, at every pick.
+RANK = operator.attrgetter("rank")
 
 
 class Actor:
@@ -175,7 +180,7 @@ class Scheduler:
         return True
 
     def _highest(self) -> Actor:
-        actor = max(self.runnable, key=_rank)
+        actor: Actor = max(self.runnable, key=RANK)
         if self.picks in self._changes:
             actor.rank = -float(self.picks)
         if self.picks >= RANKED_PICKS:
@@ -197,6 +202,3 @@ class Scheduler:
             heapq.heappop(timers).cancel()
         return timers[0].due_ms if timers else None
 
-
-def _rank(actor: Actor) -> float:
-    return actor.rank

@@ -229,13 +229,16 @@ class Sabotage:
         for site in SITES:
             process = world.process(site)
             spawn(process, self.serve(process, site), name=site, daemon=True)
+        if world.rng.random() < 0.4:  # takes the place of a site that goes
+            twin = world.process("twin")
+            spawn(twin, self.serve(twin, SITES[0]), name="twin", daemon=True)
         looker = world.process("looker")
         spawn(looker, self.looker(looker))
         spawn(outside, self.administrator())
         world.run()
         if ends:
-            for site in SITES:
-                world.processes[site].kill()
+            for name in [name for name in (*SITES, "twin") if name in world.processes]:
+                world.processes[name].kill()
             world.run(lambda: not self.sites_there())
             spawn(outside, self.another(outside))
             world.run()

@@ -45,6 +45,9 @@ BULK = 2
 #: Items that a getter of several gets at most.
 SEVERAL = 3
 
+#: In so many schedules somebody shuts the queue down.
+CLOSING = 0.15
+
 Make = Callable[[str, Receipts], QueueCore]
 
 
@@ -97,11 +100,20 @@ def thrown_away(world: World) -> bool:
 class Play:
     """One schedule of one kind of queue."""
 
-    def __init__(self, world: World, make: Make, maxsize: int, several: bool = False, crowd: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        make: Make,
+        maxsize: int,
+        several: bool = False,
+        crowd: int = 0,
+        closing: float = CLOSING,
+    ) -> None:
         self.world = world
         self.several = several
         #: So many producers more in each process, all of whom put together.
         self.crowd = crowd
+        self.closing = closing
         self.make = make
         self.maxsize = maxsize
         self.acknowledged: set[tuple[Any, ...]] = set()
@@ -213,7 +225,7 @@ class Play:
                 spawn(process, producer, name=f"producer{number}", daemon=bool(self.maxsize))
             for each in range(world.rng.choice((0, 1, 1, 2))):
                 spawn(process, self.consumer(process), name=f"consumer{each}", daemon=True)
-        if world.rng.random() < 0.15:
+        if world.rng.random() < self.closing:
             spawn(process, close_some_time(world, self.core(process), self.maxsize), name="closer")
         world.run()
         waiting, left = sleepers(world), self.present()
@@ -293,14 +305,17 @@ def segments_of(size: int) -> Iterator[None]:
         queue.SEGMENT = usual  # type: ignore[attr-defined]
 
 
-def play(world: World, make: Make, bounded: bool, several: bool = False, crowd: int = 0) -> None:
+def play(
+    world: World, make: Make, bounded: bool, several: bool = False, crowd: int = 0, closing: float = CLOSING
+) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
     with segments_of(world.rng.choice((2, 3, SEGMENT))):
-        Play(world, make, maxsize, several, crowd).play()
+        Play(world, make, maxsize, several, crowd, closing).play()
 
 
 FIFO = Scenario("fifo", partial(play, make=QueueCore, bounded=False))
 BOUNDED = Scenario("bounded", partial(play, make=QueueCore, bounded=True))
+SHUTDOWN = Scenario("shutdown", partial(play, make=QueueCore, bounded=True, crowd=1, closing=1.0))
 MANY = Scenario("many", partial(play, make=QueueCore, bounded=False, several=True))
 TOGETHER = Scenario("together", partial(play, make=QueueCore, bounded=False, crowd=2))
 LIFO = Scenario("lifo", partial(play, make=OrderedCore, bounded=False))

@@ -90,6 +90,9 @@ class Counts:
         world = self.world
         for _ in range(world.rng.randint(1, 3)):
             await Run(work(world))
+            unfinished = await Run(core_of(process).znodes.unfinished())
+            if unfinished > self.putting:
+                world.fail(f"{unfinished} are unfinished, of {self.putting} put")
             put, timeout = self.put, world.rng.choice((None, None, 0.0, 0.05, 30.0))
             try:
                 joined = await Run(core_of(process).join(), timeout)
