@@ -43,7 +43,7 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, read, read_all, remove, withdraw
+from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, lay, read, read_all, withdraw
 from distsync.protocols.line import LOCK, Place, in_order, look, stand
 from distsync.protocols.turn import RESET, Party, Turn, View, turn_in
 from distsync.session.steps import (
@@ -108,8 +108,9 @@ class BarrierCore:
         try:
             return await self._pass(party, answers, watch, action)
         except BaseException as error:
-            await self.unfinished.leave(partial(self._leave_broken, party))
-            if isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError)):
+            gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
+            await self.unfinished.leave(partial(self._leave_broken, party, gives_up))
+            if gives_up:
                 raise BrokenBarrierError from error
             raise
 
@@ -215,9 +216,12 @@ class BarrierCore:
                 continue
             raise BrokenBarrierError
 
-    async def _leave_broken(self, party: Party) -> None:
-        """We do not wait any more: our znode goes, and those who count on us are told, or would if they were there."""
+    async def _leave_broken(self, party: Party, gives_up: bool) -> None:
+        """We do not wait any more: our znode goes, and those who count on us are told, or would if they were there. Who
+        gives up breaks the barrier wherever he stood, as he does with a connection; who is interrupted, only as one of
+        those that are to pass."""
         view, place = None, party.place
+        most = None if gives_up else self.parties
         with suppress(SessionLostError):  # the barrier is there no more
             while view is None:
                 view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
@@ -226,17 +230,17 @@ class BarrierCore:
         if not view.present:
             passed = view.turn.index_of(place.name) is not None
             for seen in () if passed else (party.view, view):
-                if seen is not None and place.name in self._group(seen, place):
+                if seen is not None and place.name in self._counting(seen, place)[:most]:
                     await self._break(seen.turn)
         else:
-            if place.name in view.names[: self.parties]:
+            if place.name in view.names[:most]:
                 await self._break(party.refused or view.turn)
-            await remove(place.path, place.session_id)
+            await lay(place.path)
 
-    def _group(self, seen: View, place: Place) -> list[str]:
-        """Who count there, if this one still stands."""
+    def _counting(self, seen: View, place: Place) -> list[str]:
+        """Who count there, first one first, if this one still stands."""
         standing = in_order({*seen.names, place.name})
-        return [each.name for each in standing if seen.turn.counts(each)][: self.parties]
+        return [each.name for each in standing if seen.turn.counts(each)]
 
     async def _break(self, turn: Turn | None) -> None:
         """The barrier is broken: this turn of it, or (None) the present one."""
@@ -249,7 +253,9 @@ class BarrierCore:
                 return
             except BadVersionError:
                 continue
-            except OutcomeUnknownError:
+            except OutcomeUnknownError as unknown:
+                if isinstance(unknown.__cause__, DeadlineError) and turn is not None:
+                    raise unknown.__cause__ from None
                 if turn is None:
                     raise
             except NoNodeError:

@@ -18,6 +18,8 @@ Picture: ``<path>``                            container, data = ``{"parties": n
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
 from distsync.errors import (
@@ -33,7 +35,7 @@ from distsync.errors import (
     SessionLostError,
     UsageError,
 )
-from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, lay, read, read_all, withdraw
 from distsync.protocols.line import LOCK, Place, look, stand
 from distsync.protocols.meeting import READY, Arrival, Meeting, Operation, Stay, meeting_in, parties_in
 from distsync.session.steps import (
@@ -70,6 +72,8 @@ class DoubleBarrierCore:
         self.stays: dict[object, Stay] = {}
         self.agreed = False
         """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
+        self.unfinished = Unfinished()
+        """The going of those who did not come in, or were inside: who comes anew must not be counted beside them."""
 
     @property
     def idle(self) -> bool:
@@ -124,16 +128,25 @@ class DoubleBarrierCore:
             watch = Watch()
             reads = self._reads(watch)
             try:  # steps 1 to 4, all at once; the watch is armed, or its answer says that it is not needed
+                await self.unfinished.finish()
                 if not self.agreed:
                     await self._agree()
-                stood = await stand(self.path, LOCK, data, *reads, parents=self._parents, served=self._counted)
+                stood = await stand(
+                    self.path,
+                    LOCK,
+                    data,
+                    *reads,
+                    parents=self._parents,
+                    served=self._counted,
+                    withdraws=self._withdrawing,
+                )
             except DeadlineError:
                 return False
             arrival = Arrival(stood.place)
             try:
                 group = await self._come_in(arrival, stood.answers, watch)
             except BaseException as error:
-                await Background(remove(arrival.place.path, arrival.place.session_id))
+                await self._go(arrival.place)
                 if isinstance(error, DeadlineError):
                     return False
                 raise
@@ -142,6 +155,9 @@ class DoubleBarrierCore:
                 return True
             if arrival.late:
                 return False
+
+    def _withdrawing(self, directory: str, guid: str) -> Coroutine[Any, Any, None]:
+        return self.unfinished.left(partial(withdraw, directory, guid))
 
     async def _counted(self, directory: str, guid: str) -> None:
         """Raises LockLostError where the others are inside with a znode of ours that we never saw."""
@@ -170,7 +186,9 @@ class DoubleBarrierCore:
         try:
             return await self._wait_inside(arrival, answers, watch)
         except SessionLostError:
-            meeting = await self._now()
+            while (meeting := await self._now()) is not None and meeting.waits(arrival.place.name):
+                arrival.seen = meeting  # the servers do not know yet that our session is over
+                await self._try(Check(self.path, meeting.version), Delete(arrival.place.path))
             if meeting is not None and arrival.missed(meeting):
                 raise LockLostError(self.path, "its znode went before it could come in with the others") from None
             return None
@@ -258,7 +276,7 @@ class DoubleBarrierCore:
     def give_up(self, owner: object) -> Protocol[None] | None:
         """``owner`` is not inside any more: what is to be done for it; None if it was not."""
         stay = self.stays.pop(owner, None)
-        return None if stay is None else remove(stay.place.path, stay.place.session_id)
+        return None if stay is None else self._going(stay.place)
 
     async def leave(self, owner: object) -> bool:
         """True: all have left. False at the deadline; we have left in any case. Raises LockLostError when our znode
@@ -269,9 +287,9 @@ class DoubleBarrierCore:
         try:
             left = await self._leave(stay)
             if not left:
-                await self._go(stay)
+                await self._go(stay.place)
         except BaseException as error:
-            await self._go(stay)
+            await self._go(stay.place)
             self.stays.pop(owner, None)
             if isinstance(error, DeadlineError):
                 return False
@@ -279,8 +297,12 @@ class DoubleBarrierCore:
         self.stays.pop(owner, None)
         return left
 
-    async def _go(self, stay: Stay) -> None:
-        await Background(remove(stay.place.path, stay.place.session_id))
+    async def _go(self, place: Place) -> None:
+        """Our znode goes, of whatever session it is, so that nobody waits for it."""
+        await Background(self._going(place))
+
+    def _going(self, place: Place) -> Coroutine[Any, Any, None]:
+        return self.unfinished.left(partial(lay, place.path))
 
     async def _leave(self, stay: Stay) -> bool:
         mine = stay.place.name

@@ -106,11 +106,27 @@ async def remove(path: str, session_id: int) -> None:
             continue
 
 
-async def withdraw(directory: str, guid: str) -> None:
-    """As remove, for an ephemeral whose sequence number never became known. It may be of a later session than the one
-    that was known when it was asked for; what is left of an earlier one goes by itself."""
+async def lay(path: str) -> bool:
+    """Guaranteed delete of what bears a name that nobody uses twice, of whichever session of ours it is: when a leader
+    dies that has said that a session is over, the next one may let it, and its znodes, live for a whole time-out beside
+    those of our next session. False: it was gone before."""
+    perhaps = False
     while True:
-        session_id = (await Connected()).session_id
+        try:
+            await Delete(path)
+            return True
+        except NoNodeError:
+            return perhaps
+        except INTERRUPTED as error:
+            perhaps = perhaps or isinstance(error, DisconnectedError)
+            await Connected()
+
+
+async def withdraw(directory: str, guid: str) -> None:
+    """As lay, for an ephemeral whose sequence number never became known. It may be of a later session than the one that
+    was known when it was asked for, or of an earlier one."""
+    while True:
+        await Connected()
         _, listing = await Together(Sync(directory), Children(directory))
         if isinstance(listing, INTERRUPTED):
             continue
@@ -118,11 +134,11 @@ async def withdraw(directory: str, guid: str) -> None:
             return
         for name in listing.names:
             if guid in name:
-                await remove(f"{directory}/{name}", session_id)
+                await lay(f"{directory}/{name}")
         return
 
 
-Work = Callable[[], Coroutine[Any, Any, None]]
+Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 class Unfinished:

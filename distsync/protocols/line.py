@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, DistsyncError, NoNodeError, SessionLostError
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, read, read_all, remove, withdraw
+from distsync.protocols.guard import INTERRUPTED, ensure, lay, leave, read, read_all, remove, withdraw
 from distsync.session.steps import (
     Background,
     Children,
@@ -232,7 +232,7 @@ async def stand(
 
 async def find(directory: str, guid: str) -> Place | None:
     """Recoverable Errors and the GUID: our znode, if the create whose answer was lost took place. It was sent in the
-    present session or in an earlier one, whose znodes go by themselves."""
+    present session or in an earlier one, whose znode goes before we stand there with another one."""
     while True:
         session = await Connected()
         _, listing = await Together(Sync(directory), Children(directory))
@@ -246,7 +246,10 @@ async def find(directory: str, guid: str) -> Place | None:
         if not names:
             return None
         stat = await read(Exists(f"{directory}/{names[0]}"))
-        if stat is None or stat.ephemeral_owner != session.session_id:
+        if stat is None:
+            return None
+        if stat.ephemeral_owner != session.session_id:
+            await lay(f"{directory}/{names[0]}")
             return None
         return Place(directory, names[0], stat.czxid, session.session_id)
 

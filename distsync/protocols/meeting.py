@@ -38,6 +38,10 @@ class Meeting:
         """Those of the ones inside who have not left."""
         return tuple(name for name in self.inside if name in self.names)
 
+    def waits(self, name: str) -> bool:
+        """Whether this one stands here, and is not inside."""
+        return name in self.names and name not in self.inside
+
     def first(self, parties: int) -> tuple[str, ...]:
         """Those who come inside next: the first ones who stand here; nobody if there are too few."""
         standing = [contender.name for contender in in_order(self.names)]

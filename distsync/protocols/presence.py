@@ -3,7 +3,8 @@
 Source: recipes.txt, "Group Membership": members create ephemeral nodes; that they return after a loss is ours.
 
 Rules for this file: pure; it knows no recipe. The name of the znode is fixed, so after a lost reply it is looked for by
-its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back.
+its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back. Who
+appears and vanishes has a name that nobody else uses: whatever is there of it, of an earlier session too, is his.
 """
 
 from __future__ import annotations
@@ -11,8 +12,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, parent_of, read, remove
+from distsync.errors import (
+    BadVersionError,
+    ClientClosedError,
+    DeadlineError,
+    DistsyncError,
+    NodeExistsError,
+    NoNodeError,
+)
+from distsync.protocols.guard import INTERRUPTED, ensure, lay, parent_of, read
 from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch, Woke
 
 
@@ -42,12 +50,14 @@ class Presence:
         """The znode is gone, or, at a deadline, will be. False: it was gone before."""
         self.withdraw()
         try:
-            gone = await leave(self.path, self.session_id)
+            gone = await lay(self.path)
             with suppress(DeadlineError):
                 await self.settled()
             return gone
-        except BaseException:
-            await Background(remove(self.path, self.session_id))
+        except BaseException as error:
+            await Background(lay(self.path))
+            if isinstance(error, DeadlineError):
+                return True
             raise
         finally:
             self._changed()
@@ -55,7 +65,7 @@ class Presence:
     async def _erase(self) -> None:
         """At once if there is time, so that who appears under this name again does not meet our delete."""
         try:
-            await remove(self.path, self.session_id or (await Connected()).session_id)
+            await lay(self.path)
         except BaseException as error:
             if isinstance(error, DeadlineError) or not isinstance(error, DistsyncError):
                 await Background(self._erase())
@@ -107,9 +117,9 @@ class Presence:
 
     async def _take_back(self, session_id: int) -> None:
         """It was withdrawn while it was made: it is not there, if it was ours."""
-        stat = await read(Exists(self.path))
-        if stat is not None and stat.ephemeral_owner == session_id:
-            await remove(self.path, session_id)
+        while (stat := await read(Exists(self.path))) is not None and stat.ephemeral_owner == session_id:
+            with suppress(NoNodeError, BadVersionError, *INTERRUPTED):
+                await Delete(self.path, stat.version)
 
     async def _meet(self, stat: Stat) -> None:
         """A znode of this name is there. Nobody else uses it: it is of an earlier session of ours, whose end was not

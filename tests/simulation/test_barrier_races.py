@@ -9,7 +9,7 @@ import pytest
 from distsync.errors import BrokenBarrierError
 from distsync.protocols.barrier import BarrierCore
 from distsync.protocols.commit import Receipts
-from distsync.session.steps import Connected, Delete, Wait
+from distsync.session.steps import Connected, Delete, Sync, Together, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
@@ -201,3 +201,75 @@ def test_who_gave_up_in_an_outage_and_comes_anew_is_not_counted_twice() -> None:
     for seed in range(5):
         for request in range(2, 22):
             assert Anew(seed, request).play() == ["broken", "broken", "(0, True)"], (seed, request)
+
+
+class Surplus:
+    """A party comes behind as many as it takes, of whom one does not come to open, gives up in an outage, and is back
+    when those die."""
+
+    TIMEOUT_S, AWAY_MS = 2.0, 6000
+
+    def __init__(self, seed: int) -> None:
+        placed = Exactly("outage", "clock", 1, self.AWAY_MS), Exactly("stall", "second", 6, 60_000)
+        self.world = World(seed, faults=Faults(exactly=placed))
+        self.stood, self.state = 0, (-1, False)
+
+    async def party(self, process: SimProcess, seconds: float, timeout: float) -> None:
+        await Wait(limit=seconds)
+        core = BarrierCore(PATH, 2, receipts(process))
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), timeout)
+
+    async def clock(self, process: SimProcess) -> None:
+        """All are there, the servers go, and the first two die."""
+        await Wait(limit=2.5)
+        self.stood = sum("-lock-" in path for path in self.world.leftovers())
+        await Together(Sync())
+        for name in ("first", "second"):
+            self.world.processes[name].kill()
+        await Wait(limit=60.0)
+        self.state = await Run(BarrierCore(PATH, 2, receipts(process)).state())
+
+    def play(self) -> tuple[int, tuple[int, bool]]:
+        with self.world as world:
+            for name, seconds, timeout in (("first", 0.0, 90.0), ("second", 1.0, 90.0), ("third", 2.0, self.TIMEOUT_S)):
+                process = world.process(name)
+                process.spawn(self.party(process, seconds, timeout))
+            process = world.process("clock")
+            process.spawn(self.clock(process))
+            world.run()
+        return self.stood, self.state
+
+
+def test_who_gives_up_in_an_outage_behind_as_many_as_it_takes_breaks_it_too() -> None:
+    played = [Surplus(seed).play() for seed in range(20)]
+    assert [state for stood, state in played if stood == 3] == [(0, True)] * sum(stood == 3 for stood, _ in played)
+    assert sum(stood == 3 for stood, _ in played) > 5
+
+
+class Twice:
+    """A party gives up in an outage, comes anew, and the next outage strikes while it breaks the barrier."""
+
+    def __init__(self, seed: int, request: int) -> None:
+        placed = Exactly("outage", "one", 3, 6000), Exactly("outage", "one", request, 60_000)
+        self.world = World(seed, faults=Faults(exactly=placed))
+
+    async def party(self, process: SimProcess) -> None:
+        core = BarrierCore(PATH, 2, receipts(process))
+        await Run(core.state())
+        for seconds in (2.0, 20.0):
+            with pytest.raises(BrokenBarrierError):
+                await Run(core.wait(b""), seconds)
+
+    def play(self) -> None:
+        with self.world as world:
+            process = world.process("one")
+            process.spawn(self.party(process))
+            world.run()
+
+
+@pytest.mark.parametrize("request_number", range(18, 31))
+def test_who_finishes_what_an_earlier_call_left_keeps_his_own_time_out(request_number: int) -> None:
+    """The simulator sees to the time-outs."""
+    for seed in range(10):
+        Twice(seed, request_number).play()

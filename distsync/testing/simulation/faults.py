@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.world import World
 
 FREQUENT = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow")
-AT_REQUEST = (*FREQUENT, "lag", "outage")
+AT_REQUEST = (*FREQUENT, "lag", "outage", "ghost")
 AT_STEP = ("kill", "pause", "interrupt", "deadline", "intruder", "stall")
 AT_EVENT = ("late_event",)
 KINDS = (*FREQUENT, "kill", "pause", "interrupt", "deadline", "intruder", *AT_EVENT)
-BESIDES = ("outage", "stall")
+BESIDES = ("outage", "stall", "ghost")
 
 #: How long an outage, and a stall, last, in session time-outs.
 OUTAGES = (0.01, 0.3, 0.7, 1.0, 1.2, 2.5, 6.0)
@@ -73,6 +73,9 @@ class Faults:
     """The connection breaks, and the next one is to a server that is behind for a while."""
     outage: float = 0.0
     """All servers are away, for everybody and for a while; then each session has its whole time-out again."""
+    ghost: float = 0.0
+    """The client is told that its session has ended, by a leader that dies before it is written down: the znodes of
+    that session stay until it times out, beside those of the next one."""
     kill: float = 0.0
     """The process dies, with no finally block run."""
     pause: float = 0.0

@@ -2,8 +2,8 @@
 
 Rules for this file: a seed decides everything: the schedule, and which faults may strike in it. One fifth of the
 seeds have no faults, two fifths one kind, two fifths all kinds that the scenario stands; a quarter of those with faults
-have servers that lag besides. A fifth of all seeds have outages or stalled threads and nothing else, a fifth have them
-besides.
+have servers that lag besides. A fifth of all seeds have outages, ghosts or stalled threads and nothing else, a
+fifth have them besides.
 """
 
 from __future__ import annotations

@@ -206,6 +206,12 @@ class SimServer:
         self.world.note("servers", "are back", "")
         self.advance()
 
+    def ghost(self, connection: Connection, xid: int, request: Any) -> None:
+        """The connection breaks, and to the next one the client comes as a new one; nobody else knows that."""
+        self.owners[connection.peer].session.disowned = True
+        lose = self.lose_reply if self.world.rng.random() < 0.5 else self.lose_request
+        lose(connection, xid, request)
+
     # --- somebody else
 
     def foreign(self, step: steps.Request[Any]) -> Any:
@@ -233,4 +239,5 @@ STRUCK: dict[str, Callable[[SimServer, Connection, int, Any], None]] = {
     "slow": SimServer.slow,
     "lag": SimServer.lag,
     "outage": SimServer.outage,
+    "ghost": SimServer.ghost,
 }

@@ -58,6 +58,8 @@ class SimSession:
         self.closed = False
         self.ended = 0
         """How many sessions have ended against its will."""
+        self.disowned = False
+        """It is told at the next connection that its session has ended, which is not so."""
         self.away_until_ms = 0
         self.queue: deque[Submission] = deque()
         self.pending: deque[Submission] = deque()
@@ -86,7 +88,8 @@ class SimSession:
             return
         self.connection = self.world.server.open(self.process, self._read)
         self._connect_ms = self.world.now_ms
-        request = records.ConnectRequest(0, self.zxid, self.asked_timeout_ms, self.session_id, self.password)
+        session_id, password = (0, bytes(16)) if self.disowned else (self.session_id, self.password)
+        request = records.ConnectRequest(0, self.zxid, self.asked_timeout_ms, session_id, password)
         self.connection.up.put(request)
 
     def _accepted(self, response: records.ConnectResponse) -> None:
@@ -105,6 +108,7 @@ class SimSession:
         self._flush()
 
     def _attached(self, response: records.ConnectResponse) -> None:
+        self.disowned = False
         self.timeout_ms = response.timeout_ms
         if self.session_id == 0:
             self.session_id, self.password = response.session_id, response.password

@@ -87,7 +87,7 @@ class Meetings(Check):
                 world.fail(f"{call} comes in again")
             self.came.add(name)
             self.groups[call] = names
-        if names and len(set(calls)) != self.parties:
+        if names and not len(calls) == len(threads_of(calls)) == self.parties:
             world.fail(f"{calls} come in, and it takes {self.parties}")
         if any(name in self.standing for name in self.came.difference(names)):
             world.fail(f"{calls} come in before all of the last meeting have left")
@@ -130,6 +130,11 @@ class Meetings(Check):
     def _lost(self, world: World, record: Record) -> None:
         if not world.faults.struck:
             world.fail(f"a loss without a fault: {record.call}")
+
+
+def threads_of(calls: list[str]) -> set[str]:
+    """Whose calls these are."""
+    return {call.partition(".")[0] for call in calls}
 
 
 class Member:
