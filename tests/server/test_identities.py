@@ -288,7 +288,7 @@ NOT_TAKEN: list[tuple[bytes, bytes]] = [
     (b"qop=auth", b"pad=" + b"x" * 4096),
 ]
 TAKEN_BY_JAVA = [(b"nc=00000001", b"nc=00000002"), (b"qop=auth", b"nc=00000001"), (b"nc=00000001,", b"")]
-"""It does not look at the count, and takes the last of two that are alike."""
+"""It does not look at the count."""
 
 
 @pytest.mark.parametrize(("old", "new"), TAKEN)
