@@ -224,7 +224,7 @@ def test_password_by_sasl_is_told_nowhere(sasl: ServerProcess, caplog: pytest.Lo
             uses(Client(sasl.hosts, auth="sasl:alice:b-secret"))
     told += [str(refusal.value), repr(refusal.value), caplog.text, *(str(record.args) for record in caplog.records)]
     told += [sasl.output(), Path(f"/proc/{sasl.pid}/cmdline").read_text()]
-    assert "Sending request" in caplog.text
+    assert "Received response" in caplog.text
     assert not [text[:300] for text in told if "a-secret" in text or "b-secret" in text]
 
 
