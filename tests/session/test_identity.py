@@ -215,6 +215,19 @@ def test_server_that_wants_to_know_who_it_is_says_so_at_once(strict: ServerProce
         uses(Client(strict.hosts, auth=auth))
 
 
+def test_password_by_sasl_is_told_nowhere(sasl: ServerProcess, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(1), caplog.at_level(1, "distsync"):
+        with Client(sasl.hosts, auth="sasl:alice:a-secret") as mine, Lock(name="told", client=mine):
+            told = [repr(mine), repr(mine.settings), repr(mine._core), *map(repr, _tree(mine, mine.namespace))]
+            told += [repr(_kazoo(mine).get(path)[0]) for path in _tree(mine, mine.namespace)]
+        with pytest.raises(ConfigurationError) as refusal:
+            uses(Client(sasl.hosts, auth="sasl:alice:b-secret"))
+    told += [str(refusal.value), repr(refusal.value), caplog.text, *(str(record.args) for record in caplog.records)]
+    told += [sasl.output(), Path(f"/proc/{sasl.pid}/cmdline").read_text()]
+    assert "Received response" in caplog.text
+    assert not [text[:300] for text in told if "a-secret" in text or "b-secret" in text]
+
+
 # ---- two users, by either scheme
 
 
