@@ -1,9 +1,9 @@
 """``python -m chaos.two_trees --cycles 20``: whether ZooKeeper itself keeps one tree when all its servers are killed.
 
 Nothing of distsync takes part but the ensemble, which only starts and kills servers: kazoo's clients write, all servers
-are killed at once and started again, in half of the cycles once more while they find together, and when all serve, the
-trees of all servers are compared with one another and with what was acknowledged. ZOOKEEPER_CLASSPATH says which
-ZooKeeper (docs/testing.md).
+are killed at once and started again, and when all serve, their trees are compared with one another and with what was
+acknowledged. Of three cycles one is only that; in one, all are killed once more while they find together; in one, the
+leader was killed before, and has come back. ZOOKEEPER_CLASSPATH says which ZooKeeper (docs/testing.md).
 
 Rules for this file: writers create and set; nobody deletes but between two cycles, when all trees are alike.
 """
@@ -159,12 +159,16 @@ class Trial:
         for writer in self.writers:
             writer.start()
 
-    def cycle(self, kills: int) -> tuple[list[str], list[str], int]:
+    def cycle(self, kills: int, leader_first: bool = False) -> tuple[list[str], list[str], int]:
         """What differs, what is lost, and how many writes were acknowledged."""
         for writer in self.writers:
             writer.acknowledged = []
             writer.going.set()
         time.sleep(0.5 + self.dice.random())
+        if leader_first:
+            self.ensemble.wait_for_leader().restart(kill=True)
+            self.ensemble.wait_until_serving()
+            time.sleep(4.0 * self.dice.random())
         for attempt in range(kills):
             kill_at_once(self.ensemble)
             for server in self.ensemble.servers:
@@ -226,7 +230,7 @@ def main() -> None:
             try:
                 while whole and done < chosen.cycles:
                     trial.clear()
-                    differ, gone, count = trial.cycle(kills=1 + done % 2)
+                    differ, gone, count = trial.cycle(kills=1 + (done % 3 == 1), leader_first=done % 3 == 2)
                     done += 1
                     whole = not differ and not gone
                     diverged, losing = diverged + bool(differ), losing + bool(gone)
