@@ -14,6 +14,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import weakref
+from collections.abc import Callable
 from multiprocessing import connection
 from typing import Any
 
@@ -30,6 +32,7 @@ class Child:
         os.set_blocking(receiver.fileno(), False)
         self.pid = pid
         self.pidfd = _pidfd(pid)
+        self.seen_off = False
         self._receiver = receiver
         self._rest = b""
         self._wills: dict[int, Will] = {}
@@ -77,6 +80,11 @@ class Child:
             while self._wills:
                 _execute(self._wills.popitem()[1])
 
+    def is_dead(self) -> bool:
+        """Who has lost its forkserver says that it has ended, and may live."""
+        with self._lock:
+            return self.pidfd is None or bool(connection.wait([self.pidfd], 0))
+
     def close(self) -> None:
         """Its files are closed."""
         with self._lock:
@@ -102,12 +110,13 @@ def _pidfd(pid: int) -> int | None:
 
 
 class Watcher:
-    """The thread that waits for deaths."""
+    """The thread that waits for deaths. It goes with the last child."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._children: list[Child] = []
         self._wake: tuple[int, int] | None = None
+        self._thread: Callable[[], threading.Thread | None] = lambda: None
 
     def add(self, child: Child) -> None:
         """It is watched from now on, if that is possible."""
@@ -117,11 +126,36 @@ class Watcher:
             self._children.append(child)
             if self._wake is None:
                 self._wake = os.pipe()
-                threading.Thread(target=self._work, args=self._wake, name="distsync-children", daemon=True).start()
+                thread = threading.Thread(target=self._work, args=self._wake, name="distsync-children", daemon=True)
+                self._thread = weakref.ref(thread)  # when it has ended, nothing is left of it
+                try:
+                    thread.start()
+                except BaseException:
+                    self._children.clear()
+                    self._go(*self._wake)
+                    raise
             else:
                 os.write(self._wake[1], b"\0")
 
+    def see_off(self, child: Child) -> None:
+        """It was joined. If all others were too, the thread has ended."""
+        child.seen_off = child.is_dead()
+        with self._lock:
+            self._lock.wait_for(lambda: self._wake is None or not all(each.seen_off for each in self._children))
+            thread = self._thread() if self._wake is None else None
+        if thread is not None:
+            thread.join()
+
     def _work(self, woken: int, wake: int) -> None:
+        try:
+            self._watch(woken, wake)
+        except BaseException:
+            with self._lock:  # nobody is watched any more, and nobody waits for that
+                self._children.clear()
+                self._go(woken, wake)
+            raise
+
+    def _watch(self, woken: int, wake: int) -> None:
         while self._has_children(woken, wake):
             children = {file: child for child in tuple(self._children) for file in child.watched()}
             for file in connection.wait([woken, *children]):
@@ -133,10 +167,14 @@ class Watcher:
     def _has_children(self, woken: int, wake: int) -> bool:
         with self._lock:
             if not self._children:
-                self._wake = None
-                os.close(woken)
-                os.close(wake)
+                self._go(woken, wake)
             return self._wake is not None
+
+    def _go(self, woken: int, wake: int) -> None:
+        self._wake = None
+        os.close(woken)
+        os.close(wake)
+        self._lock.notify_all()
 
     def _see(self, child: Child, file: object) -> None:
         if file != child.pidfd:
@@ -147,6 +185,7 @@ class Watcher:
         finally:
             with self._lock:
                 self._children.remove(child)
+                self._lock.notify_all()
             child.close()
 
     def forget(self) -> None:

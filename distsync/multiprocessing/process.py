@@ -97,7 +97,8 @@ class _Watched:
             wills.end()
 
     def join(self, timeout: float | None = None) -> None:
-        """The process has ended, and so have its sessions; or the time is over.
+        """The process has ended, and so have its sessions; or the time is over. Of the watch over children nothing is
+        left when the last one was joined.
 
         Units: seconds; None: without end.
         Cost: none, or 2 round trips for each session of a process that did not end by itself.
@@ -107,6 +108,7 @@ class _Watched:
         child = self._heritage.child
         if child is not None and self._popen.returncode is not None:
             child.mourn()
+            watcher.see_off(child)
 
 
 def _launched(start: Callable[[Any], Any], process: Any) -> Any:

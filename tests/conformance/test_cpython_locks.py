@@ -14,7 +14,7 @@ import distsync.threading
 
 lock_tests = pytest.importorskip("test.lock_tests", reason="this Python comes without its test package")
 
-from cpython import Build, Case, cases, run  # noqa: E402
+from cpython import Build, Case, cases, run, warm_up  # noqa: E402
 from timing import UNIT  # noqa: E402
 
 FAMILIES = {
@@ -70,9 +70,8 @@ def test_harness_passes_on_the_standard_library(case: Case) -> None:
 
 @pytest.fixture
 def face(client: Any) -> ModuleType:
-    """``distsync.threading``, with its session and threads there before CPython counts threads."""
-    with distsync.threading.Lock():
-        return distsync.threading
+    warm_up()
+    return distsync.threading
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
+from cpython import warm_up
 from cpython_processes import METHODS, cases, run, started_by
-
-import distsync.multiprocessing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -28,10 +27,10 @@ def test_harness_passes_on_the_standard_library(family: str, method: str) -> Non
 
 @pytest.fixture(params=METHODS)
 def start_method(request: pytest.FixtureRequest, client: Any) -> Iterator[str]:
-    """The default start method, with the client's session and threads there before CPython counts threads."""
-    with distsync.multiprocessing.Lock():
-        with started_by(request.param):
-            yield request.param
+    """The default start method."""
+    warm_up()
+    with started_by(request.param):
+        yield request.param
 
 
 @pytest.mark.parametrize(("family", "method"), CASES)

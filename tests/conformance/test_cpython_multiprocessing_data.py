@@ -9,9 +9,8 @@ import pytest
 
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
+from cpython import warm_up
 from cpython_processes import COMPLETE, DATA, MANAGED, METHODS, cases, run, started_by
-
-import distsync.multiprocessing.queues
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -30,10 +29,8 @@ def test_harness_passes_on_the_standard_library(family: str, method: str) -> Non
 
 
 @pytest.fixture
-def connected(client: Any) -> Iterator[None]:
-    """The client's session and threads are there before CPython counts threads."""
-    with distsync.multiprocessing.Lock():
-        yield
+def connected(client: Any) -> None:
+    warm_up()
 
 
 @pytest.fixture(params=METHODS)

@@ -8,9 +8,8 @@ import pytest
 
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
+from cpython import warm_up
 from cpython_processes import METHODS, POOLS, is_chosen, run_all, started_by
-
-import distsync.multiprocessing.pool
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
@@ -31,5 +30,6 @@ def test_distsync_passes_what_the_standard_library_passes(
 ) -> None:
     if not is_chosen(method, server_kind, family):
         pytest.skip("DISTSYNC_TEST_START_METHODS=all runs each start method on each server")
-    with distsync.multiprocessing.Lock(), started_by(method):  # client's threads are there before CPython counts them
+    warm_up()
+    with started_by(method):
         run_all("Distsync", family)

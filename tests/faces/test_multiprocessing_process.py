@@ -87,6 +87,19 @@ class Child:
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_nothing_is_left_of_the_watch_when_the_last_child_was_joined(method: str) -> None:
+    context = get_context(method)
+    for _ in range(5):
+        children = [context.Process(target=os.getpid) for _ in range(2)]
+        for child in children:
+            child.start()
+        assert "distsync-children" in [thread.name for thread in threading.enumerate()]
+        for child in children:
+            child.join()
+        assert "distsync-children" not in [thread.name for thread in threading._dangling]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_what_a_killed_child_held_is_free_when_its_parent_has_joined_it(method: str, client: Client) -> None:
     lock, slots = Lock(name="a"), Semaphore(2, name="s")
     child = Child(get_context(method), lock, slots, slots)
