@@ -194,7 +194,7 @@ class TransactionCore:
     async def begin(self, data: bytes) -> str:
         """The id of a transaction with this payload, which waits for votes now. Raises DeadlineError if the one before
         is not over in time."""
-        guid = await Guid()
+        guid, asked = await Guid(), False
         try:
             while True:
                 watch = Watch()
@@ -202,12 +202,14 @@ class TransactionCore:
                 if record.current == guid or record.decision(guid):
                     break  # the answer was lost
                 if record.current is None:
+                    asked = True
                     if await self._start(guid, data, record, version):
                         break
                 elif not await self._bury(record.current, watch) and await Wait(watch) is Woke.DEADLINE:
                     raise DeadlineError(await self._excuse(record.current))
         except BaseException:
-            await Background(self.abort(guid, "the coordinator gave up while it began"))
+            if asked:
+                await Background(self.abort(guid, "the coordinator gave up while it began"))
             raise
         return guid
 
