@@ -189,8 +189,8 @@ class Queue(_QueueBase[Item]):
         Raises: as `get`. If one of them is refused, all that came with it are gone.
         On loss: of the session: it goes on.
         On cancel: the items that were on their way go back to their places.
-        Cost: 1 request, and 1 for each item, 2 round trips, if there are items. A LifoQueue, and a PriorityQueue, get
-            one at a time.
+        Cost: 2 requests, 2 round trips, if there are items; for a first call, and after a batch of large items (100 of
+            10 kB, say), 1 request, and 1 for each item. A LifoQueue, and a PriorityQueue, get one at a time.
         Fair: as `get`.
         Source: recipes.txt, Queues.
         """

@@ -182,7 +182,7 @@ MEASURES = [
         "Queue.get_many",
         get_many,
         (faster(30),),
-        "each item is read by a request of its own, all sent together, before one transaction takes them",
+        "up to 100 items are read with one request before one transaction takes them, a delete for each",
         operation="item",
     ),
 ]

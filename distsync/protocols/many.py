@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
+from typing import Any
 
-from distsync.errors import DeadlineError, Full, NoNodeError, ShutDown
+from distsync.errors import DeadlineError, Full, NoNodeError, RequestError, ShutDown
 from distsync.protocols.batches import BATCH, batches
-from distsync.protocols.guard import read_all
+from distsync.protocols.guard import read, read_all
 from distsync.protocols.queue import QueueCore
 from distsync.protocols.taking import take
-from distsync.session.steps import Delete, GetData, Guid, Node, SetData, Watch
+from distsync.session.steps import Delete, GetData, GetEach, Guid, Node, SetData, Watch
+
+#: Items are read with one request while no more than so much is expected in its answer: ZooKeeper makes it in memory.
+ANSWER_BYTES = 1 << 20
 
 #: Transactions of a feeder that are on their way at once: enough for the server to have the next one when it is done.
 AHEAD = 8
@@ -117,7 +121,7 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
     taken = False
     try:
         unknown = [path for path in paths if path not in core.known]
-        nodes = dict(zip(unknown, await read_all(*map(GetData, unknown)), strict=True)) if unknown else {}
+        nodes = dict(zip(unknown, await read_items(core, unknown), strict=True)) if unknown else {}
         found = {path: core.known.pop(path, None) for path in paths}
         found.update({path: node.data for path, node in nodes.items() if isinstance(node, Node)})
         items = {path: data for path, data in found.items() if data is not None}
@@ -134,6 +138,22 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
     finally:
         if not taken:
             core.names.clear()
+
+
+async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
+    """Their nodes, NoNodeError in the place of one that is gone: in one request, if the last batch makes us believe
+    that it is answered by no more than ANSWER_BYTES; else in one for each."""
+    nodes: Sequence[Any] = ()
+    if core.largest is not None and len(paths) > 1 and core.largest * len(paths) <= ANSWER_BYTES:
+        try:
+            each: tuple[Any, ...] = await read(GetEach(tuple(paths)))
+            nodes = each
+        except RequestError:  # a server that does not know this request
+            pass
+    if not nodes or not all(isinstance(node, (Node, NoNodeError)) for node in nodes):
+        nodes = await read_all(*map(GetData, paths))
+    core.largest = max((len(node.data) for node in nodes if isinstance(node, Node)), default=None)
+    return nodes
 
 
 async def restore(core: QueueCore, items: dict[str, bytes], done: bool | None) -> None:

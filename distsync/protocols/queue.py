@@ -60,6 +60,8 @@ class QueueCore:
         self.head: str | None = None
         self.names: deque[str] = deque()
         self.known: dict[str, bytes] = {}
+        #: How long the longest item of the last batch was (bytes); None: nobody knows.
+        self.largest: int | None = None
         self.outstanding = 0
         self.got = 0
         self.puts: Ferry[tuple[str, bytes], None] = Ferry(self._put_together, self._first_batch)

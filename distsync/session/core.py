@@ -225,7 +225,12 @@ class Core:
         me = threading.get_ident()
         ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
         ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
-        return not ours and not any(task.driving and task.thread == me for task in tuple(self._calls))
+        if ours:
+            return False
+        for task in tuple(self._calls):
+            if task.driving and task.thread == me:
+                return False
+        return True
 
     def _connect_first(self, deadline: float | None) -> None:
         """Who calls before there ever was a connection waits for one, and learns here that there is none."""

@@ -168,7 +168,7 @@ class Task:
 
     @property
     def _has_ended(self) -> bool:
-        return inspect.getcoroutinestate(self.work) == inspect.CORO_CLOSED
+        return self.work.cr_frame is None  # type: ignore[attr-defined]  # CORO_CLOSED, asked at each step
 
     def _give_up(self, outcome: Outcome) -> None:
         error = ClientClosedError("a call that began before a fork") if self.world.forgotten else outcome.error

@@ -12,6 +12,7 @@ Different names have different paths, and `decode_name` finds the name again.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 MAX_NAME_BYTES = (
     1000  # encoded; ZooKeeper has no limit of its own, but paths and child lists must fit its 1 MiB replies
@@ -30,6 +31,7 @@ def object_path(namespace: str, kind: str, name: str) -> str:
     return f"{namespace}/{kind}/{encode_name(name)}"
 
 
+@lru_cache(maxsize=1024)
 def encode_name(name: str) -> str:
     """``name`` as one part of a path."""
     encoded = TO_ENCODE.sub(lambda match: _percent(match[0]), name) or EMPTY

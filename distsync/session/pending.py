@@ -98,10 +98,11 @@ class Waiting(Pending):
             signal.subscribe(task.wake)
 
     def outcome(self) -> Outcome | None:
-        if not any(signal.fired for signal in self._signals):
-            return None
-        self.drop()
-        return Outcome(Woke.SIGNAL)
+        for signal in self._signals:
+            if signal.fired:
+                self.drop()
+                return Outcome(Woke.SIGNAL)
+        return None
 
     def expired(self) -> Outcome:
         self.drop()

@@ -23,6 +23,7 @@ from distsync.session.steps import (
     Delete,
     Exists,
     GetData,
+    GetEach,
     Listing,
     Multi,
     Node,
@@ -72,6 +73,35 @@ class Transaction(namedtuple("Transaction", "operations")):
     @staticmethod
     def unchroot(client: Any, response: list[Any]) -> list[Any]:
         return response
+
+
+class MultiRead(namedtuple("MultiRead", "paths")):
+    """kazoo has none."""
+
+    type = 22
+
+    def serialize(self) -> bytes:
+        head, pack = wire.multiheader_struct.pack(wire.GetData.type, False, -1), wire.int_struct.pack
+        encoded = [path.encode() for path in self.paths]
+        parts = [part for path in encoded for part in (head, pack(len(path)), path, b"\0")]
+        return b"".join((*parts, wire.multiheader_struct.pack(-1, True, -1)))
+
+    @classmethod
+    def deserialize(cls, data: bytes, offset: int) -> list[Any]:
+        results: list[Any] = []
+        unpack, size = wire.multiheader_struct.unpack_from, wire.multiheader_struct.size
+        kind, done, _ = unpack(data, offset)
+        while not done:
+            offset += size
+            if kind == -1:
+                result, offset = _result(kind, data, offset)
+            else:
+                content, offset = wire.read_buffer(data, offset)
+                result = Node(content or b"", stat_of(wire.stat_struct.unpack_from(data, offset)))
+                offset += wire.stat_struct.size
+            results.append(result)
+            kind, done, _ = unpack(data, offset)
+        return results
 
 
 def _packed(operation: Any, acls: dict[int, bytes]) -> bytes:
@@ -142,6 +172,7 @@ RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
     Delete: lambda _, request, __: wire.Delete(request.path, request.version),
     SetData: lambda _, request, __: wire.SetData(request.path, request.data, request.version),
     GetData: lambda _, request, watcher: wire.GetData(request.path, watcher),
+    GetEach: lambda _, request, __: MultiRead(request.paths),
     Exists: lambda _, request, watcher: wire.Exists(request.path, watcher),
     Children: lambda _, request, watcher: wire.GetChildren2(request.path, watcher),
     Sync: lambda _, request, __: wire.Sync(request.path),
@@ -168,6 +199,11 @@ def answer(request: Request[Any], response: Any) -> Any:
     """The answer to ``request``; raises what the server refused."""
     if isinstance(request, Multi):
         return _results(request, response)
+    if isinstance(request, GetEach):
+        return tuple(
+            translate(result, GetData(path)) if isinstance(result, Exception) else result
+            for path, result in zip(request.paths, response, strict=True)
+        )
     return ANSWERS[type(request)](response)
 
 

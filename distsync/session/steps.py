@@ -166,6 +166,18 @@ class GetData(Request[Node]):
 
 
 @dataclass(frozen=True)
+class GetEach(Request["tuple[Node | BaseException, ...]"]):
+    """Several znodes, read at one moment, without a watch. Answers one result for each path: a Node, or the error in
+    its place. RequestError where the server is older than ZooKeeper 3.6."""
+
+    paths: tuple[str, ...]
+
+    @property
+    def path(self) -> str:  # type: ignore[override]
+        return self.paths[0]
+
+
+@dataclass(frozen=True)
 class Exists(Request["Stat | None"]):
     path: str
     watch: Watch | None = None

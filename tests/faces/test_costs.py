@@ -434,7 +434,7 @@ def test_many_threads_that_wait_cost_one_watch(client: Client, other: Client) ->
         assert len(client._core.link.watches) == 0  # type: ignore[union-attr]
 
 
-def test_many_items_cost_1_request_for_each_100_to_put_and_2_more_than_their_number_to_get(client: Client) -> None:
+def test_many_items_cost_1_request_for_each_100_to_put_and_2_to_get(client: Client) -> None:
     queue = Queue[int](name="q")
     queue.put(-1)
     assert queue.get_many(5) == [-1]
@@ -445,11 +445,21 @@ def test_many_items_cost_1_request_for_each_100_to_put_and_2_more_than_their_num
     assert cost == Cost(3, 3)
     with counted(client) as cost:
         assert queue.get_many(1000) == list(range(100))
-    assert cost.requests <= 103
-    assert cost.round_trips <= 3
+    assert cost.requests <= 4
+    assert cost.round_trips <= 4
     with counted(client) as cost:
         assert queue.get_many(2) == [100, 101]
-    assert cost == Cost(3, 2)
+    assert cost == Cost(2, 2)
+
+
+def test_many_large_items_are_read_by_a_request_each(client: Client) -> None:
+    queue = Queue[bytes](name="q")
+    large = bytes(200_000)
+    queue.put_many([large] * 30)
+    for _ in range(2):
+        with counted(client) as cost:
+            assert queue.get_many(10) == [large] * 10
+        assert cost.requests >= 11
 
 
 def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(client: Client) -> None:

@@ -59,6 +59,9 @@ REQUESTS: dict[type, Callable[[Any], records.Request]] = {
     steps.Delete: OPERATIONS[steps.Delete],
     steps.SetData: OPERATIONS[steps.SetData],
     steps.GetData: lambda step: records.GetDataRequest(step.path, step.watch is not None),
+    steps.GetEach: lambda step: records.MultiReadRequest(
+        tuple(records.GetDataRequest(path, False) for path in step.paths)
+    ),
     steps.Exists: lambda step: records.ExistsRequest(step.path, step.watch is not None),
     steps.Children: lambda step: records.GetChildren2Request(step.path, step.watch is not None),
     steps.Sync: lambda step: records.SyncRequest(step.path),
@@ -109,6 +112,8 @@ def answer_of(step: steps.Request[Any], err: int, body: Any, rng: random.Random)
         return None
     if err:
         return error_of(step, err)
+    if kind is steps.GetEach:
+        return _each(step, body)
     if kind is steps.Create:
         return steps.Created(body.path, steps.Stat(*body.stat))
     if kind is steps.Children:
@@ -128,6 +133,17 @@ def _multi(step: Any, err: int, body: records.MultiReply | None) -> Any:
     if err:
         return _refused(step, 0, err)
     return tuple(_result(result) for result in results)
+
+
+def _each(step: Any, body: records.MultiReply) -> Any:
+    return tuple(_read(path, result) for path, result in zip(step.paths, body.results, strict=True))
+
+
+def _read(path: str, result: records.Result) -> Any:
+    if isinstance(result, records.ErrorReply):
+        return error_of(steps.GetData(path), result.err)
+    assert isinstance(result, records.GetDataReply)
+    return steps.Node(result.data or b"", steps.Stat(*result.stat))
 
 
 def _refused(step: Any, index: int, err: int) -> Exception:
