@@ -368,14 +368,15 @@ class JoinableQueue(Queue[Item]):
 
         On loss: of the session: it goes on waiting.
         On cancel: nothing is left behind.
-        Cost: 2 requests, 1 watch; as many for each item that is done while it waits.
+        Cost: 3 requests, 1 watch; as many for each item that is done while it waits.
         """
         super().join()
 
     def shutdown(self, immediate: bool = False) -> None:
         """No item can be put any more; workers get what is left, and ShutDown when all is done.
 
-        With ``immediate`` what nobody has is thrown away.
+        With ``immediate`` what nobody has is thrown away, and what this process has claimed ahead. What other processes
+        have claimed ahead (`prefetch`) counts as had: it is got there, or comes back after 3 seconds and is got then.
 
         Cost: 1 request; with ``immediate`` 11, and 2 for each item that is thrown away; 7 if there is none.
         Source: ``queue.Queue.shutdown`` of Python 3.13.

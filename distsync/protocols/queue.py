@@ -329,7 +329,10 @@ class QueueCore:
         """True once every item that was put is done; False at the deadline."""
         while True:
             watch = Watch()
-            dones, *puts = await read_all(Exists(self.znodes.dones, watch), *self.znodes.put_counters)
+            try:
+                dones, *puts = await read_all(Exists(self.znodes.dones, watch), *self.znodes.put_counters)
+            except DeadlineError:
+                return False
             if self.znodes.ahead(*puts, dones) <= 0:
                 return True
             if await Wait(watch) is Woke.DEADLINE:
