@@ -11,7 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from distsync.session import steps
-from distsync.testing.simulation.faults import AT_REQUEST, AT_STEP, KINDS, Placed
+from distsync.testing.simulation.faults import AT_EVENT, AT_REQUEST, AT_STEP, KINDS, Placed
 from distsync.testing.simulation.places import Locator
 from distsync.testing.simulation.scenarios.base import OBSERVER
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.task import Task
 
 #: All kinds that are counted.
-COUNTED = (*KINDS, *(kind for kind in AT_REQUEST if kind not in KINDS))
+COUNTED = (*KINDS, *(kind for kind in (*AT_REQUEST, *AT_STEP, *AT_EVENT) if kind not in KINDS))
 
 #: What strikes the request itself, and what strikes one thread. Everything else strikes the process.
 OF_A_REQUEST = ("lost_request", "lost_reply")
