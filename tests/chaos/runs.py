@@ -100,7 +100,7 @@ def _faults(events: list[Event]) -> Counter[str]:
 
 def _played(stage: Stage, plan: Plan) -> Iterator[str]:
     stage.add(plan.primitive, WORKERS)
-    _wait_for_all(stage)
+    wait_for_all(stage)
     over = threading.Event()
     chosen = lanes(plan.server, f"{plan.seed} {plan.primitive}", plan.faults, [plan.primitive])
     with ThreadPoolExecutor(max(1, len(chosen)), "chaos") as pool:
@@ -123,7 +123,7 @@ def _lane(stage: Stage, lane: Lane, over: threading.Event) -> None:
         over.set()
 
 
-def _wait_for_all(stage: Stage) -> None:
+def wait_for_all(stage: Stage) -> None:
     """Each has begun."""
     until = time.monotonic() + SETTLE_S
     while len(list(stage.written())) < len(stage.actors) and time.monotonic() < until:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from chaos.faults import strike, strikes
 from chaos.history import Call, calls, read
-from chaos.runs import WORKERS, Plan, run
+from chaos.runs import WORKERS, Plan, run, wait_for_all
 from chaos.stage import Stage
 from chaos.workloads import WORKLOADS
 from servers import need_zookeeper
@@ -66,6 +66,7 @@ def test_who_is_struck_plays_the_role_that_was_asked_for(primitive: str, tmp_pat
     with Stage("embedded", tmp_path, seed=7) as stage:
         stage.add(primitive, WORKERS)
         for name in 2 * names:
+            wait_for_all(stage)
             strike(stage, name, dice)
     events = read(tmp_path)
     struck = [(event["fault"].removeprefix("kill:"), event["whose"]) for event in events if "whose" in event]
@@ -78,6 +79,7 @@ def test_who_is_struck_plays_the_role_that_was_asked_for(primitive: str, tmp_pat
 def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path) -> None:
     with Stage("embedded", tmp_path, seed=8) as stage:
         stage.add("lock", WORKERS)
+        wait_for_all(stage)
         strike(stage, "stop:holder", random.Random(8))
         stage.note("stop:holder over")
     struck, over = (event for event in read(tmp_path) if "fault" in event)
@@ -88,5 +90,6 @@ def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path) -> None:
 def test_nobody_is_struck_for_a_role_that_nobody_plays(tmp_path: Path) -> None:
     with Stage("embedded", tmp_path, seed=9) as stage:
         stage.add("queue", 1)  # it puts, and nobody gets
+        wait_for_all(stage)
         strike(stage, "kill:consumer", random.Random(9))
     assert [event["fault"] for event in read(tmp_path) if "fault" in event] == ["nobody there"]
