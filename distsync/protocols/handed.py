@@ -343,6 +343,8 @@ async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> N
                 holders = line.in_order(listing.names)[: core.limit(node)]
             asking = True
             if not holders:
+                if bound is not None and isinstance(node, Node) and core.limit(node) >= bound:
+                    raise OverReleaseError("Semaphore released too many times")  # not the one who comes just now
                 await core.release(1, bound)
                 return
             try:
