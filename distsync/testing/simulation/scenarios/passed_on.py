@@ -53,6 +53,8 @@ async def give_back(world: World, process: SimProcess, owner: object) -> None:
     while True:
         stale = core.grant is not None or bool(core.lost)
         try:
+            if core.grant is not None:  # else a delete whose answer is lost is taken for the other's
+                await handed._look_after(core.grant)
             await handed.release(core, owner)
             world.record("given back")
             return
