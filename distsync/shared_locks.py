@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import DistsyncError, LockLostError, MismatchError
 from distsync.held import checked_acquire
 from distsync.locks import RLock
-from distsync.named import leave_block, me
+from distsync.named import contenders_of, leave_block, me
 from distsync.protocols import line, revoke
-from distsync.protocols.keep import ANSWER_S
+from distsync.protocols.keep import ANSWER_S, standing
 from distsync.protocols.lock import Grant
 from distsync.protocols.shared import Marks, Reading, SharedCore, WriterCore
 from distsync.revocable import Revocable
@@ -53,8 +53,8 @@ class Side(Revocable):
         What a watch has kept: what others do shows as soon as the server has told us, and before anything that this
         client reads after it; after a loss of the connection it is looked at anew.
         Cost: none if this process does; else 1 request, 2 where nobody has ever held it, 3 where one stands there
-            alone, and what asking him costs if he may be a keeper (as Lock.locked); 1 watch. Then none until somebody
-            comes or goes.
+            alone, or only readers do, and what asking costs if these may be keepers (as Lock.locked, and for each); 1
+            watch. Then none until somebody comes or goes.
         """
         return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
 
@@ -124,7 +124,9 @@ class SharedReader(Side):
     A thread that reads may acquire it again, whoever waits; one that writes may read too, and reads on when it lets go
     of the writer.
     On loss: as RLock.
-    Cost: acquire and release, 3 requests; none where another thread of the process reads already.
+    Cost: acquire and release while it is kept, or where another thread of the process reads already, none; else acquire
+        2 requests, 1 round trip, and apart from any call 1 to hear of others, 1 for each of these who comes or goes
+        while it is used, and 1 at its end, 3 where somebody asks for it in vain. Not kept (``keep=0``): 3 requests.
     Fair: first come, first served, between processes, writers included; at most 32 threads of a process join in one
         place of the line, so that a writer waits for so many at most.
     Source: recipes.txt, Shared Locks, obtaining a read lock; ``threading.RLock``.
@@ -163,6 +165,11 @@ class SharedReader(Side):
         return self._writer.path
 
     @property
+    def keep(self) -> float:
+        """For how many seconds, at least, it stays this process's after its release, if no writer wants it."""
+        return self._writer.keep
+
+    @property
     def _shared(self) -> SharedCore:
         return self._writer._shared
 
@@ -176,6 +183,17 @@ class SharedReader(Side):
         shares = tuple(core.shares)
         share = core.share_of(me()) or (shares[-1] if shares else None)
         return None if share is None else share.grant
+
+    def _standing_as_now(self) -> Callable[[], bool]:
+        grant = self._grant()
+        keeping = None if grant is None else grant.keeping
+        if keeping is None:
+            return lambda: True
+        uses = keeping.uses
+        return lambda: not keeping.idle and keeping.uses == uses
+
+    def _holding_line(self) -> list[Contender]:
+        return contenders_of(self._run(standing(self.path)))
 
     def _stands(self, grant: Grant) -> bool:
         return any(share.grant is grant for share in tuple(self._core.shares))
@@ -194,8 +212,8 @@ class SharedReader(Side):
         Raises: as Lock.acquire.
         On loss: of the session while waiting: it stands in line anew.
         On cancel: no znode is left.
-        Cost: 2 requests, 1 round trip, if nobody writes; none if this thread, or another one of the process, reads, or
-            if this thread writes; with ``blocking=False`` 1 more.
+        Cost: 2 requests, 1 round trip, if nobody writes; none if this thread, or another one of the process, reads, if
+            it is kept, or if this thread writes; with ``blocking=False`` 1 more.
         Fair: first come, first served between processes.
         Source: recipes.txt, Shared Locks, obtaining a read lock, steps 1 to 6.
         """
@@ -207,7 +225,8 @@ class SharedReader(Side):
             if core.deepen(owner):
                 return True
             brief = seconds is not None and seconds < ANSWER_S
-            acquired: bool = self._run(core.acquire(owner, describe(), blocking, brief), seconds)
+            keep = self.keep
+            acquired: bool = self._run(core.acquire(owner, describe(keep), blocking, brief, keep=keep), seconds)
             if acquired:
                 self._tell_loss()
             return acquired
@@ -226,14 +245,14 @@ class SharedReader(Side):
         Raises: NotHeldError (a RuntimeError) if this thread does not read; LockLostError if it was lost.
         On loss: of the connection: it waits as long as a session lasts at most; the znode goes in the background.
         On cancel: it is let go all the same.
-        Cost: none, but for the last of this process: 1 request.
+        Cost: none, but for the last of this process, if it is not kept: 1 request.
         Source: recipes.txt, Locks, the unlock protocol.
         """
         before: list[Reading] = []
         try:
             core, owner = self._core, me()
             before.append(core.reading(owner))
-            self._run(core.release(owner), self.client.settings.session_timeout)
+            self._run(core.release(owner, self.keep > 0), self.client.settings.session_timeout)
         except DistsyncError:
             raise
         except BaseException:
@@ -289,8 +308,8 @@ class SharedLock:
     read too; when it lets go of the writer then, it reads on, and no other writer comes in between. A reader that
     wants to write would wait for itself: UpgradeError.
     On loss: as Lock, for each side.
-    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode. The writer is kept
-        as a Lock is (``keep``), readers are not.
+    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode. Both sides are
+        kept as a Lock is (``keep``), readers until a writer comes.
     Fair: first come, first served: a reader that comes after a waiting writer waits for it.
     Source: recipes.txt, Shared Locks, Revocable Shared Locks; ``threading.RLock`` for each side.
 

@@ -11,9 +11,14 @@ Who must not wait has to tell a busy holder from an idle keeper. Its znode says 
 is one only if nobody has come or gone since its znode was made, that is, if that is the last change of the children
 (pzxid): whoever has waited there saw somebody go, and whoever saw somebody come keeps no more. Then it is asked: a
 child is made and deleted in one transaction, which nobody sees, and which fires the watch. A keeper answers by going,
-a holder by writing into its znode what is there already. The same transaction writes into the znode of the line what
-is there already: where that is the last change of both, somebody else has asked, and whoever comes then waits for the
-same answer.
+a holder by taking ``"keep"`` out of its znode. The same transaction writes into the znode of the line what is there
+already: where that is the last change of both, somebody else has asked, and whoever comes then waits for the same
+answer.
+
+Readers (shared.py) are kept beside each other: the first *writer* who is seen in the line ends their keeping, and other
+readers do not. So each that says ``"keep"`` may be a keeper, whoever has come and gone; it was asked if the znode of
+the line was written (mzxid) after it came. A keeper lists the line once for each event, which is less than what it
+saves if it was used meanwhile: at the second event since its last use it goes.
 """
 
 from __future__ import annotations
@@ -39,6 +44,7 @@ from distsync.session.steps import (
     Connected,
     Create,
     Delete,
+    Exists,
     GetData,
     Guid,
     Listing,
@@ -73,6 +79,20 @@ def keeps(data: bytes) -> bool:
     return isinstance(fields, dict) and bool(fields.get(KEEP))
 
 
+def unkept(data: bytes) -> bytes:
+    """The same, of who does not keep."""
+    if not keeps(data):
+        return data
+    fields = json.loads(data)
+    del fields[KEEP]
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def only_readers(order: list[line.Contender]) -> bool:
+    """Whether somebody stands there, and nobody who writes."""
+    return bool(order) and not any(map(line.shared, order))
+
+
 # ---- keeping
 
 
@@ -82,11 +102,14 @@ def is_alone(place: line.Place, listing: Listing) -> bool:
     return [each.name for each in order] == [place.name] and listing.stat.pzxid == place.token
 
 
-async def tend(grant: Grant, keeping: Keeping, go: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-    """Until the grant is over: it is known when somebody comes; and when it was kept for long enough, ``go()`` lets go
-    of it."""
+async def tend(
+    grant: Grant, keeping: Keeping, go: Callable[[], Coroutine[Any, Any, Any]], *, reads: bool = False
+) -> None:
+    """Until the grant is over: it is known when somebody comes, or, of who ``reads``, when a writer does; and when it
+    was kept for long enough, ``go()`` lets go of it."""
+    until = _until_writer if reads else _until_wanted
     try:
-        if await _until_wanted(grant, keeping) and not keeping.idle:
+        if await until(grant, keeping) and not keeping.idle:
             keeping.wanted = True
             await _answer(grant, keeping)
     except SessionLostError:
@@ -112,6 +135,26 @@ async def _until_wanted(grant: Grant, keeping: Keeping) -> bool:
             return False
         listing = await _listing(grant)
     return listing is not None and len(line.in_order(listing.names)) == 1 and not is_alone(grant.place, listing)
+
+
+async def _until_writer(grant: Grant, keeping: Keeping) -> bool:
+    """As _until_wanted, where other readers may come and go. True too once what says that it may be kept is wrong, and
+    something more has happened there."""
+    uses: int | None = None
+    while True:
+        watch = Watch()
+        listing = await _listing(grant, watch)
+        if listing is None or listing.stat.mzxid > grant.place.token:  # somebody has asked
+            return listing is not None
+        if not only_readers(line.in_order(listing.names)):
+            break
+        if not await _undisturbed(grant, keeping, watch) or keeping.uses == uses:
+            break
+        uses = keeping.uses
+    keeping.wanted = True
+    if not keeping.idle:  # most are released before anybody asks
+        await Wait(watch, grant.loss, keeping.over)
+    return True
 
 
 async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
@@ -146,16 +189,17 @@ async def _undisturbed(grant: Grant, keeping: Keeping, watch: Watch) -> bool:
 
 
 async def _answer(grant: Grant, keeping: Keeping) -> None:
-    """We hold: who asked finds our znode written. What others have written there stays."""
+    """We hold: who asked finds our znode written, and who comes later that it is not kept. What others have written
+    there stays."""
     while not (keeping.over.fired or grant.loss.fired or keeping.idle):
         if (await Connected()).session_id != grant.place.session_id:
             return
         try:
             node = await GetData(grant.place.path)
-            await SetData(grant.place.path, node.data, node.stat.version)
+            await SetData(grant.place.path, unkept(node.data), node.stat.version)
             return
         except BadVersionError:
-            return  # somebody else wrote, and that is seen as well
+            continue
         except NoNodeError:
             await Lose(grant.place.path)
             return
@@ -176,6 +220,10 @@ async def is_taken(directory: str, counts: Callable[[list[line.Contender]], bool
         except NoNodeError:
             return False
         order = line.in_order(listing.names)
+        if counts(order) and only_readers(order):
+            if await _reads(directory, listing.stat, order[0].name):
+                return True
+            continue
         if len(order) != 1 or not counts(order):
             return counts(order)
         path, watch = f"{directory}/{order[0].name}", Watch()
@@ -202,15 +250,43 @@ async def is_taken(directory: str, counts: Callable[[list[line.Contender]], bool
 async def names_taken(directory: str, watch: Watch) -> tuple[str, ...]:
     """The names of who stands there, without a keeper, who holds nothing; ``watch`` fires with the next change."""
     names = await names_below(directory, watch)
-    return () if len(line.in_order(names)) == 1 and not await is_taken(directory) else names
+    order = line.in_order(names)
+    return () if (len(order) == 1 or only_readers(order)) and not await is_taken(directory) else names
 
 
 async def standing(directory: str) -> list[tuple[str, Node]]:
     """As line.contenders, without a keeper, who holds nothing."""
     found = await line.contenders(directory)
-    if len(found) == 1 and keeps(found[0][1].data) and not await is_taken(directory):
+    perhaps = [path.rpartition("/")[2] for path, node in found if keeps(node.data)]
+    if perhaps and only_readers(line.in_order(path.rpartition("/")[2] for path, _ in found)):
+        for name in perhaps:
+            while (above := await read(Exists(directory))) and await _reads(directory, above, name) is None:
+                pass
+        return await line.contenders(directory)
+    if len(found) == 1 and perhaps and not await is_taken(directory):
         return await line.contenders(directory)
     return found
+
+
+async def _reads(directory: str, above: Stat, name: str) -> bool | None:
+    """Whether the reader ``name`` does; if it may be that he only keeps he is asked, unless somebody did. False: he has
+    gone; None: it is to be looked at again. ``above``: of the directory."""
+    path, watch = f"{directory}/{name}", Watch()
+    try:
+        node = await read(GetData(path))
+        if keeps(node.data) and above.mzxid > node.stat.czxid:
+            node = await read(GetData(path, watch))
+        elif keeps(node.data):
+            node = await _ask(directory, above, path, watch)
+        if not keeps(node.data):
+            return True
+    except NoNodeError:
+        return False
+    except BadVersionError:  # somebody else asks
+        return None
+    except AccessDeniedError:
+        return True
+    return None if await Wait(watch, limit=ANSWER_S, late=True) is Woke.SIGNAL else True
 
 
 def _was_asked(listing: Listing, node: Node) -> bool:

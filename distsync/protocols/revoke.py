@@ -20,7 +20,7 @@ from typing import Any
 from distsync.errors import DeadlineError, DistsyncError, NoNodeError, NotHeldError
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
-from distsync.protocols.keep import is_taken, keeps
+from distsync.protocols.keep import is_taken, keeps, only_readers, standing
 from distsync.protocols.lock import Grant
 from distsync.session.steps import (
     Children,
@@ -111,11 +111,20 @@ async def ask(directory: str, is_meant: line.Rule = everybody, word: object = Tr
     paths = [f"{directory}/{name}" for name in names]
     nodes = await read_all(*map(GetData, paths)) if paths else ()
     asked = {path: node.data for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
-    perhaps_kept = len(asked) == 1 and any(map(keeps, asked.values()))
-    if not asked or (perhaps_kept and not await is_taken(directory)):
+    if any(map(keeps, asked.values())):
+        asked = await _surely_held(directory, asked)
+    if not asked:
         raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
     await _each_of([SetData(path, plea(path, data, word)) for path, data in asked.items()])
     return list(asked)
+
+
+async def _surely_held(directory: str, asked: dict[str, bytes]) -> dict[str, bytes]:
+    """Of those who are to be asked, some of whom may only keep it, who holds."""
+    if only_readers([each for path in asked if (each := line.parse(path.rpartition("/")[2]))]):
+        held = dict(await standing(directory))
+        return {path: held[path].data for path in asked if path in held}
+    return {} if len(asked) == 1 and not await is_taken(directory) else asked
 
 
 async def left_of(paths: Sequence[str], follow: bool = False) -> Sequence[str]:

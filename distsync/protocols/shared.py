@@ -4,7 +4,7 @@ Source: recipes.txt, "Shared Locks". Reentrance, the sharing and the downgrade (
 
 Rules for this file: pure; the state of a SharedCore is shared by the threads of one process, and changes only between
 two awaits. The writer is a Lock (lock.py) with another mark; what is here is what readers and writers have to do with
-each other.
+each other. That the last reader of a process keeps its znode for a while is keep.py's.
 
 Picture: ``<path>/_c_<guid>-__READ__<sequence>``  ephemeral, the readers of a process that came while it stood
          ``<path>/_c_<guid>-__WRIT__<sequence>``  ephemeral, a writer
@@ -18,18 +18,23 @@ from typing import Any, NamedTuple
 
 from distsync.errors import (
     DeadlineError,
+    DisconnectedError,
     LockLostError,
+    NoNodeError,
     NotHeldError,
+    SessionLostError,
     UpgradeError,
 )
 from distsync.protocols import line
 from distsync.protocols.downgrade import Share, into_reader
+from distsync.protocols.grant import Keeping
 from distsync.protocols.guard import leave, remove
-from distsync.protocols.keep import is_taken, names_taken
+from distsync.protocols.keep import is_taken, names_taken, tend, unkept
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore, hold
 from distsync.protocols.watched import Watched
 from distsync.session.steps import (
     Background,
+    Delete,
     Proven,
     Signal,
     Unhold,
@@ -53,13 +58,15 @@ class Reading(NamedTuple):
 
 
 class SharedCore:
-    """What the threads of one process know together about one shared lock."""
+    """What the threads of one process know together about one shared lock. ``kept``: by what nobody reads, and anybody
+    may again."""
 
     def __init__(self, path: str, marks: Marks | None = None) -> None:
         self.path = path
         self.marks = marks or Marks()
         self.writer = WriterCore(self)
         self.shares: list[Share] = []
+        self.kept: Share | None = None
         self.lost: dict[object, Grant] = {}
         self.contending = False
         self.changed = Signal()
@@ -69,7 +76,8 @@ class SharedCore:
     @property
     def idle(self) -> bool:
         """Nothing is held or waited for, and nobody has to be told of a loss."""
-        return not (self.shares or self.contending or self.lost) and self.writer.idle
+        kept = self.kept is not None and not self.kept.grant.loss.fired
+        return not (self.shares or kept or self.contending or self.lost) and self.writer.idle
 
     # ---- who reads
 
@@ -100,21 +108,27 @@ class SharedCore:
 
     # ---- reading
 
-    async def acquire(self, owner: object, data: bytes, wait: bool = True, brief: bool = False) -> bool:
+    async def acquire(
+        self, owner: object, data: bytes, wait: bool = True, brief: bool = False, *, keep: float = 0.0
+    ) -> bool:
         """``owner`` reads. False: not at once if he does not ``wait``, or not before the deadline, which is near if it
-        is ``brief``."""
+        is ``brief``. It is kept for ``keep`` seconds after the release of the last one, as ``data`` then says."""
         while True:
             self._settle()
             await self.writer.let_kept_go(self.writer.kept)
             if self._reenter(owner):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
-                await self._read_inside(owner, data, self.writer.grant)
+                await self._read_inside(owner, unkept(data), self.writer.grant)
                 return True
             share = self._open_share()
             if share is not None and await Proven(share.grant.place.session_id) and share is self._open_share():
                 self._join(share, owner)
                 return True
+            if self.kept is not None:
+                if not await self.make_way():
+                    return False
+                continue
             if not self.contending:
                 break
             if not wait or await Wait(self.changed) is Woke.DEADLINE:
@@ -123,7 +137,7 @@ class SharedCore:
         try:
             if (brief or not wait) and await self._kept_out() and not wait:
                 return False
-            return await self._contend(owner, data)
+            return await self._contend(owner, data, keep)
         except DeadlineError:
             return False
         finally:
@@ -138,16 +152,31 @@ class SharedCore:
         return share is not None
 
     def _join(self, share: Share, owner: object) -> None:
-        share.owners[owner] = 1
-        share.joined += 1
+        """No request. Who is interrupted in this reads by it, and lets it go, or it is still kept."""
+        if share is self.kept:
+            share.owners = {owner: 1}
+            self.shares.append(share)
+            keeping, self.kept = share.grant.keeping, None
+            if keeping is not None:
+                keeping.idle, keeping.uses = False, keeping.uses + 1
+        else:
+            share.owners[owner] = 1
+        if not share.grant.may_be_kept:  # a writer waits, as far as we know
+            share.joined += 1
         self.lost.pop(owner, None)
 
     def _open_share(self) -> Share | None:
         """What one more thread may read by. A writer of this process that waits comes first; of one in another process
-        nobody here knows, so only so many may join."""
-        if self.writer.contending or self.writer.tickets:
+        nobody here may know, so only so many may join."""
+        if self._is_writer_waiting:
             return None
-        return next((share for share in self.shares if self._is_open(share)), None)
+        kept = self.kept if self.kept is not None and self.kept.grant.may_be_kept and not self.kept.over else None
+        return next((share for share in self.shares if self._is_open(share)), kept)
+
+    @property
+    def _is_writer_waiting(self) -> bool:
+        """One of this process."""
+        return self.writer.contending or bool(self.writer.tickets)
 
     def _is_open(self, share: Share) -> bool:
         grant = share.grant
@@ -158,17 +187,21 @@ class SharedCore:
         """One read instead of a create and a delete."""
         return await is_taken(self.path, lambda order: any(map(line.shared, order)))
 
-    async def _contend(self, owner: object, data: bytes) -> bool:
+    async def _contend(self, owner: object, data: bytes, keep: float) -> bool:
         """Obtaining a read lock, steps 1 to 6."""
         place = await line.acquire(self.path, self.marks.read, data, line.shared)
         if place is None:
             return False
         try:
             grant = await hold(place, owner)
+            share = Share(grant, {owner: 1}, data)
+            if keep:
+                grant.keeping = Keeping(keep)
+                await Background(tend(grant, grant.keeping, lambda: self.let_kept_go(share), reads=True))
         except BaseException:
             await Background(remove(place.path, place.session_id))
             raise
-        self._begin(Share(grant, {owner: 1}, data))
+        self._begin(share)
         return True
 
     async def _read_inside(self, owner: object, data: bytes, writing: Grant) -> None:
@@ -194,6 +227,8 @@ class SharedCore:
                 self.shares.remove(share)
                 share.over = True
                 self.lost.update(dict.fromkeys(share.owners, share.grant))
+        if self.kept is not None and self.kept.grant.loss.fired:
+            self.kept = None
 
     async def is_held(self, is_meant: line.Rule) -> bool:
         """Whether anybody who is meant holds: what the watch kept, or a look. What this process has done counts: the
@@ -202,8 +237,9 @@ class SharedCore:
 
     # ---- no longer reading
 
-    async def release(self, owner: object) -> None:
-        """``owner`` reads once less. Raises LockLostError if it was lost meanwhile, NotHeldError if he does not."""
+    async def release(self, owner: object, keep: bool = True) -> None:
+        """``owner`` reads once less; what nobody reads by is kept, if no writer wants it. Raises LockLostError if it
+        was lost meanwhile, NotHeldError if he does not."""
         share = self._claim(owner)
         if share.owners[owner] > 1:
             share.owners[owner] -= 1
@@ -215,6 +251,8 @@ class SharedCore:
             raise
         share = self._claim(owner)
         try:
+            if keep and proven and self._put_by(share, owner):
+                return
             there = not self._depart(share, owner) or await self._erase(share)
         except BaseException:
             await Background(self._leave(share, owner))
@@ -241,6 +279,7 @@ class SharedCore:
         if not share.owners:
             share.over = True
             self.shares = [each for each in self.shares if each is not share]
+            self.kept = None if self.kept is share else self.kept
             await self._erase(share)
 
     def _leave(self, share: Share, owner: object) -> Coroutine[Any, Any, None]:
@@ -268,6 +307,50 @@ class SharedCore:
         share.owners.pop(owner, None)
         return self.drop(share, stranger)
 
+    def _put_by(self, share: Share, owner: object) -> bool:
+        """Whether he was the last one, and it is kept. No request."""
+        keeping = share.grant.keeping
+        if keeping is None or not share.grant.may_be_kept or len(share.owners) > 1 or share.over:
+            return False
+        if self.kept is not None or self._is_writer_waiting:
+            return False
+        share.owners.pop(owner, None)
+        self.shares.remove(share)
+        self.kept, keeping.idle = share, True
+        if keeping.doze is not None:
+            keeping.doze.fire()
+        return True
+
+    async def let_kept_go(self, share: Share | None) -> None:
+        """This is kept no more."""
+        if share is not None and self.kept is share:
+            try:
+                self.kept, share.over = None, True
+                await self._erase(share)
+            except BaseException:  # nobody else knows of it any more
+                await Background(self._erase(share))
+                raise
+
+    async def make_way(self) -> bool:
+        """The same, for a call that goes on then; False at its deadline."""
+        share = self.kept
+        if share is None:
+            return True
+        place = share.grant.place
+        try:
+            self.kept, share.over = None, True
+            share.grant.end()
+            await Unhold(share.grant.loss)
+            await Delete(place.path)
+        except (NoNodeError, SessionLostError):
+            return True
+        except BaseException as error:
+            await Background(remove(place.path, place.session_id))
+            if not isinstance(error, (DeadlineError, DisconnectedError)):
+                raise
+            return isinstance(error, DisconnectedError)
+        return True
+
     def _depart(self, share: Share, owner: object) -> bool:
         """Whether he was the last one."""
         share.owners.pop(owner, None)
@@ -282,6 +365,7 @@ class SharedCore:
         ours just then, others take care."""
         place, not_ours = share.grant.place, share.inside or share.turning
         try:
+            share.grant.end()
             await Unhold(share.grant.loss)
             if not_ours:
                 return not share.grant.loss.fired
@@ -324,6 +408,8 @@ class WriterCore(LockCore):
         """``owner`` writes. Raises UpgradeError if he reads: he would wait for himself."""
         if self.shared.reads(owner):
             raise UpgradeError(self.path)
+        if not await self.shared.make_way():
+            return False
         return await super().acquire(owner, data, wait, keep=keep, brief=brief)
 
     def put_by(self) -> bool:

@@ -25,6 +25,7 @@ from distsync.testing.simulation.scenarios.handed import HANDED_LOCK, HANDED_PER
 from distsync.testing.simulation.scenarios.ids import IDS
 from distsync.testing.simulation.scenarios.joinable import JOINABLE
 from distsync.testing.simulation.scenarios.kept import KEPT_FAIR, KEPT_IDLE, KEPT_LOCK, KEPT_RLOCK
+from distsync.testing.simulation.scenarios.kept_readers import KEPT_READERS, KEPT_READERS_IDLE
 from distsync.testing.simulation.scenarios.latch import LATCH
 from distsync.testing.simulation.scenarios.lock import LOCK, RLOCK
 from distsync.testing.simulation.scenarios.looks import LOOKS
@@ -55,6 +56,8 @@ ALL = (
     KEPT_RLOCK,
     KEPT_FAIR,
     KEPT_IDLE,
+    KEPT_READERS,
+    KEPT_READERS_IDLE,
     HANDED_LOCK,
     HANDED_PERMITS,
     SEMAPHORE,

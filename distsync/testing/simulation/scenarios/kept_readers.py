@@ -1,0 +1,294 @@
+"""Kept readers: shared locks whose readers keep, beside writers, and processes that try, look, break and ask.
+
+Rules for this file: threads use one core a process, as the faces do.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from distsync.errors import DeadlineError, LockLostError, NotHeldError, UpgradeError
+from distsync.protocols import line, revoke
+from distsync.protocols.keep import standing
+from distsync.protocols.shared import SharedCore
+from distsync.session import steps
+from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Check, NothingLeft, holds
+from distsync.testing.simulation.history import Record
+from distsync.testing.simulation.process import SimProcess
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    spawn,
+    work,
+)
+from distsync.testing.simulation.scenarios.kept import KEEP, LONG, data_of, gap, pause
+from distsync.testing.simulation.scenarios.shared import PATH, OneKindHolds, ReadersOrWriter, granted, of
+from distsync.testing.simulation.world import World
+
+
+class Holding(Check):
+    """Who holds which side, by what the tasks say: for those who look. ``ended`` counts the releases."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], Record] = {}
+        self.ended = 0
+
+    def see(self, world: World, record: Record) -> None:
+        key = (record.task, str(record.fields.get("what")))
+        if record.event == "granted":
+            self.records[key] = record
+        elif record.event == "released":
+            self.records.pop(key, None)
+            self.ended += 1
+
+    def surely(self, world: World) -> set[str]:
+        """The sides that are held."""
+        return {what for (_, what), record in self.records.items() if holds(world, record)}
+
+
+async def let_go(world: World, core: SharedCore, owner: object, what: str, keep: float) -> None:
+    """A loss is told of at the release, and never without a reason."""
+    world.record("released", what=what)
+    try:
+        await Run((core if what == "reader" else core.writer).release(owner, keep > 0))
+    except LockLostError as error:
+        if not world.faults.struck and not world.tampered:
+            world.fail(f"a loss without a fault: {error}")
+
+
+async def take(
+    world: World, core: SharedCore, owner: object, what: str, keep: float, timeout: float | None = None
+) -> bool:
+    side, brief = core if what == "reader" else core.writer, timeout is not None and timeout < 0.5
+    work = side.acquire(owner, data_of(keep), timeout != 0.0, keep=keep, brief=brief)
+    if not await Run(work, timeout):
+        return False
+    granted(world, core, owner, what)
+    return True
+
+
+async def reads(world: World, core: SharedCore, owner: object, keep: float) -> None:
+    """Reads, deeper at times; never becomes a writer."""
+    if not await take(world, core, owner, "reader", keep, maybe_timeout(world)):
+        return
+    try:
+        await Run(work(world))
+        world.record("working", what="reader")
+        if world.rng.random() < 0.2 and core.deepen(owner):
+            await Run(core.release(owner))
+        if world.rng.random() < 0.2 and core.reads(owner):
+            await upgrade(world, core, owner)
+    except LockLostError:
+        return
+    finally:
+        if core.depth(owner) or owner in core.lost:
+            await let_go(world, core, owner, "reader", keep)
+        else:
+            world.record("released", what="reader")
+
+
+async def upgrade(world: World, core: SharedCore, owner: object) -> None:
+    with suppress(UpgradeError):
+        await Run(core.writer.acquire(owner, b"{}", False), 0.0)
+        if core.writer.owner is owner:
+            await Run(core.writer.release(owner))
+
+
+async def writes(world: World, core: SharedCore, owner: object, keep: float) -> None:
+    """Writes; at times reads on."""
+    if not await take(world, core, owner, "writer", keep, maybe_timeout(world)):
+        return
+    reading = False
+    try:
+        await Run(work(world))
+        world.record("working", what="writer")
+        if world.rng.random() < 0.3:
+            reading = await take(world, core, owner, "reader", keep)
+    finally:
+        try:
+            await let_go(world, core, owner, "writer", keep)
+            if reading:
+                await Run(work(world))
+        finally:
+            if core.depth(owner) or owner in core.lost:
+                await let_go(world, core, owner, "reader", keep)
+            world.record("released", what="reader")
+
+
+async def thread(world: World, process: SimProcess, keep: float, share: float) -> None:
+    """Reads mostly, soon again mostly, at times after it has gone."""
+    owner, core = object(), of(process)
+    for _ in range(world.rng.randint(1, 6)):
+        await (writes if world.rng.random() < share else reads)(world, core, owner, keep)
+        await Run(pause(world))
+
+
+async def looker(world: World, process: SimProcess, holding: Holding) -> None:
+    """Looks who holds it; at times breaks it, or asks for it."""
+    core = of(process)
+    for _ in range(world.rng.randint(1, 4)):
+        await Run(pause(world))
+        what = world.rng.random()
+        if what < 0.6:
+            with suppress(DeadlineError):  # no server is there
+                await look(world, core, holding, world.rng.choice((None, None, 0.0, 2.0)))
+        elif what < 0.8:
+            break_one(world)
+        else:
+            await ask(world)
+
+
+async def look(world: World, core: SharedCore, holding: Holding, timeout: float | None) -> None:
+    """What was held all the time is seen."""
+    before, ended = holding.surely(world), holding.ended
+    if world.rng.random() < 0.5:
+        seen = {what for what, rule in RULES.items() if await Run(core.is_held(rule), timeout)}
+    else:
+        found = [path.rpartition("/")[2] for path, _ in await Run(standing(PATH), timeout)]
+        front = line.front(line.in_order(found))
+        seen = {what for what, rule in RULES.items() if any(map(rule, front))}
+    if ended == holding.ended and not before & holding.surely(world) <= seen | ({"reader"} & before - {"reader"}):
+        if before != {"reader", "writer"}:  # who writes may read too, by one znode
+            world.fail(f"{before} was held all the time, and {seen} was seen")
+
+
+RULES = {"writer": line.shared, "reader": lambda each: not line.shared(each)}
+
+
+def break_one(world: World) -> None:
+    """Somebody deletes the znode of one who holds, keeps or waits."""
+    paths = [path for path in world.leftovers() if path.startswith(f"{PATH}/")]
+    if paths:
+        path = world.rng.choice(sorted(paths))
+        stat = world.foreign(steps.Exists(path))
+        if stat is not None:
+            world.tampered.add(stat.ephemeral_owner)
+            world.foreign(steps.Delete(path))
+
+
+async def ask(world: World) -> None:
+    """Who holds is asked, and after a while it is taken from him."""
+    rule = world.rng.choice((revoke.everybody, RULES["reader"], RULES["writer"]))
+    try:
+        asked = await Run(revoke.ask(PATH, rule))
+        left = await Run(revoke.left_of(asked, True), 0.4)
+    except NotHeldError:
+        return
+    if left:
+        world.tampered.update(process.session.session_id or 0 for process in world.processes.values())
+        await Run(revoke.delete(left, True))
+
+
+def play(world: World) -> None:
+    holding = Holding()
+    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/"), holding]
+    share = world.rng.choice((0.0, 0.1, 0.3, 0.6))
+    for process in processes(world, 2, 4):
+        keep = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
+        for _ in range(world.rng.randint(1, 3)):
+            spawn(process, thread(world, process, keep, share))
+    if world.rng.random() < 0.5:
+        spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER], holding), name="looker")
+    finish(world)
+
+
+# What is idle is free; and a writer has his turn
+
+
+async def once(world: World, process: SimProcess, done: list[str]) -> None:
+    owner, core = object(), of(process)
+    for _ in range(world.rng.randint(1, 3)):
+        if await take(world, core, owner, "reader", LONG):
+            await Run(work(world))
+            await let_go(world, core, owner, "reader", LONG)
+    done.append(process.name)
+
+
+async def finder(world: World, process: SimProcess, done: list[str], readers: int, how: str, found: list[bool]) -> None:
+    """Looks, or tries to write, once all have released it for good. Whether it was free goes to ``found``."""
+    owner, core = object(), of(process)
+    while len(done) < readers:
+        await Run(pause(world))
+    if how == "locked":
+        free = not await Run(core.is_held(RULES["reader"]))
+    elif how == "holders":
+        free = not await Run(standing(PATH))
+    elif how == "ask":
+        try:
+            free = not await Run(revoke.ask(PATH))
+        except NotHeldError:
+            free = True
+    else:
+        timeout = {"try": 0.0, "brief": 0.02, "wait": None}[how]
+        free = await take(world, core, owner, "writer", 0.0, timeout)
+        if free:
+            await let_go(world, core, owner, "writer", 0.0)
+    found.append(free)
+
+
+def play_idle(world: World) -> None:
+    """Whoever tries has it, and whoever looks sees it free; of several who try at the same time one has it."""
+    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
+    done: list[str] = []
+    found: list[bool] = []
+    several = world.rng.random() < 0.3
+    how = world.rng.choice(("try", "locked", "holders") if several else ("try", "locked", "holders", "ask", "wait"))
+    readers = list(processes(world, 1, 4))
+    for process in readers:
+        spawn(process, once(world, process, done))
+    for name in "xyz"[: world.rng.randint(2, 3) if several else 1]:
+        other = world.process(name)
+        spawn(other, finder(world, other, done, len(readers), how, found))
+    world.run()
+    free = any(found) if how == "try" else all(found)
+    if not free and not world.faults.struck:
+        world.fail(f"nobody holds it, and it was refused ({how}): {found}")
+    world.close()
+
+
+async def keeper(world: World, process: SimProcess, over: list[bool]) -> None:
+    """Reads again and again, as long as somebody wants to write."""
+    owner, core = object(), of(process)
+    while not over:
+        if await take(world, core, owner, "reader", KEEP):
+            await Run(work(world))
+            await let_go(world, core, owner, "reader", KEEP)
+        await Run(gap(world))
+
+
+async def waiter(world: World, process: SimProcess, over: list[bool]) -> None:
+    owner, core = object(), of(process)
+    await Run(pause(world))
+    try:
+        for _ in range(2):
+            if await take(world, core, owner, "writer", 0.0):
+                await let_go(world, core, owner, "writer", 0.0)
+    finally:
+        over.append(True)
+
+
+def play_fair(world: World) -> None:
+    """However often others read, who writes has his turn: in another process, or in one of theirs."""
+    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
+    over: list[bool] = []
+    readers = list(processes(world, 1, 3))
+    for process in readers:
+        for _ in range(world.rng.randint(1, 3)):
+            spawn(process, keeper(world, process, over), daemon=False)
+    writer = world.process("w") if world.rng.random() < 0.6 else readers[0]
+    spawn(writer, waiter(world, writer, over))
+    finish(world)
+
+
+def play_idle_or_fair(world: World) -> None:
+    (play_idle if world.seed % 3 else play_fair)(world)
+
+
+KINDS = ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause")
+
+KEPT_READERS = Scenario("kept-readers", play)
+KEPT_READERS_IDLE = Scenario("kept-readers-idle", play_idle_or_fair, KINDS)
