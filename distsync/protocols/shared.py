@@ -18,23 +18,19 @@ from typing import Any, NamedTuple
 
 from distsync.errors import (
     DeadlineError,
-    DisconnectedError,
     LockLostError,
-    NoNodeError,
     NotHeldError,
-    SessionLostError,
     UpgradeError,
 )
 from distsync.protocols import line
 from distsync.protocols.downgrade import Share, into_reader
 from distsync.protocols.grant import Keeping
-from distsync.protocols.guard import leave, remove
+from distsync.protocols.guard import leave, make_way, remove
 from distsync.protocols.keep import is_taken, names_taken, tend, unkept
 from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore, hold
 from distsync.protocols.watched import Watched
 from distsync.session.steps import (
     Background,
-    Delete,
     Proven,
     Signal,
     Unhold,
@@ -115,7 +111,8 @@ class SharedCore:
         is ``brief``. It is kept for ``keep`` seconds after the release of the last one, as ``data`` then says."""
         while True:
             self._settle()
-            await self.writer.let_kept_go(self.writer.kept)
+            if not await self.writer.make_way():
+                return False
             if self._reenter(owner):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
@@ -341,15 +338,10 @@ class SharedCore:
             self.kept, share.over = None, True
             share.grant.end()
             await Unhold(share.grant.loss)
-            await Delete(place.path)
-        except (NoNodeError, SessionLostError):
-            return True
-        except BaseException as error:
+            return await make_way(place.path, place.session_id)
+        except BaseException:
             await Background(remove(place.path, place.session_id))
-            if not isinstance(error, (DeadlineError, DisconnectedError)):
-                raise
-            return isinstance(error, DisconnectedError)
-        return True
+            raise
 
     def _depart(self, share: Share, owner: object) -> bool:
         """Whether he was the last one."""
@@ -411,6 +403,22 @@ class WriterCore(LockCore):
         if not await self.shared.make_way():
             return False
         return await super().acquire(owner, data, wait, keep=keep, brief=brief)
+
+    async def make_way(self) -> bool:
+        """What is kept is so no more, for a call that goes on then; False at its deadline."""
+        grant = self.kept
+        if grant is None or self.grant is not None:
+            return True
+        place = grant.place
+        try:
+            self.kept = None
+            self._pass_turn()
+            grant.end()
+            await Unhold(grant.loss)
+            return await make_way(place.path, place.session_id)
+        except BaseException:
+            await Background(remove(place.path, place.session_id))
+            raise
 
     def put_by(self) -> bool:
         return self.shared.reads_under(self.grant) is None and super().put_by()
