@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from faces.test_costs import sent
 from leaks import Observer
 from peers import Running
 from timing import UNIT, eventually
@@ -307,3 +308,240 @@ def test_keep_of_the_client_counts_where_the_lock_has_none(make_client: MakeClie
     with lock:
         pass
     assert lock._core.kept is None
+
+
+# ---- readers
+
+
+def reading(client: Client) -> Any:
+    """A reader that is kept, and watched."""
+    return keeping(lambda **given: SharedLock(**given).reader, client)
+
+
+def readers_of(makes: MakeClient, count: int) -> list[Any]:
+    return [reading(makes()) for _ in range(count)]
+
+
+def close(readers: list[Any]) -> None:
+    """What they keep goes with them."""
+    for reader in readers:
+        reader.client.close()
+
+
+def test_reader_taken_again_while_it_is_kept_costs_nothing(client: Client) -> None:
+    reader = reading(client)
+    with Counted(client) as cost:
+        for _ in range(1000):
+            with reader, reader:
+                assert reader.held
+    assert (cost.requests, cost.events) == (0, 0)
+    assert not reader.held
+
+
+def test_reader_that_is_kept_costs_2_to_acquire_1_to_watch_and_1_when_it_goes(client: Client) -> None:
+    with SharedLock(name="k", client=client, keep=0).reader:
+        pass
+    with Counted(client) as cost:
+        reader = reading(client)
+    assert cost.requests == 3
+    with Counted(client) as cost:
+        client.run(reader._core.let_kept_go(reader._core.kept))
+    assert cost.requests == 1
+
+
+def test_threads_that_read_share_what_is_kept_without_a_request(client: Client) -> None:
+    reader = reading(client)
+
+    def use() -> None:
+        for _ in range(200):
+            with reader:
+                pass
+
+    with Counted(client) as cost:
+        for one in [Running(use) for _ in range(4)]:
+            one.result()
+    assert cost.requests == 0
+
+
+def test_kept_reader_goes_by_itself(client: Client, observer: Observer) -> None:
+    reader = SharedLock(name="k", keep=UNIT).reader
+    with reader:
+        pass
+    eventually(lambda: not observer.ephemerals(reader.path))
+    with reader:
+        assert reader.held
+
+
+def listed(client: Client) -> int:
+    """How often it has listed the line."""
+    return sent(client, "Children")
+
+
+def two_reading(client: Client, other: Client) -> tuple[Any, Any]:
+    """They are kept beside each other, and the first one has seen the second."""
+    ours, before = reading(client), listed(client)
+    theirs = reading(other)
+    eventually(lambda: listed(client) == before + 1)
+    return ours, theirs
+
+
+def test_readers_of_two_processes_are_kept_beside_each_other(client: Client, other: Client) -> None:
+    ours, theirs = two_reading(client, other)
+    with Counted(client) as cost, Counted(other) as costs:
+        for _ in range(100):
+            with ours, theirs:
+                pass
+    assert (cost.requests, costs.requests) == (0, 0)
+
+
+def test_idle_reader_goes_at_the_second_event_and_lists_once(client: Client, make_client: MakeClient) -> None:
+    ours, theirs = reading(client), SharedLock(name="k", client=make_client(keep=0)).reader
+    before = listed(client)
+    with theirs:
+        eventually(lambda: listed(client) == before + 1)
+        assert ours._core.kept is not None
+    eventually(lambda: ours._core.kept is None)
+    assert listed(client) == before + 1
+
+
+def test_reader_that_is_used_between_events_stays_and_lists_once_for_each(
+    client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = reading(client), SharedLock(name="k", client=make_client(keep=0)).reader
+    for come_or_go in (theirs.acquire, theirs.release) * 3:
+        before = listed(client)
+        with ours:
+            come_or_go()
+            eventually(lambda: listed(client) == before + 1)  # noqa: B023
+    with Counted(client) as cost, ours:
+        pass
+    assert cost.requests == 0
+
+
+@pytest.mark.parametrize("how", [{}, {"blocking": False}, {"timeout": 1e-5}, {"timeout": 4 * UNIT}])
+def test_writer_gets_what_only_kept_readers_have(how: dict[str, Any], client: Client, make_client: MakeClient) -> None:
+    readers, writing = readers_of(make_client, 2), SharedLock(name="k", client=client).writer
+    assert writing.acquire(**how)
+    assert not any(reader.acquire(blocking=False) for reader in readers)
+    writing.release()
+    for reader in readers:
+        with reader:
+            if how:
+                assert not writing.acquire(**how)
+    close(readers)
+
+
+def test_writer_of_the_same_process_gets_it_and_no_reader_is_kept_past_it(client: Client, other: Client) -> None:
+    shared = SharedLock(name="k", client=client, keep=LONG)
+    with shared.reader:
+        pass
+    eventually(lambda: is_watched(shared.reader))
+    with Counted(client) as cost:
+        assert shared.writer.acquire(blocking=False)
+    assert cost.requests <= 5
+    assert not SharedLock(name="k", client=other).reader.acquire(blocking=False)
+    shared.writer.release()
+    with shared.reader:
+        writing = Running(lambda: shared.writer.acquire() and shared.writer.release())
+        eventually(lambda: shared.writer._core.contending)
+        assert not Running(lambda: shared.reader.acquire(blocking=False)).result()
+    writing.result()
+
+
+def test_who_looks_sees_who_reads_and_not_who_keeps(client: Client, make_client: MakeClient) -> None:
+    theirs = SharedLock(name="k", client=client)
+    for look in ("locked", "holders", "revoke"):
+        readers = readers_of(make_client, 2)
+        if look == "revoke":
+            with pytest.raises(NotHeldError):
+                theirs.revoke()
+        elif look == "holders":
+            assert not theirs.holders()
+            assert not theirs.reader.holders()
+        else:
+            assert not theirs.reader.locked()
+        with readers[0]:
+            assert theirs.reader.locked()
+            assert len(theirs.reader.holders()) == len(theirs.holders()) == 1
+            assert not theirs.revoke()
+    close(readers)
+
+
+def test_writer_outside_gets_in_though_readers_go_on(client: Client, make_client: MakeClient) -> None:
+    readers, over = [reader for reader in readers_of(make_client, 2) for _ in range(2)], threading.Event()
+    writing = SharedLock(name="k", client=client).writer
+
+    def use(reader: Any) -> None:
+        while not over.is_set():
+            with reader:
+                pass
+
+    running = [Running(use, reader) for reader in readers]
+    try:
+        for _ in range(3):
+            with writing:
+                assert writing.held
+    finally:
+        over.set()
+    for one in running:
+        one.result()
+    close(readers)
+
+
+def test_kept_reader_whose_znode_was_deleted_is_acquired_anew_and_nobody_is_told(
+    client: Client, observer: Observer
+) -> None:
+    told: list[Any] = []
+    reader = SharedLock(name="k", keep=LONG, on_lost=told.append).reader
+    with reader:
+        before = reader.fencing_token
+    eventually(lambda: is_watched(reader))
+    observer.kazoo.delete(observer.ephemerals(reader.path)[0])
+    eventually(lambda: reader._core.kept is None or reader._core.kept.grant.loss.fired)
+    with reader:
+        assert reader.fencing_token > before
+    assert told == []
+
+
+def test_reader_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> None:
+    reader = reading(client)
+    with reader:
+        before = reader.fencing_token
+    client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
+    with reader:
+        assert reader.fencing_token > before
+
+
+def test_child_of_a_fork_has_no_kept_reader_and_its_parent_has(client: Client) -> None:
+    reader = reading(client)
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(write, b"kept" if reader.client._core is not None and reader._core.kept else b"not kept")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert os.read(read, 100) == b"not kept"
+    os.close(read)
+    os.close(write)
+    with Counted(client) as cost, reader:
+        assert reader.held
+    assert cost.requests == 0
+
+
+def test_closed_client_keeps_no_reader(make_client: MakeClient, observer: Observer) -> None:
+    reader = reading(make_client())
+    reader.client.close()
+    eventually(lambda: not observer.ephemerals(reader.path))
+
+
+def test_transaction_of_a_reading_that_is_over_is_refused_though_it_is_kept(client: Client, namespace: str) -> None:
+    reader = reading(client)
+    with reader:
+        late = reader.transaction()
+        late.create(f"{namespace}/guarded")
+    with pytest.raises(LockLostError):
+        late.commit()
+    with reader:
+        later = reader.transaction()
+    with reader, pytest.raises(LockLostError):
+        later.commit()
