@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from faces.test_costs import sent
+from faces.test_costs import sent, settle
 from leaks import Observer
 from peers import Running
 from timing import UNIT, eventually
@@ -399,6 +399,7 @@ def test_idle_reader_goes_at_the_second_event_and_lists_once(client: Client, mak
     before = listed(client)
     with theirs:
         eventually(lambda: listed(client) == before + 1)
+        settle([client])  # the watch is armed
         assert ours._core.kept is not None
     eventually(lambda: ours._core.kept is None)
     assert listed(client) == before + 1
@@ -413,6 +414,7 @@ def test_reader_that_is_used_between_events_stays_and_lists_once_for_each(
         with ours:
             come_or_go()
             eventually(lambda: listed(client) == before + 1)  # noqa: B023
+            settle([client])  # the watch is armed
     with Counted(client) as cost, ours:
         pass
     assert cost.requests == 0
