@@ -105,7 +105,10 @@ class SharedCore:
         is ``brief``."""
         while True:
             self._settle()
-            await self.writer.let_kept_go(self.writer.kept)
+            try:
+                await self.writer.let_kept_go(self.writer.kept)
+            except DeadlineError:
+                return False
             if self._reenter(owner):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
