@@ -132,7 +132,8 @@ class Play:
 
     def bury(self, observer: SimProcess) -> None:
         """The caller is dead, and who sweeps long enough after that removes all that was his."""
-        spawn(observer, self.sweeper(observer, (6.0,)), "last sweeper")
+        pause = 12.0  # of who died before he said how long his session lives, a minute is waited for
+        spawn(observer, self.sweeper(observer, (pause,)), "last sweeper")
         self.world.run()
         left = [path for path in self.world.leftovers() if GUID in path and "/claims/" not in path]
         if left:
