@@ -59,6 +59,8 @@ class Play:
             for said in await Run(caller.receive()) or ():
                 if said.kind == WORN and world.faults.struck and self.most:
                     pass  # so many workers died of it, or lost it
+                elif said.data == b"" and world.faults.struck and self.sweeps:
+                    pass  # it was taken for dead, and its parts are being removed: it learns that next
                 elif said.data != b"%d.%d" % (said.job, said.part):
                     world.fail(f"the answer to {said.job}.{said.part} is {said.data!r}")
                 self.heard.append((said.job, said.part))
