@@ -287,11 +287,16 @@ def _drive_on(task: Task, woken: SimpleQueue[Any]) -> bool:
 
 
 def _sleep(task: Task, woken: SimpleQueue[Any]) -> None:
+    with contextlib.suppress(Empty):
+        woken.get(timeout=seconds_to_sleep(task))
+
+
+def seconds_to_sleep(task: Task) -> float:
+    """How long to wait, unless the task is woken, before it is resumed; the log says if it has waited for long."""
     now, until, seen = task.world.now(), task.wait_until, task.seen
     if seen is not None:
         if seen.wonders(now):
             task.world.wait_lasts(seen)
         until = deadlines.earliest(until, seen.tell_at)
     seconds = deadlines.seconds_until(until, now)
-    with contextlib.suppress(Empty):
-        woken.get(timeout=LONGEST_S if seconds is None else min(seconds, LONGEST_S))
+    return LONGEST_S if seconds is None else min(seconds, LONGEST_S)
