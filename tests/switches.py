@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from distsync.protocols.commit import always
 from distsync.protocols.ferry import Ferry
 
 
@@ -28,5 +29,5 @@ def separate(patch: pytest.MonkeyPatch) -> None:
 
 
 async def carried_alone(ferry: Ferry[Any, Any], load: Any) -> Any:
-    results: Sequence[Any] = await ferry._carry((load,))
+    results: Sequence[Any] = await ferry._carry((load,), always)
     return results[0]

@@ -16,7 +16,7 @@ from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import ensure, read
 from distsync.protocols.watched import Watched
-from distsync.session.steps import Exists, GetData, Node, SetData, Wait, Watch, Woke
+from distsync.session.steps import Exists, GetData, Node, SetData, Signal, Wait, Watch, Woke
 
 SET = b"1"
 UNSET = b"0"
@@ -29,6 +29,9 @@ class EventCore:
         self.path = path
         self.receipts = receipts
         self.flag: Watched[bool] = Watched(path, self._look)
+        #: What was told without waiting, and is not done yet; and the end of the last of it.
+        self.meant: list[bool] = []
+        self.told: Signal | None = None
 
     async def _look(self, watch: Watch) -> bool:
         while True:
@@ -53,6 +56,26 @@ class EventCore:
                     await ensure(self.path, UNSET)
         finally:
             self.flag.forget()
+
+    async def tell(self, flag: bool) -> None:
+        """The flag is ``flag``, after all that was told before: for callers who do not wait."""
+        before, mine = self.told, Signal()
+        try:
+            self.told = mine
+            self.meant.append(flag)
+            if before is not None:
+                await Wait(before)
+            await (self.set() if flag else self.clear())
+        finally:
+            del self.meant[0]
+            mine.fire()
+            self.told = None if self.told is mine else self.told
+
+    async def wait_for_told(self) -> bool:
+        """As wait, after all that was told before."""
+        if self.told is not None:
+            await Wait(self.told)
+        return await self.wait()
 
     async def clear(self) -> None:
         """The flag is not set."""

@@ -59,7 +59,10 @@ async def acquire(core: LockCore, owner: object, data: bytes, wait: bool = True)
     if core.grant is not None and wait:
         await Heed(core.grant.loss, _nothing)
     elif core.grant is not None:
-        await _look_after(core.grant)
+        try:
+            await _look_after(core.grant)
+        except DeadlineError:
+            return False
     acquired = await core.acquire(owner, data, wait)
     if acquired:
         core.lost = [entry for entry in core.lost if entry[1].loss.reason != GIVEN_BACK]
@@ -71,11 +74,9 @@ def _nothing(data: bytes) -> None:
 
 
 async def _look_after(grant: Grant) -> None:
-    """It is known, if there is time to ask, whether somebody gave this back."""
+    """It is known whether somebody gave this back."""
     try:
         await read(GetData(grant.place.path))
-    except DeadlineError:
-        return
     except NoNodeError:
         if not grant.loss.fired:
             grant.loss.reason = GIVEN_BACK

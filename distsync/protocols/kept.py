@@ -11,7 +11,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from distsync.protocols.grant import Grant
-from distsync.session.steps import Background, Proven, Signal
+from distsync.protocols.guard import remove
+from distsync.session.steps import Background, Proven, Signal, Unhold
 
 #: So many times in a row a thread that comes just then may take a kept lock before those of its process that wait for
 #: it: to wake one costs more than the lock. Then the first of them has it.
@@ -103,12 +104,14 @@ class KeptCore:
         return self.grant is grant and self.owner is owner
 
     async def let_kept_go(self, grant: Grant | None) -> None:
-        """This is kept no more."""
+        """This is kept no more. Raises DeadlineError where its znode goes only later."""
         if grant is not None and self.kept is grant and self.grant is None:
             try:
                 self.kept = None
                 self._pass_turn()
-                await self._erase(grant)
+                grant.end()
+                await Unhold(grant.loss)
+                await remove(grant.place.path, grant.place.session_id)
             except BaseException:  # nobody else knows of it any more
                 await Background(self._erase(grant))
                 raise

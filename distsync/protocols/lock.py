@@ -67,21 +67,24 @@ class LockCore(KeptCore):
     ) -> bool:
         """``owner`` holds the lock. False: not at once if he does not ``wait``, or not before the deadline, which is
         near if it is ``brief``. What is free is kept for ``keep`` seconds after its release, as ``data`` then says."""
-        while self.busy or self.kept is not None or self._next_ticket():
-            if self.kept is not None:
-                if await self._take_kept(owner):
+        try:
+            while self.busy or self.kept is not None or self._next_ticket():
+                if self.kept is not None:
+                    if await self._take_kept(owner):
+                        return True
+                    continue
+                if not wait:
+                    return False
+                ticket = await self._queue(owner)
+                if not ticket.served:
+                    return False
+                if ticket.grant is None:
+                    break
+                if self._still_held(ticket):
+                    self._take(ticket.grant, owner)
                     return True
-                continue
-            if not wait:
-                return False
-            ticket = await self._queue(owner)
-            if not ticket.served:
-                return False
-            if ticket.grant is None:
-                break
-            if self._still_held(ticket):
-                self._take(ticket.grant, owner)
-                return True
+        except DeadlineError:
+            return False
         self.contending = True
         try:
             if (brief or not wait) and await self.occupied() and not wait:

@@ -117,7 +117,10 @@ class Presence:
 
     async def _take_back(self, session_id: int) -> None:
         """It was withdrawn while it was made: it is not there, if it was ours."""
-        while (stat := await read(Exists(self.path))) is not None and stat.ephemeral_owner == session_id:
+        while (stat := await read(Exists(self.path))) is not None:
+            # A later session may have begun, unnoticed, before the create was sent.
+            if stat.ephemeral_owner not in (session_id, (await Connected()).session_id):
+                return
             with suppress(NoNodeError, BadVersionError, *INTERRUPTED):
                 await Delete(self.path, stat.version)
 

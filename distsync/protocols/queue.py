@@ -307,10 +307,11 @@ class QueueCore:
     async def _level(self, most: int) -> int:
         """How many dones there were more than puts, ``most`` at most: for each one item more counts as put and got.
         That is one transaction with the counts as they were read, so that no two see to the same one, or to one that
-        an item has come for, whoever of them has counted it."""
+        an item has come for, whoever of them has counted it. The dones are read last: none is missed for which somebody
+        else has seen to another one meanwhile."""
         znodes = self.znodes
         while True:
-            dones, puts, hundreds = await read_all(Exists(znodes.dones), *znodes.put_counters)
+            puts, hundreds, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
             over = min(most, max(0, -znodes.ahead(puts, hundreds, dones)))
             if not over:
                 return 0

@@ -111,7 +111,9 @@ class SharedCore:
         is ``brief``. It is kept for ``keep`` seconds after the release of the last one, as ``data`` then says."""
         while True:
             self._settle()
-            if not await self.writer.make_way():
+            try:
+                await self.writer.let_kept_go(self.writer.kept)
+            except DeadlineError:
                 return False
             if self._reenter(owner):
                 return True
@@ -403,22 +405,6 @@ class WriterCore(LockCore):
         if not await self.shared.make_way():
             return False
         return await super().acquire(owner, data, wait, keep=keep, brief=brief)
-
-    async def make_way(self) -> bool:
-        """What is kept is so no more, for a call that goes on then; False at its deadline."""
-        grant = self.kept
-        if grant is None or self.grant is not None:
-            return True
-        place = grant.place
-        try:
-            self.kept = None
-            self._pass_turn()
-            grant.end()
-            await Unhold(grant.loss)
-            return await make_way(place.path, place.session_id)
-        except BaseException:
-            await Background(remove(place.path, place.session_id))
-            raise
 
     def put_by(self) -> bool:
         return self.shared.reads_under(self.grant) is None and super().put_by()

@@ -118,8 +118,8 @@ class Site:
                 return False
             except NoNodeError:
                 await self.core.restore()
-                if record.current is not None:
-                    await self.core.forget(record.current)
+                if record.current is not None and await self.core.forget(record.current):
+                    return False  # though its version may be the same: that of a record made anew
                 if await read(Exists(self.core.path)) is None:
                     return False
             except (NodeExistsError, *INTERRUPTED):

@@ -177,9 +177,9 @@ class TransactionCore:
                 raise CorruptNodeError(self.node(transaction), "neither open nor a decision")
             await self.forget(transaction)
 
-    async def forget(self, transaction: str) -> None:
+    async def forget(self, transaction: str) -> bool:
         """If it is the present one, and its znode is not there: somebody has deleted that, and the next one can
-        begin."""
+        begin. Whether it is known that it is not the present one (any more)."""
         node = self.node(transaction)
         with suppress(*RACED, *INTERRUPTED):
             above = await read(GetData(self.path))
@@ -187,7 +187,9 @@ class TransactionCore:
             if record.current == transaction:
                 ended = SetData(self.path, record._replace(current=None).data, above.stat.version)
                 await Multi((Create(node), Delete(node), ended))
+            return True
         await Connected()
+        return False
 
     # Beginning
 

@@ -79,6 +79,42 @@ class Client:
         result: Result = core.run(protocol, timeout, about)
         return result
 
+    async def run_async(
+        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, about: About | None = None
+    ) -> Result:
+        """``protocol`` has ended, awaited on the running loop, which goes on meanwhile. As `run`, but:
+
+        On cancel: asyncio.CancelledError is thrown into the protocol, which then has a second to clean up.
+        """
+        from distsync.session import aio  # with asyncio, so not before somebody uses it
+
+        try:
+            core = self._opened("a call")
+        except BaseException:
+            protocol.close()
+            raise
+        result: Result = await aio.run(core, protocol, timeout, about)
+        return result
+
+    def tell(self, protocol: Coroutine[Any, Any, Any]) -> Any:
+        """``protocol`` is begun in this thread, and goes as far as it can without waiting; the keeper does the rest.
+        Never waits. Returns its result, or raises its error, if it is over; else None."""
+        try:
+            core = self._opened("a call")
+        except BaseException:
+            protocol.close()
+            raise
+        return core.tell(protocol)
+
+    @property
+    def is_started(self) -> bool:
+        """Whether it was used."""
+        return self._core is not None
+
+    def start(self) -> None:
+        """The connection is being made."""
+        self._opened("a call")
+
     def interrupt(self, thread: int, error: BaseException) -> None:
         """A call that waits in the thread with this identifier, if there is one, ends with ``error`` and leaves no
         znode behind. Never waits."""

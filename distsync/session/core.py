@@ -193,6 +193,26 @@ class Core:
                 finally:
                     self._clear_away(task)
 
+    def tell(self, work: Work) -> Any:
+        """``work`` is begun in this thread, and goes as far as it can without waiting; the keeper does the rest. What
+        it returned; None if it is not over. Raises what it raised so far."""
+        if not self.may_wait_here():
+            self.background(work)
+            return None
+        task: Task = Task(work, self, None, lambda: self.keeper.waker(task)(), self.keeper.call_elsewhere)
+        try:
+            self._calls.add(task)
+            if self.closing:
+                task.interrupt(ClientClosedError("a call"))
+            over = task.resume()
+            self._calls.discard(task)
+            if over:
+                return task.result()
+            self.keeper.hand_over((task, None))
+            return None
+        finally:
+            self._clear_away(task)
+
     def _clear_away(self, task: Task) -> None:
         """In a ``finally``: the call is over; if it failed, its remains are the keeper's. May be done twice."""
         if task in self._calls:
@@ -234,20 +254,27 @@ class Core:
 
     def _connect_first(self, deadline: float | None) -> None:
         """Who calls before there ever was a connection waits for one, and learns here that there is none."""
+        limit = self.first_limit(deadline)
+        began = wait_clock()
+        try:
+            self._wait_for_connection(limit)
+        except DeadlineError:
+            raise self.unreachable(wait_clock() - began) from None
+
+    def unreachable(self, seconds: float) -> UnreachableError:
+        """What is raised where there is no first connection for so long."""
+        where = self.hosts or "the embedded server's address"
+        return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.link.problem)
+
+    def first_limit(self, deadline: float | None) -> float:
+        """Until when a call with this deadline waits for the first connection, which is being made."""
         if self._embedded and self.link.failure is not None:
             self.link.failure = None
             self._embedded.look()
         began = wait_clock()
         least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
         limit = began + self._connect_timeout
-        if deadline is not None:
-            limit = min(limit, max(deadline, least))
-        try:
-            self._wait_for_connection(limit)
-        except DeadlineError:
-            where = self.hosts or "the embedded server's address"
-            setting = "DISTSYNC_HOSTS, or connect(hosts=...)"
-            raise UnreachableError(where, wait_clock() - began, setting, self.link.problem) from None
+        return limit if deadline is None else min(limit, max(deadline, least))
 
     def _wait_for_connection(self, limit: float) -> None:
         woken: SimpleQueue[Any] = SimpleQueue()

@@ -37,8 +37,8 @@ LOOK_AFTER_S = 0.5
 TICKS, TICK_S = 6, 0.5
 
 
-Remains = tuple[Task, BaseException]
-"""A call that failed, and what it ended with."""
+Remains = tuple[Task, "BaseException | None"]
+"""A call that failed, and what it ended with; None: it goes on here, and nobody waits for it."""
 
 
 class Keeper:
@@ -114,23 +114,30 @@ class Keeper:
 
     def _begin(self, work: Work) -> None:
         """One more task."""
-        task: Task = Task(work, self._core, None, lambda: self._mailbox.put(task), self._call_elsewhere)
+        task: Task = Task(work, self._core, None, lambda: self._mailbox.put(task), self.call_elsewhere)
         self._tasks.add(task)
         self._resume(task)
 
-    def _clear_away(self, task: Task, error: BaseException) -> None:
+    def waker(self, task: Task) -> Callable[[], object]:
+        """What resumes this task here, once it is ours."""
+        return lambda: self._mailbox.put(task)
+
+    def _clear_away(self, task: Task, error: BaseException | None) -> None:
         """A call ended with ``error``. Had its driving been broken off, its protocol still has to clean up."""
-        if task.over is not None:
+        if error is None:
+            self._tasks.add(task)
+            self._resume(task)
+        elif task.over is not None:
             task.disown(error)
             task.let_go()
         elif not task.is_begun:
             task.work.close()
         else:
-            task.abandon(lambda: self._mailbox.put(task), self._call_elsewhere)
+            task.abandon(self.waker(task), self.call_elsewhere)
             self._tasks.add(task)
             task.interrupt(error)
 
-    def _call_elsewhere(self, called: Called, task: Task) -> None:
+    def call_elsewhere(self, called: Called, task: Task) -> None:
         def call() -> None:
             called.execute()
             task.wake()

@@ -344,5 +344,6 @@ def test_a_queue_without_a_name_leaves_nothing(make_client: MakeClient, namespac
     path = queue.path
     for number in range(200):
         queue.put(number)
+    eventually(lambda: bool(observer.tree(path)))
     del queue
     eventually(lambda: not observer.tree(path))

@@ -270,7 +270,7 @@ def test_mutated_proofs_are_refused_cleanly_and_make_nobody_of_anybody(knowing: 
     outcomes: set[str] = set()
 
     @seed(20241)
-    @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=EXAMPLES, database=None, suppress_health_check=list(HealthCheck))
     @given(tokens())
     def attack(given: tuple[list[bytes], list[tuple[int, int]], int | None]) -> None:
         before, changes, cut = given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distsync.session.steps import Wait
+from distsync.session.steps import Connected, Create, Sync, Together, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
@@ -41,3 +41,34 @@ def test_member_that_has_left_is_not_there(request_number: int) -> None:
             one.spawn(come_and_go(world, one, left))
             world.run()
         assert left == [True], seed
+
+
+@pytest.mark.parametrize("kind", ["expire_live", "ghost"])
+def test_member_that_is_left_while_a_stalled_thread_makes_it_in_a_later_session_is_not_there(kind: str) -> None:
+    placed = Exactly("stall", "one", 3, 20_000), Exactly(kind, "one", 1)
+    for seed in range(20):
+        with World(seed, faults=Faults(exactly=placed)) as world:
+            for path in ("/distsync", "/distsync/group", PATH):
+                world.foreign(Create(path))
+            one = world.process("one")
+            joiner = one.spawn(join_when_connected(one))
+            world.run(lambda joiner=joiner: joiner.stalls > 0)
+            leaver = one.spawn(leave_in_the_next_session(one))
+            world.run()
+            assert leaver.result
+            node = world.server.engine.tree.node(PATH)
+            assert node is None or not node.children, seed
+
+
+async def join_when_connected(process: SimProcess) -> None:
+    await Connected()
+    await Run(core_of(process).join(b"{}"))
+
+
+async def leave_in_the_next_session(process: SimProcess) -> bool:
+    core, before = core_of(process), process.session.session_id
+    await Together(Sync())
+    (name,) = core.joined
+    await Connected()
+    await Run(core.leave(name))
+    return process.session.session_id != before

@@ -117,7 +117,7 @@ class Task(Actor):
         now_ms = self.scheduler.now_ms
         if self.stack:
             self.stack[-1].excused_ms += now_ms - frame.began_ms - frame.excused_ms
-        late_ms = frame.late_ms(now_ms)
+        late_ms = frame.late_ms(now_ms - self.process.world.clean_up_ms)
         if late_ms is not None:
             name = getattr(frame.coroutine, "__qualname__", "a call")
             self.process.world.fail(f"{name} of {self.name} ended {late_ms} ms after its deadline")

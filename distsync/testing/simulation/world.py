@@ -57,6 +57,8 @@ class World:
         self.current: Task | None = None
         self.failure: SimulationFailure | None = None
         self.muted = False
+        self.clean_up_ms = 0
+        """So much longer than its deadline a call may take: for what it has to take back to know its own outcome."""
         self.done_ms = 0
         """When all tasks were done, before what they had begun came to rest."""
         self.tasks_open = 0

@@ -14,7 +14,7 @@ from distsync.protocols.joinable import JoinableCore
 from distsync.protocols.many import Progress, put_many
 from distsync.protocols.segments import SEGMENT
 from distsync.session.steps import GetData, Wait
-from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.calls import CLEAN_UP_MS, Run
 from distsync.testing.simulation.checks import Check, holds
 from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
@@ -80,6 +80,7 @@ class Play:
     def __init__(self, world: World, bounded: bool) -> None:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
+        world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late takes its item out again
         self.most = world.rng.choice((0, 0, 1, 2, 3))
         self.ahead = self.most != 1 and world.rng.random() < 0.4
         self.latest: dict[str, Delivery] = {}

@@ -73,4 +73,4 @@ def play(world: World) -> None:
     finish(world)
 
 
-PASSED_ON = Scenario("passed-on", play, MILD)
+PASSED_ON = Scenario("passed-on", play, MILD, besides=())

@@ -59,6 +59,8 @@ class Play:
             for said in await Run(caller.receive()) or ():
                 if said.kind == WORN and world.faults.struck and self.most:
                     pass  # so many workers died of it, or lost it
+                elif said.data == b"" and world.faults.struck and self.sweeps:
+                    pass  # it was taken for dead, and its parts are being removed: it learns that next
                 elif said.data != b"%d.%d" % (said.job, said.part):
                     world.fail(f"the answer to {said.job}.{said.part} is {said.data!r}")
                 self.heard.append((said.job, said.part))
@@ -132,7 +134,8 @@ class Play:
 
     def bury(self, observer: SimProcess) -> None:
         """The caller is dead, and who sweeps long enough after that removes all that was his."""
-        spawn(observer, self.sweeper(observer, (6.0,)), "last sweeper")
+        pause = 12.0  # of who died before he said how long his session lives, a minute is waited for
+        spawn(observer, self.sweeper(observer, (pause,)), "last sweeper")
         self.world.run()
         left = [path for path in self.world.leftovers() if GUID in path and "/claims/" not in path]
         if left:

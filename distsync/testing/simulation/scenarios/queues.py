@@ -19,7 +19,7 @@ from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
 from distsync.protocols.segments import SEGMENT
 from distsync.session.steps import Call, Create, GetData, Together
-from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.calls import CLEAN_UP_MS, Run
 from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
@@ -309,6 +309,7 @@ def play(
     world: World, make: Make, bounded: bool, several: bool = False, crowd: int = 0, closing: float = CLOSING
 ) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
+    world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late takes its item out again
     with segments_of(world.rng.choice((2, 3, SEGMENT))):
         Play(world, make, maxsize, several, crowd, closing).play()
 

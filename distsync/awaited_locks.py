@@ -1,0 +1,233 @@
+"""Lock, Semaphore and BoundedSemaphore of ``asyncio``.
+
+Rules for this file: no znode; each method runs one protocol, that of the same object for threads.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from distsync import locks, semaphores
+from distsync.awaited import AwaitedHeld, mine, shown_waiters
+from distsync.errors import LockLostError, NotHeldError
+from distsync.held import shown
+from distsync.protocols.lock import LockCore
+from distsync.protocols.semaphore import SemaphoreCore
+from distsync.session.whoami import describe
+
+if TYPE_CHECKING:
+    from distsync.session.client import Client
+
+
+def _note(lost: LockLostError | NotHeldError, error: BaseException | None) -> None:
+    """The end of an ``async with``: what the body raised comes first, a loss is added to it as a note."""
+    if error is None:
+        raise lost
+    if hasattr(error, "add_note"):
+        error.add_note(f"distsync: {lost}")
+
+
+class Lock(AwaitedHeld):
+    """A lock that one task, of any loop, process and host, holds at a time; any task of the process may release it.
+
+    On loss: ``held`` turns False, and ``release`` or the end of ``async with`` raises LockLostError. Somebody else may
+        hold the lock then: what it protects must stop.
+    Cost: as ``distsync.threading.Lock``, with which it stands in one line.
+    Fair: as ``distsync.threading.Lock``, tasks in the place of threads.
+    Source: recipes.txt, Locks; ``asyncio.Lock``.
+
+    Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one a process that holds or waits.
+
+    >>> async def main():
+    ...     lock = Lock(name="orders")
+    ...     async with lock:
+    ...         print(lock.held)
+    >>> asyncio.run(main())
+    True
+    """
+
+    __module__ = "distsync.asyncio"
+    _kind: ClassVar[Any] = locks.Lock
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+        keep: float | None = None,
+    ) -> None:
+        self._begin(name=name, client=client, path=path, keep=keep)
+
+    async def acquire(self) -> Literal[True]:
+        """The lock is held.
+
+        Returns: True.
+        Raises: UnreachableError when no server can be reached at all.
+        On loss: of the session while waiting: it stands in line anew.
+        On cancel: no znode is left.
+        Cost: none while kept; 2 requests, 1 round trip, if free.
+        Source: recipes.txt, Locks, steps 1 to 5.
+        """
+        await self._ready()
+        keep = self._twin.keep
+        await self._await(self._core.acquire(mine(), describe(keep), keep=keep))
+        return True
+
+    def release(self) -> None:
+        """The lock goes to the next one; its znode goes at once, and the loop does not wait for that.
+
+        Raises: NotHeldError (a RuntimeError) if this process does not hold it; LockLostError if it was lost while
+            held, as far as is known without asking.
+        Cost: none if it is kept, or another task of this process is next; else 1 request.
+        """
+        core, me = self._core, mine()
+        grant = core.grant
+        if grant is None and not core.lost:
+            raise NotHeldError("Lock is not acquired.")
+        sure = self._surely(grant)
+        self._tell(core.release(me, self._twin.keep > 0))
+        if not sure:
+            raise self._lost(grant)
+
+    def locked(self) -> bool:
+        """Whether anybody holds it.
+
+        Cost: none if this process does; else it asks, and the loop waits: 1 request if nobody stands there, 2 if
+            somebody does.
+        """
+        return self.held or bool(self._ask(self._core.locked()))
+
+    @property
+    def _core(self) -> LockCore:
+        core: LockCore = self._twin._core
+        return core
+
+    async def _leave(self, keep: bool = True) -> None:
+        """Released, and that is known."""
+        client = self.client
+        await self._await(self._core.release(mine(), keep and self._twin.keep > 0), client.settings.session_timeout)
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._leave()
+        except (LockLostError, NotHeldError) as lost:
+            _note(lost, error)
+
+    def __repr__(self) -> str:
+        used = self._twin._is_used
+        state = "locked" if used and self._core.grant is not None else "unlocked"
+        return self._shown(f"{state}{shown_waiters(len(self._core.tickets) if used else 0)}")
+
+
+class Semaphore(AwaitedHeld):
+    """A number of permits. A permit whose holder's process dies comes back.
+
+    ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies.
+    On loss: ``held`` turns False, ``release`` or the end of ``async with`` raises LockLostError: the permit came back.
+    Cost: acquire and release, 4 requests.
+    Fair: first come, first served.
+    Source: recipes.txt, Locks, with a limit; ``asyncio.Semaphore``.
+
+    Znodes: as ``distsync.threading.Semaphore``.
+
+    >>> async def main():
+    ...     async with Semaphore(3, name="slots"):
+    ...         print("inside")
+    >>> asyncio.run(main())
+    inside
+    """
+
+    __module__ = "distsync.asyncio"
+    _kind: ClassVar[Any] = semaphores.Semaphore
+
+    def __init__(
+        self,
+        value: int = 1,
+        *,
+        name: str | None = None,
+        client: Client | None = None,
+        path: str | None = None,
+    ) -> None:
+        if value < 0:
+            raise ValueError(
+                f"{'BoundedS' if self._kind is semaphores.BoundedSemaphore else 'S'}emaphore initial value must be >= 0"
+            )
+        self._begin(value, name=name, client=client, path=path)
+
+    async def acquire(self) -> Literal[True]:
+        """A permit is taken.
+
+        Returns: True.
+        Raises: MismatchError when others made it with another value.
+        On loss: of the session while waiting: it stands in line anew.
+        On cancel: no znode is left, no permit is taken.
+        Cost: 3 requests, 1 round trip, if one is free.
+        Fair: first come, first served.
+        Source: recipes.txt, Locks.
+        """
+        await self._ready()
+        twin = self._twin
+        await self._await(twin._core.acquire(describe(), True, mine(), twin._bound))
+        return True
+
+    def release(self) -> None:
+        """A permit is free again: one that this task acquired, else one of this process, else a new one.
+
+        Raises: LockLostError if the permit had been lost while held, as far as is known without asking; ValueError if
+            a BoundedSemaphore is released more often than acquired.
+        Cost: 1 request for a permit held, and the loop does not wait for it; 3 for a new one, for which it does.
+        """
+        core, me, bound = self._twin._core, mine(), self._twin._bound
+        grants = core._leases_of(me, 1) if isinstance(core, SemaphoreCore) else []
+        if not grants:
+            self._ask(core.release(1, bound, [False], me))
+            return
+        sure = self._surely(grants[0])
+        self._tell(core.release(1, bound, [False], me))
+        if not sure:
+            raise self._lost(grants[0])
+
+    def locked(self) -> bool:
+        """Whether no permit is free. Cost: 2 requests, 1 round trip, for which the loop waits."""
+        return bool(self._ask(self._twin._core.value()) <= 0)
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        twin, client = self._twin, self.client
+        try:
+            await self._await(twin._core.release(1, twin._bound, [False], mine()), client.settings.session_timeout)
+        except (LockLostError, NotHeldError) as lost:
+            _note(lost, error)
+
+    def __repr__(self) -> str:
+        value = shown(self._twin, lambda: self._twin._core.value())
+        return self._shown("locked" if value == 0 else f"unlocked, value:{value}")
+
+
+class BoundedSemaphore(Semaphore):
+    """A semaphore that is never released more often than acquired.
+
+    On loss, Cost, Fair, Znodes: as Semaphore.
+    Source: recipes.txt, Locks, with a limit; ``asyncio.BoundedSemaphore``.
+
+    >>> async def main():
+    ...     slots = BoundedSemaphore(2, name="bounded slots")
+    ...     print(await slots.acquire())
+    ...     slots.release()
+    >>> asyncio.run(main())
+    True
+    """
+
+    __module__ = "distsync.asyncio"
+    _kind: ClassVar[Any] = semaphores.BoundedSemaphore
