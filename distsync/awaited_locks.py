@@ -40,10 +40,11 @@ class Lock(AwaitedHeld):
     Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one a process that holds or waits.
 
     >>> async def main():
-    ...     async with Lock(name="orders") as nothing:
-    ...         print(nothing)
+    ...     lock = Lock(name="orders")
+    ...     async with lock:
+    ...         print(lock.held)
     >>> asyncio.run(main())
-    None
+    True
     """
 
     __module__ = "distsync.asyncio"

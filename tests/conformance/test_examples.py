@@ -11,8 +11,9 @@ import pytest
 from public import documented
 
 import distsync
+import distsync.asyncio
 
-PARTS = ("distsync", "distsync.multiprocessing.locks")
+PARTS = ("distsync", "distsync.multiprocessing.locks", "distsync.asyncio")
 TOP = {name: value for name, value in documented().items() if name.rpartition(".")[0] in PARTS}
 OBJECTS = {name: value for name, value in TOP.items() if inspect.isclass(value) and hasattr(value, "_kind")}
 
@@ -21,6 +22,7 @@ OBJECTS = {name: value for name, value in TOP.items() if inspect.isclass(value) 
 def test_examples_of_the_docstring_run(name: str, client: Any) -> None:
     names = {each: getattr(distsync, each) for each in distsync.__all__}
     names |= vars(sys.modules[OBJECTS[name].__module__])
+    names["asyncio"] = distsync.asyncio
     test = doctest.DocTestParser().get_doctest(OBJECTS[name].__doc__, names, name, None, None)
     results = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
     assert results.attempted > 0

@@ -10,7 +10,7 @@ import pytest
 from public import documented
 
 HEADINGS = ["Units", "Returns", "Raises", "On loss", "On cancel", "Cost", "Fair", "Source"]
-TWINS = ("distsync.threading.", "distsync.queue.", "distsync.multiprocessing.locks.")
+TWINS = ("distsync.threading.", "distsync.queue.", "distsync.multiprocessing.locks.", "distsync.asyncio.")
 """The faces whose classes stand for one of the standard library each."""
 
 NAMES = documented()

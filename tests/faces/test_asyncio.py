@@ -1,0 +1,601 @@
+"""The face of asyncio: one object for tasks and for threads, of two clients; the loop goes on; nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any
+
+import pytest
+from conftest import RECEIPTS
+from leaks import Observer
+from peers import Running, expire, waiting_calls
+from timing import PATIENCE, UNIT, eventually
+
+import distsync.asyncio as tasks
+from distsync import queue, threading
+from distsync.errors import ClientClosedError, LockLostError, NotHeldError, UnreachableError
+from distsync.protocols import ferry as ferry_protocol
+from distsync.session import aio
+from distsync.session.client import Client
+from distsync.testing.proxy import Proxy
+
+MANY = 40
+
+MakeClient = Callable[..., Client]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """As eventually, and the loop goes on."""
+    await asyncio.wait_for(_until(condition), PATIENCE)
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(UNIT / 5)
+
+
+class Ticks:
+    """A task that counts while the loop goes on."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task = asyncio.create_task(self._tick())
+
+    async def _tick(self) -> None:
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
+
+    async def go_on(self) -> None:
+        """The loop has gone round some times more."""
+        more = self.count + 20
+        await until(lambda: self.count >= more)
+
+    def stop(self) -> None:
+        self._task.cancel()
+
+
+def run(scenario: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(scenario, 3 * PATIENCE))
+
+
+# ---- one object, two faces, two clients
+
+
+def test_lock_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Lock(name="x", client=client), threading.Lock(name="x", client=other)
+
+    async def scenario() -> None:
+        assert theirs.acquire()
+        ticks = Ticks()
+        waits = asyncio.create_task(ours.acquire())
+        await until(lambda: waiting_calls(client) == 1)
+        await ticks.go_on()
+        assert not waits.done()
+        theirs.release()
+        assert await waits is True
+        assert ours.held
+        assert ours.locked()
+        assert ours.fencing_token > 0
+        assert not theirs.acquire(blocking=False)
+        ours.release()
+        assert theirs.acquire(timeout=PATIENCE)
+        assert ours.locked()
+        theirs.release()
+        async with ours:
+            assert not theirs.acquire(blocking=False)
+        assert theirs.acquire(timeout=PATIENCE)
+        theirs.release()
+        ticks.stop()
+
+    run(scenario())
+
+
+def test_event_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Event(name="e", client=client), threading.Event(name="e", client=other)
+
+    async def scenario() -> None:
+        assert not ours.is_set()
+        waits = asyncio.create_task(ours.wait())
+        await until(lambda: waiting_calls(client) == 1)
+        theirs.set()
+        assert await waits is True
+        await until(ours.is_set)
+        ours.clear()
+        assert not ours.is_set()
+        await until(lambda: not theirs.is_set())
+        waiter = Running(theirs.wait)
+        ours.set()
+        assert ours.is_set()
+        assert await asyncio.to_thread(waiter.result)
+
+    run(scenario())
+
+
+def test_what_is_told_to_an_event_comes_in_its_order(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Event(name="e", client=client), threading.Event(name="e", client=other)
+
+    async def scenario() -> None:
+        for last in (True, False, True, False):
+            for flag in (not last, last, not last, last):
+                (ours.set if flag else ours.clear)()
+                assert ours.is_set() is flag
+            await until(lambda: not ours.twin._core.meant)
+            assert theirs._seen(fresh=True) is last
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["Semaphore", "BoundedSemaphore"])
+def test_semaphore_is_one_for_tasks_and_threads(kind: str, client: Client, other: Client) -> None:
+    ours, theirs = getattr(tasks, kind)(2, name="s", client=client), getattr(threading, kind)(2, name="s", client=other)
+
+    async def scenario() -> None:
+        assert theirs.acquire()
+        assert await ours.acquire() is True
+        assert ours.locked()
+        waits = asyncio.create_task(ours.acquire())
+        await until(lambda: waiting_calls(client) == 1)
+        theirs.release()
+        assert await waits
+        ours.release()
+        ours.release()
+        assert theirs.acquire(timeout=PATIENCE)
+        theirs.release()
+        async with ours:
+            assert ours.held
+        if kind == "BoundedSemaphore":
+            await until(lambda: theirs.get_value() == 2)
+            with pytest.raises(ValueError, match="too many times"):
+                ours.release()
+
+    run(scenario())
+
+
+def test_semaphore_of_none_is_a_signal(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Semaphore(0, name="s", client=client), threading.Semaphore(0, name="s", client=other)
+
+    async def scenario() -> None:
+        waits = asyncio.create_task(ours.acquire())
+        await until(lambda: waiting_calls(client) >= 1)
+        theirs.release()
+        assert await waits
+        ours.release()
+        assert theirs.acquire(timeout=PATIENCE)
+
+    run(scenario())
+
+
+def test_barrier_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Barrier(2, name="b", client=client), threading.Barrier(2, name="b", client=other)
+
+    async def scenario() -> None:
+        for _ in range(3):
+            waiter = Running(theirs.wait)
+            index = await ours.wait()
+            assert {index, await asyncio.to_thread(waiter.result)} == {0, 1}
+        waits = asyncio.create_task(ours.wait())
+        await until(lambda: waiting_calls(client) == 1)
+        theirs.abort()
+        with pytest.raises(tasks.BrokenBarrierError):
+            await waits
+        assert ours.broken
+        await ours.reset()
+        assert not ours.broken
+        assert ours.n_waiting == 0
+
+    run(scenario())
+
+
+def test_condition_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Condition(name="c", client=client), threading.Condition(name="c", client=other)
+
+    async def wait() -> bool:
+        async with ours:
+            return await ours.wait()
+
+    def wait_there() -> bool:
+        with theirs:
+            return theirs.wait()
+
+    async def scenario() -> None:
+        waits = asyncio.create_task(wait())
+        await until(lambda: waiting_calls(client) == 1)
+        with theirs:
+            theirs.notify()
+        assert await waits is True
+        waiter = Running(wait_there)
+        await until(lambda: waiting_calls(other) == 1)
+        async with ours:
+            ours.notify_all()
+        assert await asyncio.to_thread(waiter.result)
+        with pytest.raises(RuntimeError, match="cannot wait on un-acquired lock"):
+            await ours.wait()
+        with pytest.raises(RuntimeError, match="cannot notify on un-acquired lock"):
+            ours.notify()
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["Queue", "LifoQueue", "PriorityQueue"])
+def test_queue_is_one_for_tasks_and_threads(kind: str, client: Client, other: Client) -> None:
+    ours, theirs = getattr(tasks, kind)(name="q", client=client), getattr(queue, kind)(name="q", client=other)
+
+    async def scenario() -> None:
+        waits = asyncio.create_task(ours.get())
+        await until(lambda: waiting_calls(client) >= 1)
+        theirs.put(1)
+        assert await waits == 1
+        await ours.put(2)
+        assert theirs.get() == 2
+        ours.put_nowait(3)
+        assert ours.qsize() == 1
+        assert ours.get_nowait() == 3
+        assert ours.empty()
+        with pytest.raises(tasks.QueueEmpty):
+            ours.get_nowait()
+        joins = asyncio.create_task(ours.join())
+        for _ in range(2):
+            ours.task_done()
+        theirs.task_done()
+        await joins
+        with pytest.raises(ValueError, match="too many times"):
+            ours.task_done()
+        theirs.shutdown()
+        for refused in (ours.get(), ours.put(1)):
+            with pytest.raises(tasks.QueueShutDown):
+                await refused
+
+    run(scenario())
+
+
+def test_bounded_queue_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Queue(1, name="q", client=client), queue.Queue(1, name="q", client=other)
+
+    async def scenario() -> None:
+        await ours.put(1)
+        assert ours.full()
+        with pytest.raises(tasks.QueueFull):
+            ours.put_nowait(2)
+        waits = asyncio.create_task(ours.put(2))
+        await until(lambda: waiting_calls(client) == 1)
+        assert [theirs.get(), theirs.get()] == [1, 2]
+        await waits
+
+    run(scenario())
+
+
+# ---- whoever waits may stop to
+
+
+def waits_for(kind: str, client: Client, other: Client) -> Callable[[], Awaitable[Any]]:
+    """Something that waits without end."""
+    if kind == "Lock":
+        assert threading.Lock(name="w", client=other, keep=0).acquire()
+        return tasks.Lock(name="w", client=client).acquire
+    if kind == "Semaphore":
+        assert threading.Semaphore(name="w", client=other).acquire()
+        return tasks.Semaphore(name="w", client=client).acquire
+    if kind == "Barrier":
+        return tasks.Barrier(2, name="w", client=client).wait
+    if kind == "put":
+        queue.Queue(1, name="w", client=other).put(1)
+        full: tasks.Queue[int] = tasks.Queue(1, name="w", client=client)
+        return lambda: full.put(2)
+    if kind == "join":
+        queue.Queue(name="w", client=other).put(1)
+        undone: tasks.Queue[int] = tasks.Queue(name="w", client=client)
+        return undone.join
+    if kind == "Condition":
+        return lambda: in_condition(tasks.Condition(name="w", client=client))
+    made: Any = tasks.Event(name="w", client=client) if kind == "Event" else tasks.Queue(name="w", client=client)
+    waits: Callable[[], Awaitable[Any]] = made.wait if kind == "Event" else made.get
+    return waits
+
+
+async def in_condition(condition: tasks.Condition) -> None:
+    async with condition:
+        try:
+            await condition.wait()
+        finally:
+            assert condition._lock.held
+
+
+def ephemerals(observer: Observer, namespace: str) -> list[str]:
+    """But for the receipts, and what the other one holds."""
+    return [path for path in observer.ephemerals(namespace) if RECEIPTS not in path]
+
+
+WAITS = ["Lock", "Semaphore", "Event", "Condition", "Barrier", "get", "put", "join"]
+
+
+@pytest.mark.parametrize("kind", WAITS)
+@pytest.mark.parametrize("end", ["cancel", "cancel twice", "wait_for"])
+def test_wait_that_is_given_up_leaves_nothing(
+    kind: str, end: str, make_client: MakeClient, observer: Observer, namespace: str
+) -> None:
+    client, other = make_client(), make_client()
+    wait = waits_for(kind, client, other)
+    before = ephemerals(observer, namespace)
+
+    async def scenario() -> None:
+        ticks = Ticks()
+        if end == "wait_for":
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(wait(), 10 * UNIT)
+        else:
+            waits = asyncio.ensure_future(wait())
+            await until(lambda: waiting_calls(client) == 1)
+            await ticks.go_on()
+            waits.cancel()
+            if end == "cancel twice":
+                await asyncio.sleep(0)
+                waits.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waits
+        ticks.stop()
+        assert len(asyncio.all_tasks()) <= 3
+
+    run(scenario())
+    eventually(lambda: ephemerals(observer, namespace) == before)
+    assert not client._core._calls  # type: ignore[union-attr]
+    other.close()
+
+
+class Strike:
+    """The ``which``-th time that a call of ours waits for anything, its task is cancelled."""
+
+    def __init__(self, which: int, patch: pytest.MonkeyPatch) -> None:
+        self.left, self.struck, self._heard = which, False, aio.Bell.heard
+        patch.setattr(aio.Bell, "heard", lambda bell, seconds: self.heard(bell, seconds))
+
+    async def heard(self, bell: aio.Bell, seconds: float) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.struck = True
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+        await self._heard(bell, seconds)
+
+
+async def strikes(
+    action: Callable[[], Coroutine[Any, Any, Any]], check: Callable[[int], Awaitable[None]], patch: pytest.MonkeyPatch
+) -> int:
+    """``action`` is cancelled at each place where it waits, and ``check``ed after it; how many there are. An answer
+    that is there at once is not waited for, so that they are not always as many."""
+    which = 0
+    while True:
+        which += 1
+        with patch.context() as context:
+            strike = Strike(which, context)
+            task = asyncio.create_task(action())
+            await asyncio.wait([task])
+        if not strike.struck:
+            task.result()
+            return which - 1
+        assert task.cancelled(), f"not cancelled at {which}"
+        await check(which)
+
+
+@pytest.mark.parametrize("kind", ["Lock", "Semaphore", "Condition"])
+def test_cancellation_wherever_it_strikes_leaves_it_free(
+    kind: str, client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours: Any = tasks.Lock(name="x", client=client, keep=0)
+    theirs: Any = threading.Lock(name="x", client=other, keep=0)
+    if kind == "Semaphore":
+        ours, theirs = tasks.Semaphore(name="x", client=client), threading.Semaphore(name="x", client=other)
+    elif kind == "Condition":
+        ours = tasks.Condition(ours, name="c", client=client)
+
+    async def use() -> None:
+        async with ours:
+            if kind == "Condition":
+                ours.notify()
+
+    async def check(where: int) -> None:
+        assert await asyncio.to_thread(theirs.acquire, timeout=PATIENCE), f"not free after a cancel at {where}"
+        theirs.release()
+
+    async def scenario() -> None:
+        await use()
+        assert sum([await strikes(use, check, monkeypatch) for _ in range(5)]) >= 5
+
+    run(scenario())
+
+
+def test_cancellation_wherever_it_strikes_loses_no_item(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours: tasks.Queue[str] = tasks.Queue(name="q", client=client)
+    theirs: queue.Queue[str] = queue.Queue(name="q", client=other)
+
+    async def check(where: int) -> None:
+        await until(lambda: theirs.qsize() == 1)
+
+    async def scenario() -> None:
+        await ours.put("item")
+        assert await ours.get() == "item"
+        for _ in range(5):
+            theirs.put("item")
+            assert await strikes(ours.get, check, monkeypatch) >= 1
+            assert theirs.qsize() == 0
+
+    run(scenario())
+
+
+# ---- what is lost
+
+
+@pytest.mark.parametrize("how", ["release", "async with"])
+@pytest.mark.parametrize("kind", ["Lock", "Semaphore"])
+def test_loss_of_the_session_is_told_at_the_release(kind: str, how: str, client: Client) -> None:
+    ours: Any = getattr(tasks, kind)(name="x", client=client)
+
+    async def lose() -> None:
+        await asyncio.to_thread(expire, client)
+        await until(lambda: not ours.held)
+
+    async def lose_inside() -> None:
+        async with ours:
+            await lose()
+
+    async def scenario() -> None:
+        if how == "release":
+            await ours.acquire()
+            await lose()
+            with pytest.raises(LockLostError):
+                ours.release()
+        else:
+            with pytest.raises(LockLostError):
+                await lose_inside()
+        async with ours:
+            assert ours.held
+
+    run(scenario())
+
+
+def test_body_of_a_lost_lock_raises_its_own_error(client: Client) -> None:
+    ours = tasks.Lock(name="x", client=client)
+
+    async def fail_inside() -> None:
+        async with ours:
+            await asyncio.to_thread(expire, client)
+            await until(lambda: not ours.held)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        run(fail_inside())
+
+
+def test_any_task_may_release_and_nobody_what_is_not_held(client: Client) -> None:
+    ours = tasks.Lock(name="x", client=client)
+
+    async def release() -> None:
+        ours.release()
+
+    async def scenario() -> None:
+        with pytest.raises(NotHeldError, match="not acquired") as error:
+            ours.release()
+        assert isinstance(error.value, RuntimeError)
+        await asyncio.wait_for(ours.acquire(), PATIENCE)
+        await asyncio.create_task(release())
+        assert not ours.held
+
+    run(scenario())
+
+
+# ---- the loop goes on
+
+
+def test_loop_goes_on_while_no_server_can_be_reached(make_client: MakeClient) -> None:
+    nowhere = make_client(hosts="127.0.0.1:1", connect_timeout=10 * UNIT)
+
+    async def scenario() -> None:
+        ticks = Ticks()
+        waits = asyncio.create_task(tasks.Lock(name="x", client=nowhere).acquire())
+        await until(lambda: nowhere.is_started)
+        await ticks.go_on()
+        with pytest.raises(UnreachableError):
+            await waits
+        ticks.stop()
+
+    run(scenario())
+
+
+def test_call_that_waits_ends_with_its_client(client: Client, make_client: MakeClient) -> None:
+    closing = make_client()
+
+    async def scenario() -> None:
+        waits = asyncio.create_task(tasks.Event(name="e", client=closing).wait())
+        await until(lambda: waiting_calls(closing) == 1)
+        await asyncio.to_thread(closing.close)
+        with pytest.raises(ClientClosedError):
+            await waits
+
+    run(scenario())
+
+
+def test_loops_of_several_threads_use_one_client(client: Client) -> None:
+    lock, seen = tasks.Lock(name="x", client=client), []
+
+    async def count() -> None:
+        for _ in range(10):
+            async with lock:
+                before = len(seen)
+                await asyncio.sleep(0)
+                seen.append(before)
+
+    async def both() -> None:
+        await asyncio.gather(count(), count())
+
+    loops = [Running(asyncio.run, both()) for _ in range(2)]
+    for loop in loops:
+        loop.result()
+    assert seen == [*range(40)]
+
+
+def test_puts_of_several_tasks_pile_up_in_one_transaction(
+    far: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ferry_protocol, "PATIENCE_S", 10 * PATIENCE)
+    ours: tasks.Queue[int] = tasks.Queue(name="q", client=far)
+
+    async def scenario() -> None:
+        await ours.put(-1)
+        assert await ours.get() == -1
+        before = far.statistics().requests["Multi"]
+        proxy.blackhole()
+        puts = [asyncio.create_task(ours.put(number)) for number in range(MANY)]
+        await until(lambda: len(ours.twin._core.puts.waiting) == MANY - 1)
+        proxy.heal()
+        await asyncio.gather(*puts)
+        assert far.statistics().requests["Multi"] == before + 2
+        assert sorted([await ours.get() for _ in puts]) == [*range(MANY)]
+
+    run(scenario())
+
+
+# ---- the module
+
+
+def test_what_is_not_replaced_is_asyncios_own() -> None:
+    assert tasks.gather is asyncio.gather
+    assert tasks.QueueEmpty is asyncio.QueueEmpty
+    assert {*asyncio.__all__} <= {*tasks.__all__}
+    names: dict[str, Any] = {}
+    exec("from distsync.asyncio import *", names)
+    assert {*asyncio.__all__} <= names.keys()
+    with pytest.raises(AttributeError, match=r"distsync\.asyncio"):
+        _ = tasks.Lok
+
+
+module_lock = tasks.Lock()
+
+
+def test_object_is_named_after_its_place_and_travels(client: Client) -> None:
+    assert module_lock.name == f"{__name__}.module_lock"
+    assert pickle.loads(pickle.dumps(module_lock)).path == module_lock.path
+    fresh: tasks.Queue[int] = tasks.Queue(3)
+    copy = pickle.loads(pickle.dumps(fresh))
+    assert (copy.name, copy.maxsize) == (fresh.name, 3)
+
+
+def test_reprs_are_those_of_asyncio(client: Client) -> None:
+    async def scenario() -> None:
+        lock, event, permits = tasks.Lock(name="x"), tasks.Event(name="e"), tasks.Semaphore(2, name="s")
+        assert repr(lock).endswith(f"distsync.asyncio.Lock object at {id(lock):#x} [unlocked]>")
+        async with lock:
+            assert repr(lock).endswith("[locked]>")
+        assert repr(event).endswith("[unset]>")
+        event.set()
+        await event.wait()
+        assert repr(event).endswith("[set]>")
+        assert repr(permits).endswith("[unlocked, value:2]>")
+        assert repr(tasks.Barrier(2, name="b")).endswith("[filling, waiters:0/2]>")
+        assert repr(tasks.Condition(name="c")).endswith("[unlocked]>")
+
+    run(scenario())
