@@ -174,7 +174,11 @@ class Condition(Awaited):
         places: list[Place] = []
         try:
             await self._await(core.enlist(describe(), places))
-            await lock._leave(keep=False)  # who waits for a notify wants others to have it
+            try:
+                await lock._leave(keep=False)  # who waits for a notify wants others to have it
+            except asyncio.CancelledError:
+                await _whatever_cancels(lock.acquire)
+                raise
             try:
                 await self._await(core.wait(places[0]))
             finally:

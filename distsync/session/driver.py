@@ -17,9 +17,9 @@ from __future__ import annotations
 import contextlib
 import inspect
 import threading
-import traceback
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from types import TracebackType
 from typing import Any
 
 from distsync.errors import ClientClosedError, DeadlineError
@@ -50,6 +50,10 @@ PATIENCE = 100
 
 #: The longest single sleep (seconds): the C API refuses centuries.
 LONGEST_S = 86_400.0
+
+
+#: Code whose frames wait in the midst of it.
+SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 class Task:
@@ -236,7 +240,7 @@ class Task:
     def let_go(self) -> None:
         """The caller has the error that the call ended with, which does not lead back to itself any more."""
         if self.over is not None and self.over.error is not None:
-            traceback.clear_frames(self.over.error.__traceback__)
+            _clear_frames(self.over.error.__traceback__)
             self.over, self._raised = Outcome(), None
 
     def disown(self, error: BaseException) -> None:
@@ -264,6 +268,19 @@ class Task:
     def abandon(self, wake: Callable[[], object], call: Callable[[Called, Task], object]) -> None:
         """Somebody else drives on, who has no caller to tell the result."""
         self.abandoned, self.wake, self._call = True, wake, call
+
+
+def _clear_frames(trace: TracebackType | None) -> None:
+    """The frames of the protocol, and of those above it that do not go on: a generator or coroutine of the caller's may
+    have caught the error, and wait for something else by now. To clear its frame would end it."""
+    inside = False
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        inside = inside or code is Task._advance.__code__
+        if inside or not code.co_flags & SUSPENDABLE:
+            with contextlib.suppress(RuntimeError):
+                trace.tb_frame.clear()
+        trace = trace.tb_next
 
 
 def drive(task: Task, woken: SimpleQueue[Any]) -> Any:

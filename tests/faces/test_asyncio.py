@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import threading as stdlib_threading
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -241,6 +242,7 @@ def test_queue_is_one_for_tasks_and_threads(kind: str, client: Client, other: Cl
             ours.task_done()
         theirs.task_done()
         await joins
+        await until(lambda: theirs.unfinished_tasks == 0)
         with pytest.raises(ValueError, match="too many times"):
             ours.task_done()
         theirs.shutdown()
@@ -405,6 +407,32 @@ def test_cancellation_wherever_it_strikes_leaves_it_free(
         assert sum([await strikes(use, check, monkeypatch) for _ in range(5)]) >= 5
 
     run(scenario())
+
+
+def test_cancellation_wherever_it_strikes_in_a_wait_leaves_the_lock_held(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, theirs = tasks.Condition(name="c", client=client), threading.Condition(name="c", client=other)
+    done = stdlib_threading.Event()
+
+    def notify() -> None:
+        while not done.wait(UNIT / 5):
+            with theirs:
+                theirs.notify_all()
+
+    async def check(where: int) -> None:
+        await until(lambda: not ours._lock.held)
+
+    async def scenario() -> None:
+        await in_condition(ours)
+        assert sum([await strikes(lambda: in_condition(ours), check, monkeypatch) for _ in range(3)]) >= 6
+
+    notifies = Running(notify)
+    try:
+        run(scenario())
+    finally:
+        done.set()
+        notifies.result()
 
 
 def test_cancellation_wherever_it_strikes_loses_no_item(

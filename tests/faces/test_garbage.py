@@ -11,7 +11,8 @@ import weakref
 from collections.abc import Callable, Iterator
 
 import pytest
-from timing import eventually
+from peers import is_quiet
+from timing import UNIT, eventually
 
 import distsync
 from distsync.session.client import Client
@@ -96,3 +97,17 @@ def test_call_leaves_nothing_that_leads_to_its_caller(
 
     left = caller()
     eventually(lambda: left() is None)
+
+
+def test_generator_that_catches_the_error_of_a_call_goes_on(client: Client) -> None:
+    def wait_and_go_on() -> Iterator[int]:
+        try:
+            distsync.Barrier(2, name="b").wait(UNIT)
+        except distsync.BrokenBarrierError:
+            yield 1
+        yield 2
+
+    steps = wait_and_go_on()
+    assert next(steps) == 1
+    eventually(lambda: is_quiet(client))
+    assert next(steps) == 2
