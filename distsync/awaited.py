@@ -81,7 +81,11 @@ class Awaited:
         return await self.client.run_async(protocol, timeout, self._twin)
 
     def _tell(self, protocol: Coroutine[Any, Any, Any]) -> None:
-        self.client.tell(protocol)
+        try:
+            self.client.tell(_meanwhile(self._twin, protocol))
+        except BaseException:
+            protocol.close()
+            raise
 
     def _ask(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         client = self.client
@@ -93,6 +97,11 @@ class Awaited:
     def _shown(self, extra: str) -> str:
         """As ``asyncio`` shows its objects."""
         return f"<{object.__repr__(self)[1:-1]} [{extra}]>"
+
+
+async def _meanwhile(used: Any, protocol: Coroutine[Any, Any, Any]) -> Any:
+    """The object is ``used`` as long as this goes on: were it nobody's before, its znodes would go before they come."""
+    return await protocol
 
 
 def _arrive(kind: type[Self], twin: Any) -> Self:

@@ -87,7 +87,7 @@ class Lock(AwaitedHeld):
         if grant is None and not core.lost:
             raise NotHeldError("Lock is not acquired.")
         sure = self._surely(grant)
-        self._tell(core.release(me, self._twin.keep > 0))
+        self._tell(core.release(me, self._may_keep()))
         if not sure:
             raise self._lost(grant)
 
@@ -107,7 +107,11 @@ class Lock(AwaitedHeld):
     async def _leave(self, keep: bool = True) -> None:
         """Released, and that is known."""
         client = self.client
-        await self._await(self._core.release(mine(), keep and self._twin.keep > 0), client.settings.session_timeout)
+        await self._await(self._core.release(mine(), keep and self._may_keep()), client.settings.session_timeout)
+
+    def _may_keep(self) -> bool:
+        """Not while a task waits: asyncio's next holder is who waits longest, and never one who has just come."""
+        return self._twin.keep > 0 and not self._core.tickets
 
     async def __aenter__(self) -> None:
         await self.acquire()
@@ -231,3 +235,8 @@ class BoundedSemaphore(Semaphore):
 
     __module__ = "distsync.asyncio"
     _kind: ClassVar[Any] = semaphores.BoundedSemaphore
+
+    def __init__(
+        self, value: int = 1, *, name: str | None = None, client: Client | None = None, path: str | None = None
+    ) -> None:
+        super().__init__(value, name=name, client=client, path=path)

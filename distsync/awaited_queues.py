@@ -6,8 +6,10 @@ Rules for this file: no znode; each method runs one protocol, that of the same o
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine
 from queue import Full
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from distsync import queue
@@ -51,6 +53,8 @@ class Queue(Awaited, Generic[Item]):
 
     __module__ = "distsync.asyncio"
     _kind: ClassVar[Any] = queue.Queue
+    if not TYPE_CHECKING:
+        __class_getitem__ = classmethod(GenericAlias)
 
     def __init__(
         self,
@@ -60,7 +64,7 @@ class Queue(Awaited, Generic[Item]):
         client: Client | None = None,
         path: str | None = None,
     ) -> None:
-        self._begin(maxsize, name=name, client=client, path=path)
+        self._begin(math.ceil(maxsize), name=name, client=client, path=path)
 
     @property
     def maxsize(self) -> int:

@@ -6,13 +6,12 @@ Everything is warm: the znodes of the object and the receipt of the process are 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from asking import ask
+from costs import Cost, counted
 from leaks import Observer
 from peers import Running, waiting_calls
 from timing import UNIT, eventually
@@ -26,28 +25,6 @@ from distsync.threading import Barrier, Condition, Event, Lock, RLock, Semaphore
 MakeClient = Callable[..., Client]
 
 pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
-
-
-@dataclass
-class Cost:
-    """What a client spent while it was counted."""
-
-    requests: int = 0
-    round_trips: int = 0
-    events: int = 0
-
-
-@contextmanager
-def counted(*clients: Client) -> Iterator[Cost]:
-    """What the block costs these clients together."""
-    cost = Cost()
-    before = [client.statistics() for client in clients]
-    yield cost
-    for client, then in zip(clients, before, strict=True):
-        now = client.statistics()
-        cost.requests += sum(now.requests.values()) - sum(then.requests.values())
-        cost.round_trips += now.round_trips - then.round_trips
-        cost.events += now.events - then.events
 
 
 def sent(client: Client, kind: str) -> int:
