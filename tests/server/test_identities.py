@@ -275,7 +275,11 @@ def test_kazoo_says_who_it_is_and_its_znodes_are_its_own(sasl: ServerProcess) ->
             made.close()
 
 
-@pytest.mark.parametrize(("user", "password"), [("alice", "wrong"), ("alice", "b-secret"), ("alice", "")])
+OTHERS = {"no one's": "wrong", "another's": USERS["bob"], "none": ""}
+
+
+# the name of a test is in the environment of the server that it starts
+@pytest.mark.parametrize(("user", "password"), [("alice", each) for each in OTHERS.values()], ids=OTHERS)
 def test_wrong_password_closes_the_connection_and_not_the_session(
     sasl: ServerProcess, user: str, password: str
 ) -> None:
