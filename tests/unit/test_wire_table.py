@@ -18,12 +18,12 @@ LINES = [line for line in SECTION.splitlines() if line.startswith("| ")][1:]
 ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in LINES]
 
 
-def tests_in(pattern: str) -> set[str]:
+def names_in(pattern: str) -> set[str]:
     paths = (ROOT / "tests" / "server").glob(pattern)
     return {name for path in paths for name in re.findall(r"def (test_\w+)\(", path.read_text())}
 
 
-TESTS = tests_in("test_protocol*.py")
+TESTS = names_in("test_protocol*.py")
 
 
 def test_each_operation_has_a_row() -> None:
@@ -41,7 +41,7 @@ def test_each_operation_can_be_read_and_written() -> None:
 def test_each_row_is_backed_by_tests(row: list[str]) -> None:
     named = re.findall(r"`(test_\w+)`", row[4])
     assert named
-    assert set(named) <= TESTS | tests_in("test_identities.py")
+    assert set(named) <= TESTS | names_in("test_identities.py")
 
 
 def test_each_test_backs_something() -> None:
