@@ -68,7 +68,7 @@ async def run(core: Core, work: Work, timeout: float | None, about: About | None
         task.deadline = await _begin(core, deadlines.deadline_of(timeout, wait_clock()))
         if core.closing:
             task.interrupt(ClientClosedError("a call"))
-        result = await drive(task, bell)
+        result = await drive(core, task, bell)
         core._calls.discard(task)
         return result
     finally:
@@ -83,7 +83,7 @@ async def _begin(core: Core, deadline: float | None) -> float | None:
     task = Task(first_connection(), core, core.first_limit(deadline), bell.ring)
     core._calls.add(task)
     try:
-        await drive(task, bell)
+        await drive(core, task, bell)
     except DeadlineError:
         raise core.unreachable(wait_clock() - began) from None
     finally:
@@ -91,12 +91,13 @@ async def _begin(core: Core, deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline, wait_clock())
 
 
-async def drive(task: Task, bell: Bell) -> Any:
+async def drive(core: Core, task: Task, bell: Bell) -> Any:
     """The protocol's result. ``task.wake`` rings the bell."""
     cancelled = False
     bell.silence()
     while not task.resume():
         try:
+            core.attend((), 0.0)
             await bell.heard(seconds_to_sleep(task))
         except asyncio.CancelledError as error:
             if not cancelled:

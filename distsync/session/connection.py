@@ -25,7 +25,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kazoo.client import KazooClient
@@ -38,6 +38,7 @@ from kazoo.retry import KazooRetry
 
 from distsync.errors import PayloadTooLargeError
 from distsync.session import fastwire, tls
+from distsync.session.replies import Reply
 from distsync.session.settings import Settings
 from distsync.session.threads import OwnThread
 
@@ -165,6 +166,15 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         """What is queued is sent. Any thread; never waits."""
         self.wake()
 
+    def read_for(self, replies: Sequence[Reply], seconds: float) -> None:
+        """In a thread that is about to wait so long for these answers: it may read them itself."""
+
+    def listen(self) -> None:
+        """In a thread that is about to wait for something else."""
+
+    def let_go(self) -> None:
+        """In a thread that was interrupted."""
+
     def broken(self) -> None:
         """In the connection thread, before anybody is told that the connection went."""
 
@@ -288,6 +298,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         on_session: Callable[[int, int], None],
         lock: Any = None,
         fast_wire: bool = True,
+        on_own_answer: Callable[[Reply, Any, BaseException | None], bool] = lambda reply, response, error: False,
         **options: Any,
     ) -> None:
         kind = connection_class(fast_wire)
@@ -298,6 +309,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         )
         self.on_attempt = on_attempt
         self.on_session = on_session
+        self.on_own_answer = on_own_answer
         sleeper, sasl = self._connection.retry_sleeper, self._connection.sasl_options
         self._connection = kind(self, sleeper, logger=logger, sasl_options=sasl)
         self._connection.lock = lock or threading.RLock()
@@ -306,9 +318,20 @@ class Kazoo(KazooClient):  # type: ignore[misc]
 
     def enqueue(self, *requests: tuple[Any, Any]) -> None:
         """They will be sent, in this order; of each one's reply ``set`` or ``set_exception`` is called, in the
-        connection thread, or here if it cannot be sent at all."""
+        connection thread, or here if it cannot be sent at all; or ``on_own_answer``, in a thread that waits for it."""
         self._queue.extend(requests)
         self._connection.send()
+
+    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
+        """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
+        if replies:
+            self._connection.read_for(replies, seconds)
+        else:
+            self._connection.listen()
+
+    def let_go(self) -> None:
+        """The calling thread was interrupted."""
+        self._connection.let_go()
 
     def enqueue_first(self, request: Any, reply: Any) -> None:
         """As enqueue, before all that waits: what was asked while the connection broke may be in the queue still."""

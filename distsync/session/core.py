@@ -31,7 +31,7 @@ from distsync.session.lease import LeaseClock
 from distsync.session.ledger import Orphan
 from distsync.session.link import Link
 from distsync.session.locals import Locals
-from distsync.session.replies import Batch
+from distsync.session.replies import Batch, Reply
 from distsync.session.requests import Translator
 from distsync.session.settings import Settings
 from distsync.session.state import State
@@ -229,6 +229,7 @@ class Core:
         for lock in (self.mutex, self.link.lock):
             with contextlib.suppress(RuntimeError):
                 lock.release()
+        self.link.let_go()
 
     def _begin(self, task: Task, deadline: float | None) -> float | None:
         """There was a connection at least once. The deadline from then on: what the connection took beyond it is not
@@ -292,6 +293,9 @@ class Core:
 
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
         return self.link.submit(requests, wake)
+
+    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
+        self.link.attend(replies, seconds)
 
     def withdraw(self, batch: Batch) -> None:
         self.link.withdraw(batch)

@@ -114,6 +114,14 @@ class Task:
         """Whether it waits for something else than an answer that is under way."""
         return isinstance(self._pending, (Waiting, Connecting))
 
+    def attend(self, seconds: float) -> None:
+        """In the thread that is about to sleep so long: it may read the answers itself, with locks as in ``resume``."""
+        try:
+            self.driving = True
+            self.world.attend(self._pending.replies, seconds)
+        finally:
+            self.driving = False
+
     def interrupt(self, error: BaseException) -> None:
         """``error`` is thrown into the protocol at its next step, which then gets some time to clean up."""
         self._interrupt = error
@@ -304,6 +312,7 @@ def _drive_on(task: Task, woken: SimpleQueue[Any]) -> bool:
 
 
 def _sleep(task: Task, woken: SimpleQueue[Any]) -> None:
+    task.attend(seconds_to_sleep(task))
     with contextlib.suppress(Empty):
         woken.get(timeout=seconds_to_sleep(task))
 

@@ -8,6 +8,7 @@ them as they are known to be; else, or where it is switched off, the connection 
 * kazoo's thread sends what other threads ask, and has to be woken for it. Here the asking thread sends, unless TLS or a
   full socket stands in the way. Whoever sends has the lock; so the order of the queue, of the xids, of what is pending
   and of the bytes is one.
+* kazoo's thread reads what other threads wait for, and has to wake them. Who reads here: reading.py.
 * kazoo waits for room in the socket and reads nothing meanwhile: a server that waits for us to read never makes room.
   Here what is half sent goes on whenever there is room, while answers are read.
 * kazoo gives a silent server up for an unanswered ping, and pings only who sends nothing. Here it is given up for
@@ -35,6 +36,8 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.protocol import connection as kazoo
 from kazoo.protocol.serialization import int_struct
 
+from distsync.session.reading import HEADER, Reading
+
 if TYPE_CHECKING:
     import threading
 
@@ -47,9 +50,6 @@ WRITE_REQUESTS, WRITE_BYTES = 1000, 256 * 1024
 #: This part of kazoo's read time-out after a request no ping is needed.
 RECENT = 1 / 8
 
-#: An answer begins with its xid, zxid and error.
-HEADER_BYTES = 16
-
 #: What the socket says if it has no room, or nothing to read.
 NOT_NOW = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -58,7 +58,11 @@ KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
     "_read": (("length", "timeout"), frozenset({"_socket", "recv"})),
     "_read_header": (("timeout",), frozenset({"_read", "ReplyHeader", "deserialize"})),
     "_read_socket": (("read_timeout",), frozenset({"_read_header", "_read_watch_event", "_read_response", "_pending"})),
-    "_read_response": (("header", "buffer", "offset"), frozenset({"_pending", "popleft", "xid"})),
+    "_read_response": (
+        ("header", "buffer", "offset"),
+        frozenset({"_pending", "popleft", "xid", "last_zxid", "unchroot"})
+        | frozenset({"watcher", "_child_watchers", "_data_watchers"}),
+    ),
     "_write": (("msg", "timeout"), frozenset({"_socket", "send"})),
     "_submit": (("request", "timeout", "xid"), frozenset({"_write", "serialize"})),
     "_send_request": (("read_timeout", "connect_timeout"), frozenset({"_queue", "_pending", "_xid", "_read_sock"})),
@@ -109,7 +113,7 @@ class Outgoing:
         self.sent: list[int] = []
 
 
-class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
+class FastWire(Reading):
     """Beside Connection: how it reads and writes."""
 
     lock: threading.RLock
@@ -118,13 +122,10 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
     if TYPE_CHECKING:
         _xid: int
 
-        def wake(self) -> None: ...
-
         def _frame(self, request: Any, reply: Any, xid: int) -> bytes: ...
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._input = bytearray()
         self._outgoing: Outgoing | None = None
         #: When a request was sent last, and for how long (seconds) that is as good as a ping.
         self._sent_at, self._recent = 0.0, 0.0
@@ -138,7 +139,7 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def _connect(self, host: str, hostip: str, port: int) -> Any:
         self.broken()
-        self._input.clear()
+        self._begin_anew()
         timeouts = super()._connect(host, hostip, port)
         self._recent = timeouts[0] / 1000 * RECENT
         self._heard_at, self._patience = monotonic(), timeouts[0] / 1000
@@ -148,7 +149,7 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def broken(self) -> None:
         """In the connection thread, before anybody is told that the connection went: nothing is sent any more."""
-        with self.lock:
+        with self.reader, self.lock:
             self._open = False
             self._outgoing = None
         self._patience = math.inf
@@ -160,13 +161,19 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
         for too long is given up, but not before we have looked whether it has come."""
         until, wire = monotonic() + timeout, self._socket
         while True:
+            away_until = self._keep_away(until) if self._open else 0.0
+            if not away_until and self._open and self._is_left_to_us():
+                return [wire], [], []
             poller = select.poll()
             for one in reads:
-                poller.register(one, select.POLLIN)
-            if self._outgoing is not None:
+                if one is not wire or not away_until:
+                    poller.register(one, select.POLLIN)
+            if self._outgoing is not None and not away_until:
                 poller.register(wire, select.POLLIN | select.POLLOUT)
-            seconds = min(until, self._give_up_at()) - monotonic()
+            seconds = (away_until or min(until, self._give_up_at())) - monotonic()
             found = dict(poller.poll(max(0.0, seconds) * 1000))
+            if away_until and not found:
+                continue
             if found.get(wire.fileno(), 0) & select.POLLOUT:
                 self._go_on()
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
@@ -185,10 +192,15 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def _read_socket(self, read_timeout: float) -> Any:
         """All answers that came are given; those that are half there stay until the rest comes."""
-        self._receive()
         response = None
-        while response != kazoo.CLOSE_RESPONSE and self._is_complete():
-            response = super()._read_socket(read_timeout)
+        if self._may_read():
+            try:
+                self._receive()
+                while response != kazoo.CLOSE_RESPONSE and self._is_complete():
+                    if not self._forget_given():
+                        response = super()._read_socket(read_timeout)
+            finally:
+                self.reader.release()
         return response
 
     def _receive(self) -> None:
@@ -208,7 +220,7 @@ class FastWire(kazoo.ConnectionHandler):  # type: ignore[misc]
         if have < int_struct.size:
             return False
         length = int_struct.unpack_from(self._input)[0]
-        if length < HEADER_BYTES:
+        if length < HEADER.size:
             raise ConnectionDropped(f"the server's answer makes no sense: {length} bytes")
         return bool(have >= int_struct.size + length)
 

@@ -85,6 +85,7 @@ class Keeper:
 
     def _work(self) -> None:
         while not self._is_done():
+            self._core.attend((), 0.0)
             try:
                 item = self._mailbox.get(timeout=self._sleep_for())
             except Empty:

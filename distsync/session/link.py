@@ -80,7 +80,8 @@ class Link:
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The connection is being made; from now on it is kept up."""
         reports = (self._on_attempt, self._on_session, self.lock)
-        kazoo = Kazoo(*reports, hosts=hosts, auth_data=_told(auth), **self._options)
+        options = {"hosts": hosts, "auth_data": _told(auth), "on_own_answer": self._on_own_answer, **self._options}
+        kazoo = Kazoo(*reports, **options)
         with self.lock:
             if self.state is State.CLOSED:
                 return
@@ -162,6 +163,16 @@ class Link:
         reply.sent_at = lease_clock()
         return self._translator.record(reply.request, self.watches.arm(reply.request))
 
+    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
+        """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
+        if self._kazoo is not None:
+            self._kazoo.attend(replies, seconds)
+
+    def let_go(self) -> None:
+        """The calling thread was interrupted."""
+        if self._kazoo is not None:
+            self._kazoo.let_go()
+
     def withdraw(self, batch: Batch) -> None:
         """What of it was not sent yet will not be."""
         with self.lock:
@@ -170,14 +181,30 @@ class Link:
 
     def _on_response(self, reply: Reply, response: Any, error: BaseException | None) -> None:
         """In kazoo's connection thread, in which an exception would end the connection."""
-        if isinstance(error, UnimplementedError) and self._retry_plainly(reply):
-            return
+        if not (isinstance(error, UnimplementedError) and self._retry_plainly(reply)):
+            self._settle(reply, response, error, self._holds.lapse)
+
+    def _on_own_answer(self, reply: Reply, response: Any, error: BaseException | None) -> bool:
+        """In a thread that waits for it, and may be interrupted in any line, which is then done again. False: it is to
+        be given in the connection thread, for something has lapsed."""
+        if len(self._holds) and lease_clock() >= self._lease.valid_until:
+            return False
+        self._settle(reply, response, error)
+        return True
+
+    def _settle(
+        self,
+        reply: Reply,
+        response: Any,
+        error: BaseException | None,
+        before_proof: Callable[[float], object] = lambda now: None,
+    ) -> None:
         try:
             outcome = Outcome(error=translate(error, reply.request)) if error else self._answer(reply, response)
         except Exception as unexpected:
             outcome = Outcome(error=translate(unexpected, reply.request))
         if isinstance(reply.request, PROOFS) and (outcome.error is None or isinstance(outcome.error, BY_THE_LEADER)):
-            self._holds.lapse(lease_clock())
+            before_proof(lease_clock())
             self._lease.prove(reply.session_id, reply.sent_at)
         reply.settle(outcome)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import DeadlineError
 from distsync.session import deadline as deadlines
-from distsync.session.replies import Outcome
+from distsync.session.replies import Outcome, Reply
 from distsync.session.steps import Call, Listing, Request, Signal, Step, Wait, Woke
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ class Pending:
     """A step that is being performed."""
 
     limit: float | None = None
+
+    replies: Sequence[Reply] = ()
+    """The answers that it waits for."""
 
     def outcome(self) -> Outcome | None:
         """None: not yet."""
@@ -52,6 +55,7 @@ class Asked(Pending):
         for request in requests:
             task.ledger.sent(request)
         self._batch = task.world.submit(requests, task.wake)
+        self.replies = self._batch.replies
 
     @property
     def limit(self) -> float | None:  # type: ignore[override]

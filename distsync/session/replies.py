@@ -1,7 +1,8 @@
 """What was asked and is to be answered: one Reply per request on the wire, one Batch per step.
 
 Rules for this file: pure. kazoo calls ``set`` or ``set_exception`` in its connection thread, so nothing here waits
-or takes a lock; the first answer counts.
+or takes a lock; the first answer counts. A thread that reads the answers to its own batch may be interrupted in any
+line of this file: nobody waits for that batch then.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
 from distsync.session.ledger import Orphan
-from distsync.session.replies import Batch
+from distsync.session.replies import Batch, Reply
 from distsync.session.steps import Hold, Loss, Request, SessionInfo, Signal
 from distsync.session.telling import Seen
 
@@ -31,6 +31,9 @@ class World(Protocol):
 
     @abstractmethod
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch: ...
+
+    @abstractmethod
+    def attend(self, replies: Sequence[Reply], seconds: float) -> None: ...
 
     @abstractmethod
     def withdraw(self, batch: Batch) -> None: ...

@@ -13,7 +13,7 @@ from distsync.errors import ClientClosedError, DeadlineError, DisconnectedError,
 from distsync.session.deadline import CLEAN_UP_S, GRACE_S
 from distsync.session.driver import Task, drive
 from distsync.session.ledger import Orphan
-from distsync.session.replies import Batch, Outcome
+from distsync.session.replies import Batch, Outcome, Reply
 from distsync.session.steps import (
     Background,
     Call,
@@ -83,6 +83,9 @@ class Script:
             else:
                 reply.settle(Outcome(answer))
         return batch
+
+    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
+        """Nothing is to be read."""
 
     def withdraw(self, batch: Batch) -> None:
         self.withdrawn.append(batch)

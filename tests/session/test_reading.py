@@ -1,0 +1,139 @@
+"""Who waits for an answer reads it himself: nothing else is lost by it, nor by an interrupt in the midst of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from asking import ask
+from relay import Relay
+from strikes import strikes
+from timing import PATIENCE, eventually
+
+from distsync.errors import NoNodeError
+from distsync.session.connection import FastConnection
+from distsync.session.fastwire import FastWire
+from distsync.session.steps import Create, Exists, GetData, SetData, Together, Wait, Watch, Woke
+from distsync.testing.proxy import Proxy
+
+CALLS = 200
+
+# An interrupt may come before the first line of a call.
+pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+
+
+def wire_of(client: Any) -> FastConnection:
+    found = client._core.link._kazoo._connection
+    assert isinstance(found, FastConnection)
+    return found
+
+
+def given_by_connection_thread(wire: FastConnection) -> list[int]:
+    """The xids of the answers that the connection thread gives from now on."""
+    given: list[int] = []
+    giving = wire._read_response
+
+    def give(header: Any, buffer: bytes, offset: int) -> Any:
+        given.append(header.xid)
+        return giving(header, buffer, offset)
+
+    wire._read_response = give  # type: ignore[method-assign]
+    return given
+
+
+def test_who_waits_for_one_answer_after_the_other_reads_most_of_them(near: Any, namespace: str) -> None:
+    given = given_by_connection_thread(wire_of(near))
+    for _ in range(CALLS):
+        assert near.run(ask(GetData(namespace))).data == b""
+    assert len(given) < CALLS / 2
+
+
+def test_answers_that_come_together_are_given_each_to_its_own(near: Any, namespace: str) -> None:
+    for n in range(CALLS):
+        node, missing, refused, written = near.run(
+            ask(
+                Together(
+                    GetData(namespace),
+                    Exists(f"{namespace}/{n}"),
+                    GetData(f"{namespace}/{n}"),
+                    SetData(namespace, b"%d" % n),
+                )
+            )
+        )
+        assert node.data == (b"%d" % (n - 1) if n else b"")
+        assert missing is None
+        assert isinstance(refused, NoNodeError)
+        assert written.version == n + 1
+
+
+def test_event_that_a_caller_finds_before_his_answer_is_told(near: Any, namespace: str) -> None:
+    for n in range(CALLS // 4):
+        watch = Watch()
+        near.run(ask(GetData(namespace, watch)))
+        near.run(ask(SetData(namespace, b"%d" % n)))
+        assert near.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
+
+
+def test_event_after_the_callers_last_answer_is_told(
+    near: Any, make_client: Callable[..., Any], namespace: str
+) -> None:
+    other = make_client()
+    for n in range(CALLS // 4):
+        watch = Watch()
+        near.run(ask(GetData(namespace, watch)))
+        other.run(ask(SetData(namespace, b"%d" % n)))
+        assert near.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
+    other.close()
+
+
+def test_ping_whose_answer_a_caller_has_read_is_answered(
+    make_client: Callable[..., Any], server: Any, namespace: str, in_thread: Callable[..., Any]
+) -> None:
+    relay = Relay(server.hosts)
+    client = make_client(hosts=relay.hosts)
+    client.run(ask(Create(namespace)))
+    wire = wire_of(client)
+    for _ in range(CALLS // 10):
+        relay.in_turn = threading.Lock()
+        with relay.in_turn:
+            with wire.lock:
+                super(FastWire, wire)._send_ping(PATIENCE)
+            asking = in_thread(client.run, ask(GetData(namespace)))
+            eventually(lambda: bool(client._core.link._kazoo._pending))
+        assert asking.result().data == b""
+        eventually(lambda: not wire.ping_outstanding.is_set())
+    assert relay.connections == 1
+    client.close()
+    relay.close()
+
+
+def test_interrupt_in_any_line_of_a_call_breaks_no_connection_and_mixes_no_answers(
+    make_client: Callable[..., Any], proxy: Proxy, namespace: str, in_thread: Callable[..., Any]
+) -> None:
+    client = make_client(hosts=proxy.hosts)
+    client.run(ask(Create(namespace, b"here")))
+    wire = wire_of(client)
+    numbers = iter(range(100_000))
+    places: set[str] = set()
+
+    def call() -> None:
+        client.run(ask(Together(GetData(namespace), Exists(f"{namespace}/{next(numbers)}"))))
+
+    def check(where: str) -> None:
+        places.add(where.partition(":")[0])
+        for run in (client.run, lambda work: in_thread(client.run, work).result()):
+            node, missing, refused = run(
+                ask(Together(GetData(namespace), Exists(f"{namespace}/no"), GetData(f"{namespace}/no")))
+            )
+            assert node.data == b"here", where
+            assert missing is None, where
+            assert isinstance(refused, NoNodeError), where
+        assert not wire.reader._is_owned(), where  # type: ignore[attr-defined]
+
+    call()
+    assert strikes(call, check) > 100
+    assert "session/reading.py" in places
+    assert proxy.connections == 1
+    client.close()
