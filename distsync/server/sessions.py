@@ -7,7 +7,6 @@ one bucket, so that a touch costs no more than a comparison most of the time.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Iterator, Mapping
 
@@ -28,7 +27,7 @@ class Session:
 
 def password_of(session_id: int, secret: bytes) -> bytes:
     """16 bytes that only who was told them can know."""
-    return hmac.new(secret, session_id.to_bytes(8, "big", signed=True), hashlib.sha256).digest()[:16]
+    return hmac.digest(secret, session_id.to_bytes(8, "big", signed=True), "sha256")[:16]
 
 
 def new_session_id(last: int, now_ms: int, server_id: int) -> int:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.task import Task
 
 #: What the ledger of a call is told of.
-TRACKED = (steps.Create, steps.Multi, steps.Delete)
+TRACKED = frozenset({steps.Create, steps.Multi, steps.Delete})
 
 CLEAN_UP_MS = round(CLEAN_UP_S * 1000)
 #: A first connection is given at least so long, whatever the call's own time-out is.
@@ -93,11 +93,11 @@ class Asked:
         self.session = task.process.session
         self.single = single
         self.missing = number
-        self.answers: dict[Submission, Any] = {}
+        self.answers: list[Any] = []
         self.submissions: list[Submission] = []
 
     def ask(self, request: steps.Request[Any]) -> None:
-        if isinstance(request, TRACKED):
+        if type(request) in TRACKED:
             self.frame.ledger.sent(request)
         self.submissions.append(self.session.submit(request, self._answered))
 
@@ -109,11 +109,11 @@ class Asked:
     def _answered(self, submission: Submission, answer: Any) -> None:
         if not self.missing:
             return
-        self.answers[submission] = answer
+        self.answers.append(answer)
         self.missing -= 1
-        if isinstance(submission.step, TRACKED):
+        if type(submission.step) in TRACKED:
             error = answer if isinstance(answer, BaseException) else None
             self.frame.ledger.answered(submission.step, None if error else answer, error)
         if not self.missing:
             failed = self.single and isinstance(answer, BaseException)
-            self.task.resume(failed, answer if self.single else tuple(self.answers.values()))
+            self.task.resume(failed, answer if self.single else tuple(self.answers))

@@ -8,6 +8,7 @@ concerns a process where any thread of it was. The thread is in the step that it
 from __future__ import annotations
 
 from collections import Counter
+from types import CodeType, CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from distsync.session import steps
@@ -70,6 +71,8 @@ class Coverage:
     def __init__(self, locator: Locator) -> None:
         self.locator = locator
         self.spots: dict[str, Spot] = {}
+        #: The same by code and instruction (see Locator, which keeps the code): they are asked for at every step.
+        self._spots_at: dict[int, dict[int, Spot | None]] = {}
         self.cells: Counter[tuple[str, str]] = Counter()
         self.seed: tuple[int, float] | None = None
         """What is played, if it is worth to be remembered: the seed, and how fierce the faults are."""
@@ -79,30 +82,42 @@ class Coverage:
         process = task.process
         if process.name == OBSERVER:
             return
-        seen, seed, spots = self._seen(task, process), self.seed, self.spots
-        for place in self.locator.of(task):
-            try:
-                spot = spots[place]
-            except KeyError:
-                spot = spots[place] = Spot()
-            spot.reached += 1
-            spot.seen |= seen
-            if spot.last is not seed:
-                spot.last = seed
-                if len(spot.seeds) < REMEMBERED and seed is not None:
-                    spot.seeds.append(seed)
+        seen, seed, spots_at = self._seen(task, process), self.seed, self._spots_at
+        for call in task.stack:
+            coroutine: Any = call.coroutine
+            while type(coroutine) is CoroutineType:
+                frame = coroutine.cr_frame
+                if frame is None:
+                    break
+                try:
+                    spot = spots_at[id(coroutine.cr_code)][frame.f_lasti]
+                except KeyError:
+                    spot = self._learn(coroutine.cr_code, frame)
+                if spot is not None:
+                    spot.reached += 1
+                    spot.seen |= seen
+                    if spot.last is not seed:
+                        self._remember(spot)
+                coroutine = coroutine.cr_await
+
+    def _learn(self, code: CodeType, frame: Any) -> Spot | None:
+        place = self.locator.learn(code, frame)
+        spot = None if place is None else self.spots.setdefault(place, Spot())
+        self._spots_at.setdefault(id(code), {})[frame.f_lasti] = spot
+        return spot
+
+    def _remember(self, spot: Spot) -> None:
+        spot.last = self.seed
+        if len(spot.seeds) < REMEMBERED and self.seed is not None:
+            spot.seeds.append(self.seed)
 
     def _seen(self, task: Task, process: SimProcess) -> int:
         step: Any = task.at
-        seen = 0
+        seen = 0 if task.background else CALLER | DEADLINE if has_deadline(task) else CALLER
         if isinstance(step, (steps.Request, steps.Together)):
-            seen = REQUEST
+            seen |= REQUEST
         elif isinstance(step, steps.Wait) and process.session.connected:
-            seen = WAIT
-        if not task.background:
-            seen |= CALLER
-            if has_deadline(task):
-                seen |= DEADLINE
+            seen |= WAIT
         if process.session.session_id in process.world.server.engine.tree.ephemerals:
             seen |= VICTIM
         return seen

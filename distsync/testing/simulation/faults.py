@@ -135,9 +135,10 @@ class Group:
     def strike(self, process: str, aimed: Placed | None = None) -> Placed | None:
         """What strikes at this opportunity, and after what delay if that was said."""
         nth = self.counted[process] = self.counted.get(process, 0) + 1
-        placed = self.exactly.get((process, nth)) or aimed
-        if placed:
-            return placed
+        if self.exactly:
+            aimed = self.exactly.get((process, nth)) or aimed
+        if aimed:
+            return aimed
         self.gap -= 1
         if self.gap > 0 or process in self.plan.spare:
             return None

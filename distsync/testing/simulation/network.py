@@ -19,12 +19,15 @@ BROKEN = ("broken",)
 class Channel(Actor):
     """One direction of a connection."""
 
-    __slots__ = ("messages", "deliver")
+    __slots__ = ("connection", "messages", "reads")
 
-    def __init__(self, scheduler: Scheduler, deliver: Callable[[Any], object]) -> None:
+    def __init__(
+        self, scheduler: Scheduler, connection: Connection, reads: Callable[[Connection, Any], object]
+    ) -> None:
         super().__init__(scheduler)
         self.messages: deque[Any] = deque()
-        self.deliver = deliver
+        self.connection = connection
+        self.reads = reads
 
     def has_work(self) -> bool:
         return bool(self.messages)
@@ -38,7 +41,7 @@ class Channel(Actor):
         message = messages.popleft()
         if not messages:
             self.rest()
-        self.deliver(message)
+        self.reads(self.connection, message)
 
     def cut(self) -> None:
         """Some of the messages under way still arrive, the others are lost."""
@@ -66,8 +69,8 @@ class Connection:
         client_reads: Callable[[Connection, Any], object],
     ) -> None:
         self.peer = peer
-        self.up = Channel(scheduler, lambda message: server_reads(self, message))
-        self.down = Channel(scheduler, lambda message: client_reads(self, message))
+        self.up = Channel(scheduler, self, server_reads)
+        self.down = Channel(scheduler, self, client_reads)
 
     def client_leaves(self) -> None:
         """The client's end is closed."""

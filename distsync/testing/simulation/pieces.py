@@ -21,7 +21,7 @@ from distsync.testing.simulation.runner import faults_of, play
 from distsync.testing.simulation.scenarios import SCENARIOS, Scenario
 from distsync.testing.simulation.tally import KEPT, Tally
 
-#: Reference cycles are collected after so many schedules.
+#: Reference cycles that survived their own schedule are collected after so many.
 COLLECT_AFTER = 200
 
 
@@ -62,8 +62,7 @@ def work_off(piece: Piece, scenario: Scenario | None = None, locator: Locator | 
     try:
         for number, shot in enumerate(shots):
             _play(tally, scenario, coverage, shot)
-            if number % COLLECT_AFTER == COLLECT_AFTER - 1:
-                gc.collect()
+            gc.collect(2 if number % COLLECT_AFTER == COLLECT_AFTER - 1 else 0)
     finally:
         gc.enable()
     tally.seconds = time.perf_counter() - began
@@ -88,7 +87,9 @@ def _play(tally: Tally, scenario: Scenario, coverage: Coverage, shot: Shot) -> N
         coverage.seed = shot.seed, shot.fierce
     plan = faults_of(scenario, shot.seed, shot.fierce)
     try:
-        struck = play(scenario, shot.seed, plan, coverage, aim is not None).faults.struck
+        world = play(scenario, shot.seed, plan, coverage, aim is not None)
+        struck = world.faults.struck
+        world.history.notes.clear()  # what goes now need not be collected
     except SimulationFailure as failure:
         struck = failure.struck
         aimed = [struck[index] for index in aim.aimed] if aim is not None else []

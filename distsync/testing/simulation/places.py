@@ -106,13 +106,14 @@ class Locator:
                 try:
                     place = known[id(coroutine.cr_code)][1][frame.f_lasti]
                 except KeyError:
-                    place = self._learn(coroutine.cr_code, frame)
+                    place = self.learn(coroutine.cr_code, frame)
                 if place is not None:
                     places.append(place)
                 coroutine = coroutine.cr_await
         return places
 
-    def _learn(self, code: CodeType, frame: Any) -> str | None:
+    def learn(self, code: CodeType, frame: Any) -> str | None:
+        """The place of this frame of the code, if it is one; the code is kept."""
         file = Path(code.co_filename)
         inside = str(file.parent) == self._folder and frame.f_lasti >= 0
         place = f"{file.stem}:{frame.f_lineno}" if inside else None

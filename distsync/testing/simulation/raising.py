@@ -8,7 +8,7 @@ brought nothing is left out for some turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from distsync.testing.simulation.coverage import possible
@@ -51,22 +51,25 @@ class Raising:
     """The kinds that each scenario stands."""
     whole: Tally = field(default_factory=Tally)
     patience: dict[tuple[str, str], Patience] = field(default_factory=dict)
+    lacking: dict[str, set[str]] = field(default_factory=dict)
+    """Kinds by reached place, as far as has been looked."""
 
     def __post_init__(self) -> None:
         self.whole = self.summary.whole()
         self.salt = self.whole.aimed
+        self._look(self.places)
 
-    def lacking(self) -> dict[str, set[str]]:
-        """Kinds by reached place."""
-        cells = cells_of(self.places.values(), self.whole)
-        lacking: dict[str, set[str]] = {}
-        for place, kind in (*cells.few, *cells.none):
-            lacking.setdefault(place, set()).add(kind)
-        return lacking
+    def _look(self, names: Iterable[str]) -> None:
+        """What lacks at these places."""
+        for name in names:
+            cells = cells_of([self.places[name]], self.whole)
+            self.lacking[name] = {kind for _, kind in (*cells.few, *cells.none)}
+            if not self.lacking[name]:
+                del self.lacking[name]
 
     def pieces(self) -> Iterator[Piece]:
         """One after the other; each depends on what was added meanwhile. Ends when nothing lacks any more."""
-        while self.lacking() or self.unreached():
+        while self.lacking or self.unreached():
             for scenario in self.stands:
                 yield from self._at_all(scenario)
                 yield from self._at_rare(scenario)
@@ -80,15 +83,15 @@ class Raising:
 
     def _wanted(self, scenario: str) -> dict[str, set[str]]:
         """What lacks where this scenario comes to, and can be there."""
+        wanted = {place: self._wanted_at(scenario, place) for place in self.places if place in self.lacking}
+        return {place: kinds for place, kinds in wanted.items() if kinds}
+
+    def _wanted_at(self, scenario: str, place: str) -> set[str]:
         tally = self.summary.tallies.get(scenario, Tally())
-        found = {}
-        for place, kinds in self.lacking().items():
-            if tally.reached[place]:
-                seen = tally.seen.get(place, 0)
-                kinds = {kind for kind in kinds if possible(kind, seen) and kind in (*self.stands[scenario], "lag")}
-                if kinds:
-                    found[place] = kinds
-        return found
+        if not tally.reached[place]:
+            return set()
+        seen, stands = tally.seen.get(place, 0), (*self.stands[scenario], "lag")
+        return {kind for kind in self.lacking.get(place, ()) if possible(kind, seen) and kind in stands}
 
     def _often(self, scenario: str) -> dict[str, float]:
         tally = self.summary.tallies[scenario]
@@ -103,7 +106,7 @@ class Raising:
 
     def _at_rare(self, scenario: str) -> Iterator[Piece]:
         for place in self._wanted(scenario):
-            tally, kinds = self.summary.tallies[scenario], self._wanted(scenario).get(place)
+            tally, kinds = self.summary.tallies[scenario], self._wanted_at(scenario, place)
             seeds = tally.examples.get(place)
             if kinds and seeds and tally.reached[place] < RARE * tally.schedules and self._due(scenario, place):
                 first = self._salts(AT_ONE)
@@ -136,6 +139,7 @@ class Raising:
         gain += sum(self.whole.reached[place] < ENOUGH for place in tally.reached) if piece.fierce != 1.0 else 0
         self.whole.add(tally)
         self.summary.add(piece.scenario, tally)
+        self._look(place for place in tally.reached if place in self.places)
         what = "fiercer" if piece.fierce != 1.0 else piece.shots[0].only or ""
         self.patience[piece.scenario, what].judge(gain)
         return gain

@@ -150,6 +150,7 @@ class Scheduler:
 
     def __init__(self, seed: int, by_rank: float) -> None:
         self.rng = random.Random(seed)
+        self._random, self._getrandbits = self.rng.random, self.rng.getrandbits
         self.now_ms = 0
         self.picks = 0
         self.awaited = 0
@@ -172,11 +173,12 @@ class Scheduler:
         if not runnable:
             return False
         self.picks += 1
-        self.now_ms += self.rng.getrandbits(2) == 0
+        if not self._getrandbits(2):
+            self.now_ms += 1
         if self.ranked:
             self._highest().run()
         else:
-            runnable[int(self.rng.random() * len(runnable))].run()
+            runnable[int(self._random() * len(runnable))].run()
         return True
 
     def _highest(self) -> Actor:
@@ -201,4 +203,3 @@ class Scheduler:
         while timers and (timers[0].action is None or timers[0].clockwork.stopped):
             heapq.heappop(timers).cancel()
         return timers[0].due_ms if timers else None
-

@@ -70,7 +70,7 @@ class SimServer:
             return
         if message is BROKEN:
             self._hang_up(peer)
-        elif isinstance(message, records.ConnectRequest):
+        elif type(message) is records.ConnectRequest:
             self._connect(peer, message)
             self.due_ms = self.engine.next_tick()
         else:
@@ -91,13 +91,14 @@ class SimServer:
             self.world.clockwork.after(late_ms, lambda: self._catch_up(peer))
 
     def _execute(self, peer: int, xid: int, request: Any) -> None:
-        laggard = self.laggards.get(peer)
-        if laggard is not None and isinstance(request, READS):
-            self.carry_out(laggard.read(peer, xid, request, self.world.now_ms))
-            return
-        if not isinstance(request, records.PingRequest):
-            self._catch_up(peer)
-        self.carry_out(self.engine.step(peer, xid, request, self.world.now_ms))
+        now_ms = self.world.scheduler.now_ms
+        if peer in self.laggards:
+            if isinstance(request, READS):
+                self.carry_out(self.laggards[peer].read(peer, xid, request, now_ms))
+                return
+            if not isinstance(request, records.PingRequest):
+                self._catch_up(peer)
+        self.carry_out(self.engine.step(peer, xid, request, now_ms))
 
     def _catch_up(self, peer: int) -> None:
         """The server of this connection knows all that happened."""

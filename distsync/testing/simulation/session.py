@@ -168,9 +168,9 @@ class SimSession:
             return
         if message is BROKEN:
             self._disconnected()
-        elif isinstance(message, effects.Reply):
+        elif type(message) is effects.Reply:
             self._replied(message)
-        elif isinstance(message, effects.Notify):
+        elif type(message) is effects.Notify:
             self._notified(message.event)
         else:
             self._accepted(message.response)
@@ -180,8 +180,9 @@ class SimSession:
             return
         submission = self.pending.popleft()
         step = submission.step
-        self.zxid = max(self.zxid, reply.zxid)
-        if isinstance(step, translate.PROOFS) and translate.by_the_leader(reply.err):
+        if reply.zxid > self.zxid:
+            self.zxid = reply.zxid
+        if type(step) in translate.PROOFS and translate.by_the_leader(reply.err):
             self.process.keeper.look()
             self.process.keeper.lease.prove(self.session_id, submission.sent_ms / 1000)
         armed = translate.watch_of(step)

@@ -161,7 +161,8 @@ class Task(Actor):
         if timer is not None:
             timer.cancel()
         self._resume = (failed, value)
-        self.process.world.note(self.name, "!" if failed else "=", value)
+        notes = self.process.world.history.notes
+        notes.append((self.scheduler.now_ms, self.name, "!" if failed else "=", value))
         self.ready()
 
     def throw(self, error: BaseException) -> None:
@@ -201,7 +202,7 @@ class Task(Actor):
     def _perform(self, frame: Frame, step: Any) -> None:
         self.at = step
         world = self.process.world
-        world.note(self.name, ">", step)
+        world.history.notes.append((self.scheduler.now_ms, self.name, ">", step))
         perform = PERFORM.get(type(step))
         if perform is not None:
             perform(self, frame, step)

@@ -22,8 +22,9 @@ ERRORS: dict[int, type[errors.ZnodeError]] = {
     ErrorCode.NO_CHILDREN_FOR_EPHEMERALS: errors.ChildrenOfEphemeralError,
 }
 
-WRITES = (steps.Create, steps.Delete, steps.SetData, steps.Multi)
-PROOFS = (*WRITES, steps.Sync)
+#: Steps whose answer may be a proof for the lease clock, and those that may arm a watch.
+PROOFS = frozenset({steps.Create, steps.Delete, steps.SetData, steps.Multi, steps.Sync})
+WATCHING = frozenset({steps.GetData, steps.Exists, steps.Children})
 
 DATA, CHILD = "data", "child"
 #: Which watches of a client an event fires (kazoo keeps one table for exists and data).
@@ -76,10 +77,12 @@ def request_of(step: steps.Request[Any]) -> records.Request:
 
 def watch_of(step: steps.Request[Any]) -> tuple[tuple[str, str], steps.Watch] | None:
     """The key in the table of watches, and the watch that this read arms."""
-    watch = getattr(step, "watch", None)
+    if type(step) not in WATCHING:
+        return None
+    watch: steps.Watch | None = step.watch  # type: ignore[attr-defined]
     if watch is None:
         return None
-    return (CHILD if isinstance(step, steps.Children) else DATA, step.path), watch
+    return (CHILD if type(step) is steps.Children else DATA, step.path), watch
 
 
 def arms(step: steps.Request[Any], err: int) -> bool:
@@ -115,14 +118,14 @@ def answer_of(step: steps.Request[Any], err: int, body: Any, rng: random.Random)
     if kind is steps.GetEach:
         return _each(step, body)
     if kind is steps.Create:
-        return steps.Created(body.path, steps.Stat(*body.stat))
+        return steps.Created(body.path, steps.Stat._make(body.stat))
     if kind is steps.Children:
         names = sorted(body.children)
         rng.shuffle(names)
-        return steps.Listing(tuple(names), steps.Stat(*body.stat))
+        return steps.Listing(tuple(names), steps.Stat._make(body.stat))
     if kind is steps.GetData:
-        return steps.Node(body.data or b"", steps.Stat(*body.stat))
-    return steps.Stat(*body.stat) if kind in (steps.SetData, steps.Exists) else None
+        return steps.Node(body.data or b"", steps.Stat._make(body.stat))
+    return steps.Stat._make(body.stat) if kind in (steps.SetData, steps.Exists) else None
 
 
 def _multi(step: Any, err: int, body: records.MultiReply | None) -> Any:

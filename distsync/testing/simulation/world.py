@@ -142,12 +142,12 @@ class World:
 
     def _go(self, done: Callable[[], bool], seconds: float) -> None:
         """Until ``done()``, or until nothing is under way, or a failure."""
-        scheduler, server = self.scheduler, self.server
+        scheduler, server, pick = self.scheduler, self.server, self.scheduler.pick
         latest_ms = scheduler.now_ms + round(seconds * 1000)
         while self.failure is None and not done() and scheduler.now_ms < latest_ms:
             if server.due_ms is not None and server.due_ms <= scheduler.now_ms:
                 server.advance()
-            if not scheduler.pick() and not self._leap():
+            if not pick() and not self._leap():
                 return
             if scheduler.picks > MOST_PICKS:
                 self.fail(f"does not come to rest: {self._unfinished()}")
