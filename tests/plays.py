@@ -10,6 +10,9 @@ requests are on their way. A wrong password is shown only after a hang-up: ZooKe
 the session. Where a quota is enforced, requests go one at a time, and a multi has one write: ZooKeeper checks against
 what it has applied.
 
+ZooKeeper 3.9 treats some things otherwise than 3.8, and so than the embedded server (docs/server.md): a script for it
+(``newer``) asks for none of these.
+
 A server that reaps does so at moments of its own choice: a script for one has no container and no time to live but
 those that Reap makes and waits for, and one for others has no Reap.
 """
@@ -106,12 +109,22 @@ UNKNOWN = [0, 10, 17, 18, 99, 110, -2, 1000]
 NOT_MALFORMED = (OpCode.CLOSE_SESSION, OpCode.ERROR, OpCode.PING, OpCode.WHO_AM_I)
 
 
-class Author:
-    """Writes one script; the same ``seed`` is the same script. ``reaps``: for servers that reap at short intervals."""
+HIDING = ACLS[1], ACLS[2], ACLS[5], ACLS[6]
+"""Who may not read is told by exists, up to 3.8, whether a node is there."""
 
-    def __init__(self, seed: int, reaps: bool = False) -> None:
+COUNTED = (OpCode.CREATE, OpCode.CREATE2, OpCode.CREATE_CONTAINER, OpCode.CREATE_TTL, OpCode.DELETE, OpCode.SET_DATA)
+COUNTED += (OpCode.SET_ACL, OpCode.DELETE_CONTAINER, OpCode.CHECK, OpCode.RECONFIG)
+"""A malformed one uses up a zxid, up to 3.8."""
+
+
+class Author:
+    """Writes one script; the same ``seed`` is the same script. ``reaps``: for servers that reap at short intervals;
+    ``newer``: for ZooKeeper 3.9 or later."""
+
+    def __init__(self, seed: int, reaps: bool = False, newer: bool = False) -> None:
         self._dice = random.Random(seed)
-        self._reaps = reaps
+        self._reaps, self._newer = reaps, newer
+        self._acls = [acl for acl in ACLS if not (newer and acl in HIDING)]
         self._enforced = self._crowded = False
         self._requests: dict[Callable[[], Any], int] = {
             self._plain: 18,
@@ -173,7 +186,7 @@ class Author:
         return tuple(self._dice.choices(GOOD, k=self._dice.randrange(4)))
 
     def _acl(self) -> tuple[r.Acl, ...]:
-        return OPEN if self._dice.random() < 0.8 else self._dice.choice(ACLS)
+        return OPEN if self._dice.random() < 0.8 else self._dice.choice(self._acls)
 
     def _data(self) -> bytes | None:
         return self._dice.choice(DATA)
@@ -202,7 +215,7 @@ class Author:
         return r.SetDataRequest(self._path(), self._data(), self._version())
 
     def _set_acl(self) -> Any:
-        acl = self._dice.choice([OPEN, OPEN, *ACLS])
+        acl = self._dice.choice([OPEN, OPEN, *self._acls])
         return r.SetAclRequest(self._path(), acl, self._version())
 
     def _check(self) -> Any:
@@ -213,7 +226,16 @@ class Author:
         makers = [self._dice.choice([*writes, self._check]) for _ in range(self._dice.randrange(5))]
         if self._enforced:
             makers[1:] = [self._check] * len(makers[1:])
-        return r.MultiRequest(tuple(make() for make in makers))
+        return r.MultiRequest(tuple(map(self._known, (make() for make in makers))))
+
+    def _known(self, operation: Any) -> Any:
+        """Up to 3.8 a create2 in a multi is answered as a create, one of a container by its flags; one with flags that
+        do not exist is refused as it is elsewhere, not the whole multi."""
+        if self._newer and isinstance(operation, r.CreateContainerRequest):
+            return operation._replace(flags=4)
+        if self._newer and isinstance(operation, (r.CreateRequest, r.Create2Request)):
+            return r.CreateRequest(*operation)._replace(flags=operation.flags if operation.flags in range(5) else 0)
+        return operation
 
     def _get(self) -> Any:
         kind = self._dice.choice([r.GetDataRequest, r.GetChildrenRequest])
@@ -230,7 +252,7 @@ class Author:
 
     def _watching(self) -> Any:
         kind = self._dice.choice([r.CheckWatchesRequest, r.RemoveWatchesRequest])
-        chance = self._dice.random()
+        chance = 0.7 if self._newer else self._dice.random()  # lasting watches are others since 3.9
         if chance < 0.3:
             return r.AddWatchRequest(self._path(), self._dice.choice([0, 1, 0, 1, 0, 1, 2]))
         if chance < 0.6:
@@ -244,7 +266,9 @@ class Author:
         return r.AuthRequest(0, self._dice.choice(SCHEMES), self._dice.choice([ANN, ANN, BOB, SUPER, b"", b"no colon"]))
 
     def _odd_request(self) -> Any:
-        malformed = self._dice.choice([op for op in OpCode if op not in NOT_MALFORMED])
-        others = [r.WhoAmIRequest(), r.PingRequest(), r.DeleteContainerRequest(), r.ReconfigRequest()]
+        left_out = NOT_MALFORMED + COUNTED if self._newer else NOT_MALFORMED
+        malformed = self._dice.choice([op for op in OpCode if op not in left_out])
+        deletes = [] if self._newer else [r.DeleteContainerRequest()]
+        others = [r.WhoAmIRequest(), r.PingRequest(), *deletes, r.ReconfigRequest()]
         strange = [r.MalformedRequest(int(malformed)), r.UnknownRequest(self._dice.choice(UNKNOWN))]
         return self._dice.choice([*others, *strange])

@@ -103,6 +103,12 @@ class ServerProcess:
         """What ``mntr`` tells, by name."""
         return dict(line.split("\t", 1) for line in self.ask("mntr").splitlines() if "\t" in line)
 
+    @property
+    def version(self) -> tuple[int, ...]:
+        """Of ZooKeeper: what it is, or whose behaviour it has."""
+        told = self.ask("srvr").partition("version: ")[2].partition("-")[0]
+        return tuple(map(int, told.split(".")))
+
     def output(self) -> str:
         """What the server printed since its last start."""
         return self.log.read_text(errors="replace") if self.log.exists() else ""

@@ -36,6 +36,12 @@ def me(connect: Callable[..., Speaker], root: str) -> Speaker:
 
 
 @pytest.fixture
+def newer(server: ServerProcess) -> bool:
+    """It is a ZooKeeper of 3.9 or later, which treats a few things otherwise; the embedded server does as 3.8 does."""
+    return server.version >= (3, 9)
+
+
+@pytest.fixture
 def root(namespace: str) -> str:
     return namespace
 

@@ -1,4 +1,4 @@
-"""Debian's zkCli works on the embedded server, and prints what it prints on ZooKeeper: one JVM types the same at both.
+"""Java's zkCli works on the embedded server, and prints what it prints on ZooKeeper: one JVM types the same at both.
 
 What two servers cannot have in common is made alike: a zxid or session is called after the place in which it came,
 times are left out, and events, which another thread prints, stand by themselves.
@@ -19,7 +19,7 @@ LAST = "ZooKeeper CLI version"
 MAIN = "org.apache.zookeeper.ZooKeeperMain"
 FLAGS = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx128m"]
 TIME = re.compile(r"\w{3} \w{3} \d{2} \d\d:\d\d:\d\d \S+ \d{4}")
-HEX = re.compile(r"0x[1-9a-f][0-9a-f]*")
+HEX = re.compile(r"0x[1-9a-f][0-9a-f]*|(?<=zxid: )[0-9]+")
 MASKED = re.compile(r"127\.0\.0\.1:\d+|^\d+ - ")
 """An address, a number of ``history``."""
 
@@ -163,6 +163,9 @@ get -w /cli-end
 delete /cli-end
 """
 
+HALF = ("removewatches /cli -d", "removewatches /cli -c")
+"""To ZooKeeper 3.9 a lasting watch is one thing; to 3.8, and to the embedded server, it is two."""
+
 END = "type:NodeDeleted path:/cli-end"
 CONNECTED = "state:SyncConnected type:None"
 
@@ -224,11 +227,11 @@ def shell(both: tuple[ServerProcess, ...]) -> Iterator[Shell]:
     made.close()
 
 
-def session(shell: Shell, server: ServerProcess) -> Iterator[str]:
+def session(shell: Shell, server: ServerProcess, left_out: tuple[str, ...]) -> Iterator[str]:
     """The commands, each with what it prints; then the events, in the order of their connection."""
     shell.connect(server)
     lines = (NODES + ACLS + QUOTAS + WATCHES + OTHERS).split("\n")
-    for line in filter(None, lines):
+    for line in (each for each in lines if each and each not in left_out):
         yield f"> {line}"
         printed = shell.type(line)
         yield from sorted(printed) if line == "whoami" else printed
@@ -251,6 +254,7 @@ def alike(printed: Iterator[str]) -> list[str]:
 
 
 def test_zkcli_prints_the_same_on_both(shell: Shell, both: tuple[ServerProcess, ...]) -> None:
-    embedded, zookeeper = (alike(session(shell, server)) for server in both)
+    left_out = HALF if both[1].version >= (3, 9) else ()
+    embedded, zookeeper = (alike(session(shell, server, left_out)) for server in both)
     assert embedded == zookeeper
     assert "Created /cli/numbered-0000000001" in embedded
