@@ -201,4 +201,3 @@ class Scheduler:
         while timers and (timers[0].action is None or timers[0].clockwork.stopped):
             heapq.heappop(timers).cancel()
         return timers[0].due_ms if timers else None
-
