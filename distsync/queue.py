@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from distsync.errors import ShutDown
+from distsync.errors import PayloadRefusedError, ShutDown
 from distsync.named import Named
 from distsync.protocols.many import Progress, get_many, put_many
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
@@ -186,7 +186,7 @@ class Queue(_QueueBase[Item]):
 
         Units: seconds; None: without end.
         Returns: one item at least; as many as are there now, up to the end of a segment.
-        Raises: as `get`. If one of them is refused, all that came with it are gone.
+        Raises: as `get`. If one of them is refused, it is gone, and the error's ``got`` has those that came with it.
         On loss: of the session: it goes on.
         On cancel: the items that were on their way go back to their places.
         Cost: 2 requests, 2 round trips, if there are items; for a first call, and after a batch of large items (100 of
@@ -202,8 +202,20 @@ class Queue(_QueueBase[Item]):
         found = self._run(get_many(core, n, describe(), bool(block), self.maxsize), seconds)
         if found is None:
             raise Empty
-        context, codec = self.path, self.client.codec
-        return [codec.decode(data, context) for data in found]
+        return self._all_decoded(found)
+
+    def _all_decoded(self, found: list[bytes]) -> list[Item]:
+        got: list[Item] = []
+        refused: PayloadRefusedError | None = None
+        for data in found:
+            try:
+                got.append(self.client.codec.decode(data, self.path))
+            except PayloadRefusedError as error:
+                refused = error
+        if refused is not None:
+            refused.got = got  # type: ignore[attr-defined]
+            raise refused
+        return got
 
     def qsize(self) -> int:
         """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""

@@ -435,3 +435,19 @@ class Point(ctypes.Structure):
 
 class Line(ctypes.Structure):
     _fields_ = [("ends", Point * 2), ("label", ctypes.c_char * 8)]
+
+
+def held_after_the_gil_was_taken(lock: Any, seconds: float) -> bool:
+    """No thread of the process can do anything meanwhile: what it says then, the clock says."""
+    lock.acquire()
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+    return bool(lock.held)
+
+
+def held_after_standing_still(lock: Any, seconds: float) -> bool:
+    """Right after the process stood still for so long."""
+    lock.acquire()
+    last = now = time.monotonic()
+    while now - last < seconds:
+        last, now = now, time.monotonic()
+    return bool(lock.held)

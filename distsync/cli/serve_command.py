@@ -82,7 +82,12 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     type=click.IntRange(1024, (1 << 31) - 1),
     help="Bytes of the longest request.",
 )
-@click.option("--super-digest", help="USER:BASE64(SHA1(USER:PASSWORD)) of the identity that no ACL binds.")
+@click.option(
+    "--super-digest",
+    help="USER:BASE64(SHA1(USER:PASSWORD)) of the identity that no ACL binds. All users of the machine can read it "
+    "here, and try passwords.",
+)
+@click.option("--super-file", type=click.Path(path_type=Path), help="The same from a file of mode 0600.")
 @click.option("--enforce-quota", is_flag=True, help="Refuse writes beyond the hard limits of quotas.")
 @click.option(
     "--reaping-interval",
@@ -108,6 +113,7 @@ def serve_command(
     words: str,
     jute_maxbuffer: int,
     super_digest: str | None,
+    super_file: Path | None,
     enforce_quota: bool,
     reaping_interval: float,
 ) -> None:
@@ -129,6 +135,7 @@ def serve_command(
             data_dir=data_dir,
             secret_file=secret_file,
             users_file=sasl_users,
+            super_file=super_file,
             idle_exit=idle_exit,
             allow_remote=allow_remote,
             options=options,

@@ -5,7 +5,7 @@ Rules for this file: plain values only, no behaviour.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 ROOT_ZXID = 0
 
@@ -27,13 +27,13 @@ class EngineConfig:
     jute_maxbuffer: int = 0xFFFFF
     """The longest frame that is read from a client (ZooKeeper: the same)."""
 
-    secret: bytes = b"distsync"
+    secret: bytes = field(default=b"distsync", repr=False)
     """Session passwords are made of it: sessions outlive a restart only if it stays the same."""
 
-    super_digest: str | None = None
+    super_digest: str | None = field(default=None, repr=False)
     """``user:base64(sha1(user:password))`` of the identity that no ACL binds."""
 
-    required_digest: str | None = None
+    required_digest: str | None = field(default=None, repr=False)
     """When set, every request but auth, ping and close is refused (NO_AUTH) until this digest identity is shown."""
 
     schemes: frozenset[str] = frozenset()

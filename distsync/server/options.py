@@ -68,7 +68,7 @@ class Options:
     jute_maxbuffer: int = 0xFFFFF
     """Bytes of the longest frame that is read from a client (ZooKeeper: the same)."""
 
-    super_digest: str | None = None
+    super_digest: str | None = field(default=None, repr=False)
     """``user:base64(sha1(user:password))`` of the identity that no ACL binds."""
 
     enforce_quota: bool = False

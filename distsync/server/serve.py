@@ -39,6 +39,7 @@ from distsync.server.rim import Rim
 
 Piece = TypeVar("Piece")
 
+DIGEST = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{27}=")
 USER_NAME = re.compile(r"[^\s:/@#][^\s:/@]*")
 
 LOCK_SECONDS = 3.0
@@ -237,6 +238,14 @@ def read_passwords(path: Path) -> dict[str, str]:
     return passwords
 
 
+def read_digest(path: Path) -> str:
+    """The content of a file that nobody else may read, without the line's end. Raises ServeError."""
+    digest = _read_private(path, "the super user's digest").strip()
+    if not DIGEST.fullmatch(digest):
+        raise ServeError(f"{path} must hold USER:BASE64(SHA1(USER:PASSWORD)), in one line")
+    return digest
+
+
 def _read_private(path: Path, what: str) -> str:
     try:
         if not is_private(path):
@@ -265,6 +274,7 @@ def run(
     *,
     secret_file: Path | None = None,
     users_file: Path | None = None,
+    super_file: Path | None = None,
     idle_exit: float | None = None,
     allow_remote: bool = False,
     options: Options = USUAL,
@@ -276,6 +286,8 @@ def run(
         secret = read_secret(secret_file) if secret_file else None
         if users_file:
             options = replace(options, passwords=read_passwords(users_file))
+        if super_file:
+            options = replace(options, super_digest=read_digest(super_file))
         serve(host, port, folder, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options)
     except DistsyncError as error:
         print(f"distsync serve: {error}", file=sys.stderr)

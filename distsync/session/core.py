@@ -82,6 +82,7 @@ class Core:
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
         self._told = State.CONNECTING
+        self._telling = threading.RLock()
         self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
         if self._embedded:
             self.link.is_genuine = self._embedded.is_genuine
@@ -104,15 +105,16 @@ class Core:
         finally:
             self._starting = None
 
-    def _changed(self, state: State) -> None:
-        if state is State.CONNECTED:
+    def _changed(self) -> None:
+        if self.link.state is State.CONNECTED:
             wills.write(id(self), self.hosts, self.link.client_id, self._bequeathed)
         self.keeper.poke()
-        before, self._told = self._told, state
-        if state is not before:
-            session, where = self.lease.session_id, self.link.hosts or "the embedded server"
-            tell_state(state, where, session, self.link.failure)
-            self._on_state(state)
+        with self._telling:  # two threads may come with two changes: what is told last is what is
+            before, self._told = self._told, self.link.state
+            if self._told is not before:
+                session, where = self.lease.session_id, self.link.hosts or "the embedded server"
+                tell_state(self._told, where, session, self.link.failure)
+                self._on_state(self._told)
 
     def _no_server(self, error: Exception) -> None:
         """The embedded server did not start. Before the first connection that is for the caller to know."""

@@ -48,7 +48,7 @@ class Link:
         translator: Translator,
         lease: LeaseClock,
         holds: Holds,
-        on_change: Callable[[State], None],
+        on_change: Callable[[], None],
     ) -> None:
         self.state = State.CONNECTING
         self.info: SessionInfo | None = None
@@ -289,9 +289,10 @@ class Link:
         self.watches.fire_all()
 
     def _tell(self) -> None:
-        changes, self.changes = self.changes, Signal()
+        with self.lock:  # of two threads that tell at once each has its own to fire
+            changes, self.changes = self.changes, Signal()
         changes.fire()
-        self._on_change(self.state)
+        self._on_change()
 
     def fail(self, failure: Exception) -> None:
         """There will be no connection: everybody who waits for one learns why."""

@@ -41,7 +41,7 @@ class Contender:
 
     def __str__(self) -> str:
         who = f"{self.host}:{self.pid} {self.thread}" if self.host else "unknown"
-        return f"{who} at {self.place}" if self.place else who
+        return _printable(f"{who} at {self.place}" if self.place else who)
 
 
 def describe(keep: float = 0.0) -> bytes:
@@ -73,6 +73,11 @@ def read(data: bytes | None, path: str, token: int) -> Contender:
         path=path,
         token=token,
     )
+
+
+def _printable(text: str) -> str:
+    """In one line, and no command to a terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
 
 
 def _thread_or_task() -> str:

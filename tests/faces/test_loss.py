@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+import time
+from collections.abc import Callable
 from typing import Any
 
+import deeds
+import pytest
 from leaks import Observer
-from timing import eventually
+from peers import Peer, Running, waiting_calls
+from timing import PATIENCE, eventually
 
 from distsync import LockLostError
 from distsync.session.client import Client
 from distsync.threading import Lock
+
+SESSION_S = 1.0
 
 
 def only_contender(lock: Lock) -> str:
@@ -42,3 +51,41 @@ def test_nothing_is_held_with_a_closed_client(client: Client) -> None:
     assert lock.held
     client.close()
     assert not lock.held
+
+
+STARVED = {
+    "no thread has the GIL": (deeds.held_after_the_gil_was_taken, lambda mortal: None),
+    "stopped": (deeds.held_after_standing_still, lambda mortal: mortal.signal(signal.SIGSTOP)),
+}
+
+
+@pytest.mark.parametrize("how", STARVED)
+def test_first_look_of_a_process_that_had_no_time_says_lost(
+    how: str, client: Client, make_mortal: Callable[..., Peer]
+) -> None:
+    """Before any other thread of it has had a chance to hear of the loss."""
+    deed, begin = STARVED[how]
+    mortal, lock = make_mortal(SESSION_S), Lock(name="a")
+    mortal.start(deed, lock, 2 * SESSION_S)
+    eventually(lock.holders)
+    begin(mortal)
+    assert lock.acquire(timeout=PATIENCE)
+    if how == "stopped":
+        time.sleep(2 * SESSION_S)
+        mortal.signal(signal.SIGCONT)
+    assert mortal.result() is False
+    lock.release()
+
+
+def test_callback_that_takes_long_keeps_nobody_waiting(client: Client, make_client: Callable[..., Client]) -> None:
+    slow, began, over = make_client(), threading.Event(), threading.Event()
+    slow.on_state(lambda state: began.set() or over.wait(PATIENCE))
+    lock = Lock(name="a", client=slow)
+    with Lock(name="a"):
+        acquiring = Running(lock.acquire)
+        eventually(lambda: waiting_calls(slow))
+        assert began.wait(PATIENCE)
+    assert acquiring.result()
+    assert not over.is_set()
+    over.set()
+    lock.release()

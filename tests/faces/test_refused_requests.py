@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+from timing import PATIENCE
+from tuned import TunedProcess
 
 from distsync.errors import PayloadTooLargeError, RequestError
+from distsync.queue import Queue
 from distsync.session.client import Client
 from distsync.session.steps import Create
 from distsync.threading import Lock, Semaphore
@@ -45,6 +49,30 @@ def test_wrong_argument_is_refused_at_the_call(client: Client, operation: str, a
         transaction = lock.transaction()
         with pytest.raises((TypeError, ValueError)):
             getattr(transaction, operation)(*arguments)
+
+
+def test_quota_that_is_used_up_is_told_at_once_and_what_is_there_can_be_got(tmp_path: Path) -> None:
+    server = TunedProcess(tmp_path, enforce_quota=True)
+    server.start()
+    try:
+        with Client(server.hosts, session_timeout=4.0) as mine:
+            queue, lock = Queue[int](name="q", client=mine), Lock(name="l", client=mine, keep=0)
+            queue.put(1)
+            mine.run(limited(mine.namespace, 5))
+            for attempt in (lambda: queue.put(2), lock.acquire, Semaphore(2, name="s", client=mine).acquire):
+                with pytest.raises(RequestError, match=r"QuotaExceeded \(-125\)"):
+                    attempt()
+            assert mine.state == "connected"
+            assert queue.get(timeout=PATIENCE) == 1
+    finally:
+        server.kill()
+
+
+async def limited(path: str, nodes: int) -> None:
+    quota = f"/zookeeper/quota{path}"
+    await Create(quota)
+    await Create(f"{quota}/zookeeper_limits", f"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit={nodes}".encode())
+    await Create(f"{quota}/zookeeper_stats")
 
 
 def test_request_that_cannot_be_written_ends_neither_connection_nor_session(client: Client) -> None:

@@ -19,7 +19,10 @@ SUPER = b"super:admin"
 
 class TunedEmbedded(EmbeddedProcess):
     def command(self) -> list[str]:
-        tuning = ["--super-digest", digest_of(SUPER), "--enforce-quota", "--reaping-interval", "0.2"]
+        digest = self.folder / "super"
+        digest.touch(0o600)
+        digest.write_text(digest_of(SUPER) + "\n")
+        tuning = ["--super-file", str(digest), "--enforce-quota", "--reaping-interval", "0.2"]
         return [*super().command(), *tuning]
 
 

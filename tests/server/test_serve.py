@@ -23,6 +23,8 @@ from kazoo.retry import KazooRetry
 from servers import LOOPBACK, EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
 
+from distsync.server.acl import digest_of
+from distsync.server.config import EngineConfig
 from distsync.server.listening import ServeError
 from distsync.server.options import Options
 from distsync.server.serve import read_passwords
@@ -316,8 +318,27 @@ def test_option_that_means_nothing_is_refused(words: list[str]) -> None:
     assert words[0] in done.stderr
 
 
-def test_passwords_are_not_in_the_options_repr() -> None:
-    assert "sesame" not in repr(Options(passwords={"alice": "sesame"}))
+def test_secrets_are_not_in_the_reprs_of_options() -> None:
+    assert "sesame" not in repr(Options(passwords={"alice": "sesame"}, super_digest="super:sesame"))
+    assert "sesame" not in repr(EngineConfig(secret=b"sesame", super_digest="sesame", required_digest="sesame"))
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "what"),
+    [
+        (digest_of(b"super:admin"), 0o644, "mode 0600"),
+        ("super:admin", 0o600, "must hold USER:BASE64"),
+        (digest_of(b"super:admin") + "\n" + digest_of(b"b:c"), 0o600, "must hold USER:BASE64"),
+        ("", 0o600, "must hold USER:BASE64"),
+    ],
+)
+def test_super_file_of_no_use_is_refused_and_not_shown(tmp_path: Path, content: str, mode: int, what: str) -> None:
+    path = tmp_path / "super"
+    path.write_text(content)
+    path.chmod(mode)
+    line = refused("--port", "0", "--data-dir", str(tmp_path / "data"), "--super-file", str(path))
+    assert what in line
+    assert not content or content not in line
 
 
 def test_port_in_use_is_one_clear_line(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import shutil
 import socket
 import ssl
@@ -119,6 +122,28 @@ def test_certificate_of_the_client_is_asked_for(mutual: TlsProcess, certificates
         client.start(PATIENCE)
         assert client.exists("/")
     assert greeting(mutual.port, ssl.create_default_context(cafile=trusted["ca"])) == b""
+
+
+def test_example_of_the_documentation_works(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/security.md").read_text()
+    server, client = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
+    makes, _, serves = server.strip().rpartition("\n")
+    home = {"cwd": tmp_path, "env": {**os.environ, "DISTSYNC_STATE_DIR": str(tmp_path / "state")}, "text": True}
+    subprocess.run(["sh", "-e", "-c", makes], check=True, capture_output=True, **home)
+    words = [sys.executable, *shlex.split(serves.replace("--port 2281", "--port 0"))[1:]]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, **home) as serving:
+        try:
+            assert serving.stdout is not None
+            port = serving.stdout.readline().strip().rpartition(":")[2]
+
+            def told(user: str) -> subprocess.CompletedProcess[str]:
+                script = client.replace("2281", port).replace("python ", f"{sys.executable} ").replace("alice:", user)
+                return subprocess.run(["sh", "-e", "-c", script], capture_output=True, timeout=PATIENCE, **home)
+
+            assert told("alice:").stdout == "one\n"
+            assert "AccessDeniedError: /alice" in told("bob:").stderr
+        finally:
+            serving.terminate()
 
 
 def refusal(*arguments: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import pytest
 from peers import Running, expire, waiting_calls
 from servers import ServerProcess
-from timing import UNIT, eventually
+from timing import PATIENCE, UNIT, eventually
 
 from distsync import DeadlineError, Lock, Queue, Semaphore, SharedLock
 from distsync.session import telling
 from distsync.session.client import Client
+from distsync.session.state import State
+from distsync.session.steps import Signal
 from distsync.testing.proxy import Proxy
 
 MakeClient = Callable[..., Client]
@@ -89,6 +92,50 @@ def test_session_that_expires_is_lost(near: Client) -> None:
     near.sync()
     expire(near)
     eventually(lambda: seen[-1] == "connected" and "lost" in seen)
+
+
+def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
+    near: Client, monkeypatch: pytest.MonkeyPatch, heard: Callable[[str], list[str]]
+) -> None:
+    seen = states(near)
+    near.sync()
+    assert near._core is not None
+    link, keeper = near._core.link, near._core.keeper
+
+    def connected_meanwhile() -> None:
+        monkeypatch.undo()
+        link.state = State.CONNECTED
+        link._tell()
+
+    monkeypatch.setattr(keeper, "poke", connected_meanwhile)
+    link.state = State.LOST
+    link._tell()
+    all_is_told = threading.Event()
+    near.call_back(all_is_told.set)
+    assert all_is_told.wait(PATIENCE)
+    assert seen == ["connected"]
+    assert len(heard("session")) == 1
+
+
+def test_who_waits_for_a_change_is_woken_though_two_threads_tell_at_once(
+    near: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near.sync()
+    assert near._core is not None
+    link, waits_for, telling = near._core.link, list[Signal](), list[Running]()
+
+    def signal() -> Signal:
+        monkeypatch.undo()
+        telling.append(Running(link._tell))
+        telling[0].join(4 * UNIT)
+        waits_for.append(link.changes)
+        return Signal()
+
+    monkeypatch.setattr("distsync.session.link.Signal", signal)
+    link._tell()
+    telling[0].result()
+    link._tell()
+    assert waits_for[0].fired
 
 
 def test_listener_that_has_left_hears_nothing(near: Client) -> None:

@@ -162,6 +162,17 @@ def test_what_was_signed_for_another_object_is_refused(
         CARRIERS[kind].read(obj)
 
 
+def test_items_that_came_with_a_refused_one_are_not_lost(ours: Client, observer: Observer, namespace: str) -> None:
+    queue = distsync.Queue(name="a")
+    queue.put_many(range(5))
+    third = sorted(payloads(observer, namespace), key=lambda path: path.rpartition("-")[2])[2]
+    observer.kazoo.set(third, Codec("pickle", OTHER_KEY).encode(ITEM, queue.path))
+    with pytest.raises(PayloadRefusedError) as refused:
+        queue.get_many(10)
+    assert refused.value.got == [0, 1, 3, 4]  # type: ignore[attr-defined]
+    assert queue.empty()
+
+
 @pytest.mark.usefixtures("nothing_ran")
 @pytest.mark.usefixtures("nothing_kept")
 def test_json_alone_leaves_no_pickle_anywhere_and_reads_none(

@@ -26,7 +26,7 @@ from distsync.session.state import State
 def link() -> Link:
     lease = LeaseClock()
     options = kazoo_options(Settings())
-    return Link(options, Translator(Access()), lease, Holds(lease, lambda lost: None), lambda state: None)
+    return Link(options, Translator(Access()), lease, Holds(lease, lambda lost: None), lambda: None)
 
 
 @contextmanager

@@ -63,6 +63,12 @@ def test_a_contender_is_shown_in_one_line() -> None:
     assert str(whoami.read(b"", PATH, 7)) == "unknown"
 
 
+def test_a_contender_forges_no_second_line_of_the_log_and_commands_no_terminal() -> None:
+    forged = {"host": "db1\nWARNING all is well", "pid": 1, "thread": "\x1b[2J\u202e", "place": "a\u2028b\ud800"}
+    shown = str(whoami.read(json.dumps(forged).encode(), PATH, 7))
+    assert shown == r"db1\nWARNING all is well:1 \x1b[2J\u202e at a\u2028b\ud800"
+
+
 @pytest.mark.parametrize("data", [None, b"", b"10.0.0.1", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000, b"{}", b"NaN"])
 def test_a_contender_that_says_nothing_understood_is_unknown(data: bytes | None) -> None:
     assert whoami.read(data, PATH, 7) == Contender("", None, "", None, "", "", PATH, 7)

@@ -1,0 +1,56 @@
+"""A client that stands on a server which its ensemble has lost, and which answers all the same."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from links import Link
+from peers import Running
+from servers import need_zookeeper
+
+from distsync.session.client import Client
+from distsync.testing import Ensemble
+from distsync.threading import Lock
+from distsync.wire import records as r
+
+MINUTE = 60.0
+TICK_MS = 200
+PATIENT_TICKS = 100
+"""A server that hears nothing of its leader answers its clients for so long: here far beyond their sessions."""
+
+
+@pytest.fixture
+def patient() -> Iterator[Ensemble]:
+    need_zookeeper()
+    with Ensemble(3, 0, tick_ms=TICK_MS, settings={"syncLimit": PATIENT_TICKS}) as ensemble:
+        yield ensemble
+
+
+def test_held_is_false_before_another_holds_though_a_follower_that_is_cut_off_still_shows_our_znode(
+    patient: Ensemble, connected: Callable[..., Client]
+) -> None:
+    """Neither its pings nor its reads prove anything: the leader has ended the session."""
+    leader, follower = patient.wait_for_leader(), patient.followers()[0]
+    lock = Lock(name="one", client=connected(follower.hosts))
+    rival = Lock(name="one", client=connected(leader.hosts))
+    lock.acquire()
+    (mine,) = lock.holders()
+    bystander = Link(follower.client_port)
+    bystander.greet()
+    patient.isolate(follower)
+    taking = Running(lambda: (rival.acquire(timeout=MINUTE), time.monotonic()))
+    last_held = 0.0
+    while taking.is_alive():
+        now = time.monotonic()
+        if lock.held:
+            last_held = now
+        time.sleep(0.001)
+    got, since = taking.result()
+    _, _, error, _ = bystander.ask(1, r.GetDataRequest(mine.path, False), r.GetDataReply)
+    bystander.close()
+    assert got
+    assert error == 0, "the follower does not show it any more: the test shows nothing"
+    assert 0 < last_held < since
+    assert not lock.held
