@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from multiprocessing import util
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -329,6 +330,26 @@ def write_credentials(file: Path) -> None:
 def credentials_in(file: Path) -> Credentials:
     hosts, session, password = file.read_text().split()
     return hosts, (int(session), bytes.fromhex(password))
+
+
+def take_once(lock: Any) -> None:
+    """It is this process's to the end."""
+    globals().setdefault("taken", []).append(lock)
+    with lock:
+        pass
+
+
+def take_again_at_the_end(lock: Any, file: Path) -> None:
+    """The child's main thread ends; another one goes on when multiprocessing has done what it does then."""
+    take_once(lock)
+    write_credentials(file.parent / "credentials")
+
+    def go_on() -> None:
+        eventually(lambda: not util._finalizer_registry)  # type: ignore[attr-defined]
+        take_once(lock)
+        file.write_text("done")
+
+    threading.Thread(target=go_on).start()
 
 
 def hold_and_die(lock: Any, file: Path | None = None) -> None:

@@ -118,8 +118,8 @@ MEASURES = [
         "SharedLock.reader cycle, one thread",
         reader,
         (faster(),),
-        "3 requests in 2 round trips, as a Lock that is not kept: readers are not kept, for each new one of another "
-        "process would end the keeping of all",
+        "no request while it is kept, but a protocol for each of two calls: unlike a Lock's they do not go past the "
+        "driver",
         operation="cycle",
     ),
     Measure(

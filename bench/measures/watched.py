@@ -28,7 +28,7 @@ def config(place: Place, _: int) -> Mapping[str, Work]:
     }
 
 
-BOUND = "no request: Python's own time for the call, and the driver that runs a protocol to its end without a step"
+BOUND = "no request, and no protocol: Python's own time for the call"
 MEASURES = [
     Measure("event", "Event.is_set, watched", event, (faster(500),), BOUND, operation="read"),
     Measure("config", "Config read, watched", config, (faster(500),), BOUND, operation="read"),

@@ -18,10 +18,36 @@ from distsync.errors import DistsyncError
 from distsync.multiprocessing.context import default_context
 from distsync.multiprocessing.crew import Crew
 from distsync.multiprocessing.pool import MAX_DELIVERIES
-from distsync.multiprocessing.submitting import Notifier
 from distsync.multiprocessing.tasks import LIMIT_BYTES, Encoder
 from distsync.multiprocessing.worker import Spec, core_of
 from distsync.session.client import Client
+
+
+class Told:
+    """What signals have told this process. One may strike while another one is noted: what notes it takes no lock."""
+
+    def __init__(self) -> None:
+        self.signals: list[int] = []
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda number, _: self.signals.append(number))
+
+    @property
+    def twice(self) -> bool:
+        """Whether Ctrl-C came after it was told to go. Who sends SIGTERM may send it to the group as well."""
+        return signal.SIGINT in self.signals[1:]
+
+    def wait(self, others: list[Any]) -> None:
+        """Something was told, or one of ``others`` is ready."""
+        if self._reader in connection.wait([*others, self._reader]):
+            os.read(self._reader, 4096)
+
+    def close(self) -> None:
+        signal.set_wakeup_fd(-1)
+        os.close(self._reader)
+        os.close(self._writer)
 
 
 @click.command("worker", short_help="Work on the tasks of a pool.")
@@ -62,19 +88,11 @@ def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliv
     Encoder(client.settings)  # a codec that cannot be used is told here
     client.run(core_of(client, path).look())
     spec = Spec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
-    notifier = Notifier()
     crew = Crew(default_context.get_context("spawn"), count, spec, [])
-    signals: list[int] = []
-
-    def note(number: int, _: Any) -> None:
-        signals.append(number)
-        notifier.put()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, note)
+    told = Told()
     click.echo(f"{count} workers for {path}", err=True)
     try:
-        while not signals:
+        while not told.signals:
             crew.look()
             if crew.is_hopeless:
                 click.secho(
@@ -82,14 +100,12 @@ def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliv
                 )
                 return 1
             crew.fill()
-            connection.wait([*crew.signs(), notifier.reader])
-            notifier.heard()
+            told.wait(crew.signs())
         crew.drain()
-        while crew.processes and len(signals) < 2:
-            connection.wait([*crew.signs(), notifier.reader])
-            notifier.heard()
+        while crew.processes and not told.twice:
+            told.wait(crew.signs())
             crew.look()
         return 0
     finally:
         crew.terminate()
-        notifier.close()
+        told.close()

@@ -280,6 +280,7 @@ class Client:
 
     def _started(self) -> Core:
         """A finalizer that the collector runs in here may use the client, and so start it: then that is its core."""
+        fork.in_use()
         core = Core(self.settings, self.hosts, self._access, self._changed)
         if self._core is None:
             self._core = core

@@ -4,12 +4,17 @@ Rules for this file: it knows only that there are things to be told; nothing is 
 
 A forked child has one thread, locks in whatever state they were, and copies of the parent's sockets. So it forgets:
 every client has in the child neither a session nor anything held, and gets a session of its own at its first use.
+
+A child of the standard library's multiprocessing that was forked ends by ``os._exit``, and calls nothing that atexit
+knows. What it keeps would be its own until its session has timed out: so its end is heard of from multiprocessing.
 """
 
 from __future__ import annotations
 
 import atexit
 import os
+import sys
+import threading
 import weakref
 from collections.abc import Callable
 from typing import Protocol
@@ -37,6 +42,13 @@ _ours: weakref.WeakSet[Ours] = weakref.WeakSet()
 _forks: list[None] = []
 _generations: list[None] = []
 _first: list[Callable[[], object]] = []
+#: In which generation multiprocessing was told what to do at the end of the process.
+_told: list[int] = []
+
+#: What the command line of a child that was spawned has.
+SPAWNED = "--multiprocessing-fork"
+#: Of what multiprocessing does at the end of a child, this comes last.
+LAST = -(1 << 30)
 
 
 def forks() -> int:
@@ -84,6 +96,23 @@ def close_all() -> None:
         for work in _first:
             work()
     finally:
+        close_clients()
+
+
+def in_use() -> None:
+    """A client is used here. In a forked child of multiprocessing's all of them are closed at its end."""
+    processes, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
+    if processes is None or util is None or processes.parent_process() is None or _told == [generation()]:
+        return
+    if _generations or SPAWNED not in sys.orig_argv:  # who was spawned ends as every program does
+        _told[:] = [generation()]
+        util.Finalize(None, _close_if_alone, exitpriority=LAST)
+
+
+def _close_if_alone() -> None:
+    """At the end of such a child, but for its other threads: where there are any they are waited for after this."""
+    here = threading.current_thread()
+    if all(thread is here or thread.daemon for thread in threading.enumerate()):
         close_clients()
 
 

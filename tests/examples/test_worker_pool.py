@@ -8,12 +8,13 @@ import os
 import re
 import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from shells import LIMIT, Shells
-from timing import eventually
+from timing import UNIT, eventually
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "worker_pool"
@@ -89,3 +90,52 @@ def test_workers_of_the_command_line_help_a_program(shells: Shells) -> None:
     assert helping.wait(LIMIT) == 0
     assert result(shells, "together.json") == alone(shells, *FILES)
     assert sum(int(files) for files in re.findall(r"process \d+: (\d+) files", printed)) == 80
+
+
+def worker(shells: Shells, name: str) -> subprocess.Popen[str]:
+    """One of the command line, which hears signals."""
+    process = shells.start("-m", "distsync", "worker", name, "--processes", 1)
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("1 workers for ")
+    return process
+
+
+def test_worker_that_is_told_to_go_again_and_again_goes(shells: Shells) -> None:
+    helping = worker(shells, "again")
+    for _ in range(1000):
+        os.kill(helping.pid, signal.SIGTERM)
+    assert helping.wait(LIMIT) == 0
+
+
+TASKS = """\
+from pathlib import Path
+from time import sleep
+
+def wait(folder):
+    Path(folder, "begun").touch()
+    while not Path(folder, "go").exists():
+        sleep(0.02)
+    return "done"
+"""
+CALLER = """\
+import tasks
+from distsync.multiprocessing import Pool
+
+if __name__ == "__main__":
+    with Pool(0, name="slow") as pool:
+        print(pool.apply(tasks.wait, (".",)))
+"""
+
+
+def test_worker_that_is_told_twice_to_go_finishes_its_task(shells: Shells) -> None:
+    """As ``timeout`` and service managers tell it: the process, and its group."""
+    (shells.folder / "tasks.py").write_text(TASKS)
+    (shells.folder / "caller.py").write_text(CALLER)
+    helping, calling = worker(shells, "slow"), shells.start(shells.folder / "caller.py")
+    eventually((shells.folder / "begun").exists, limit=LIMIT)
+    for _ in range(2):
+        helping.send_signal(signal.SIGTERM)
+        time.sleep(4 * UNIT)
+    (shells.folder / "go").touch()
+    assert calling.communicate(timeout=LIMIT)[0] == "done\n"
+    assert helping.wait(LIMIT) == 0

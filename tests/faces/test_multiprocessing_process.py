@@ -128,6 +128,26 @@ def test_what_a_killed_child_held_is_free_though_nobody_joins_it(client: Client,
     expire(deeds.credentials_in(file))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str, client: Client) -> None:
+    lock = distsync.Lock(name="kept", keep=SESSION_S)
+    child = multiprocessing.get_context(method).Process(target=deeds.take_once, args=(lock,))
+    child.start()
+    child.join(PATIENCE)
+    assert child.exitcode == 0
+    assert lock.acquire(False) is True
+    client.close()
+
+
+def test_child_of_the_standard_library_goes_on_in_its_threads(client: Client, tmp_path: Path) -> None:
+    lock, file = distsync.Lock(name="kept", keep=SESSION_S), tmp_path / "done"
+    child = multiprocessing.get_context("fork").Process(target=deeds.take_again_at_the_end, args=(lock, file))
+    child.start()
+    child.join(PATIENCE)
+    assert file.read_text() == "done"
+    expire(deeds.credentials_in(tmp_path / "credentials"))
+
+
 def test_death_of_one_child_frees_what_another_one_waits_for(client: Client) -> None:
     """While the parent waits for the other one's end."""
     lock = Lock(name="a")
