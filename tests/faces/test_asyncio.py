@@ -601,6 +601,68 @@ def test_puts_of_several_tasks_pile_up_in_one_transaction(
     run(scenario())
 
 
+# ---- order
+
+
+async def order_at_semaphore(client: Client) -> list[int]:
+    permits, order = tasks.Semaphore(name="s", client=client), []
+
+    async def come(number: int) -> None:
+        async with permits:
+            order.append(number)
+
+    await asyncio.gather(*map(come, range(MANY)))
+    return order
+
+
+async def order_at_barrier(client: Client) -> list[int]:
+    barrier = tasks.Barrier(MANY, name="b", client=client)
+    return [*await asyncio.gather(*(barrier.wait() for _ in range(MANY)))]
+
+
+async def order_of_puts(client: Client) -> list[int]:
+    numbers: tasks.Queue[int] = tasks.Queue(name="q", client=client)
+    await asyncio.gather(*map(numbers.put, range(MANY)))
+    return [await numbers.get() for _ in range(MANY)]
+
+
+async def order_of_gets(client: Client) -> list[int]:
+    numbers: tasks.Queue[int] = tasks.Queue(name="q", client=client)
+    gets = [asyncio.create_task(numbers.get()) for _ in range(MANY)]
+    await until(lambda: waiting_calls(client) == MANY)
+    await asyncio.gather(*map(numbers.put, range(MANY)))
+    return [*await asyncio.gather(*gets)]
+
+
+@pytest.mark.parametrize("order", [order_at_semaphore, order_at_barrier, order_of_puts, order_of_gets])
+@pytest.mark.parametrize("is_started", [True, False])
+def test_tasks_that_are_the_first_to_use_an_object_are_served_as_they_came(
+    order: Callable[[Client], Coroutine[Any, Any, list[int]]], is_started: bool, make_client: MakeClient
+) -> None:
+    client = make_client()
+    if is_started:
+        client.sync()
+    assert run(order(client)) == [*range(MANY)]
+
+
+def test_first_task_that_is_cancelled_lets_the_others_go_on(far: Client, proxy: Proxy) -> None:
+    permits = tasks.Semaphore(MANY, name="s", client=far)
+
+    async def scenario() -> None:
+        far.sync()
+        proxy.blackhole()
+        comes = [asyncio.create_task(permits.acquire()) for _ in range(MANY)]
+        await Ticks().go_on()
+        for given_up in comes[::2]:
+            given_up.cancel()
+        await Ticks().go_on()
+        proxy.heal()
+        found = await asyncio.gather(*comes, return_exceptions=True)
+        assert [come is True for come in found] == [False, True] * (MANY // 2)
+
+    run(scenario())
+
+
 # ---- the module
 
 
