@@ -18,7 +18,7 @@ import distsync.asyncio as tasks
 from distsync import queue, threading
 from distsync.errors import ClientClosedError, LockLostError, NotHeldError, UnreachableError
 from distsync.protocols import ferry as ferry_protocol
-from distsync.session import aio
+from distsync.session import aio, core
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
 
@@ -599,6 +599,36 @@ def test_puts_of_several_tasks_pile_up_in_one_transaction(
         assert sorted([await ours.get() for _ in puts]) == [*range(MANY)]
 
     run(scenario())
+
+
+# ---- the end
+
+
+def close_after_telling(event: tasks.Event, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is under way, or waits for what is, when the client closes."""
+    monkeypatch.setattr(core, "CLOSE_KEEPER_S", 2 * PATIENCE)
+    event.client.sync()
+    proxy.delay(UNIT / 5)
+    event.set()
+    event.clear()
+    event.client.close()
+
+
+def test_what_was_told_has_happened_when_the_client_is_closed(
+    far: Client, client: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = threading.Event(name="e", client=client)
+    close_after_telling(tasks.Event(name="e", client=far), proxy, monkeypatch)
+    assert not theirs.is_set()
+
+
+def test_znodes_that_are_being_made_when_the_client_closes_go(
+    far: Client, proxy: Proxy, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = tasks.Event(client=far)
+    path = event.path
+    close_after_telling(event, proxy, monkeypatch)
+    assert observer.kazoo.exists(path) is None
 
 
 # ---- order
