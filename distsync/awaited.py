@@ -16,6 +16,7 @@ from distsync.errors import LockLostError
 from distsync.named import FencingToken, Named
 from distsync.protocols.lock import Grant
 from distsync.session import default
+from distsync.session.order import orders
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -71,11 +72,17 @@ class Awaited:
         return self._twin
 
     async def _ready(self) -> None:
-        """The client was started, with all that has to be imported for it, and the loop went on meanwhile."""
-        twin: Named = self._twin
-        client = twin._given_client or default._default.client
-        if client is None or not client.is_started:
-            await asyncio.to_thread(lambda: twin.client.start())
+        """The client was started, with all that has to be imported for it, and the loop went on meanwhile; who came
+        first goes on first."""
+        starting = orders().starting
+        await starting.enter()
+        try:
+            twin: Named = self._twin
+            client = twin._given_client or default._default.client
+            if client is None or not client.is_started:
+                await asyncio.to_thread(lambda: twin.client.start())
+        finally:
+            starting.leave()
 
     async def _await(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         return await self.client.run_async(protocol, timeout, self._twin)

@@ -3,6 +3,8 @@
 Rules for this file: nothing blocks the loop, but for the client's mutex, which nobody holds while he waits. Loops in
 several threads may use one client.
 
+Calls about one object begin in the order in which they come (order.py), and go on in that of their answers.
+
 A protocol is stepped in the loop's thread only, between two awaits: once it is over its result is returned without
 another await, so that no cancellation comes between. The first cancellation is thrown into it; those that come while
 it cleans up are not, and it goes on to its end. Should the loop itself end first, the keeper sees to the rest.
@@ -19,6 +21,7 @@ from distsync.session import deadline as deadlines
 from distsync.session.clock import wait_clock
 from distsync.session.core import Core, first_connection
 from distsync.session.driver import Task, seconds_to_sleep
+from distsync.session.order import Door, Turn, orders
 from distsync.session.telling import About, Seen
 from distsync.session.world import Work
 
@@ -58,21 +61,34 @@ class Bell:
 
 
 async def run(core: Core, work: Work, timeout: float | None, about: About | None = None) -> Any:
-    """Drive ``work``, which is ``about`` an object, as Core.run does."""
+    """Drive ``work``, which is ``about`` an object, as Core.run does. What has a time-out waits for no other's turn."""
+    turn = Turn(Door() if about is None or timeout is not None else _door(about))
+    try:
+        await turn.come()
+    except BaseException:
+        work.close()
+        raise
     bell = Bell()
     task = Task(work, core, None, bell.ring)
     task.seen = None if about is None else Seen(about, work)
+    task.in_turn = True
     try:
         core._calls.add(task)
         task.grace = deadlines.grace_of(timeout)
         task.deadline = await _begin(core, deadlines.deadline_of(timeout, wait_clock()))
         if core.closing:
             task.interrupt(ClientClosedError("a call"))
-        result = await drive(core, task, bell)
+        result = await drive(task, bell, turn)
         core._calls.discard(task)
         return result
     finally:
+        turn.leave()
         core._clear_away(task)
+
+
+def _door(about: About) -> Door:
+    doors, known = orders().doors, about._entry
+    return doors.setdefault(known, Door()) if known is not None else Door()
 
 
 async def _begin(core: Core, deadline: float | None) -> float | None:
@@ -83,7 +99,7 @@ async def _begin(core: Core, deadline: float | None) -> float | None:
     task = Task(first_connection(), core, core.first_limit(deadline), bell.ring)
     core._calls.add(task)
     try:
-        await drive(core, task, bell)
+        await drive(task, bell)
     except DeadlineError:
         raise core.unreachable(wait_clock() - began) from None
     finally:
@@ -91,17 +107,21 @@ async def _begin(core: Core, deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline, wait_clock())
 
 
-async def drive(core: Core, task: Task, bell: Bell) -> Any:
+async def drive(task: Task, bell: Bell, turn: Turn | None = None) -> Any:
     """The protocol's result. ``task.wake`` rings the bell."""
     cancelled = False
     bell.silence()
-    while not task.resume():
+    while True:
+        over = task.resume()
+        if turn is not None:
+            turn.go(task.is_through)
+        if over:
+            return task.result()
         try:
-            core.attend((), 0.0)
+            task.world.attend((), 0.0)
             await bell.heard(seconds_to_sleep(task))
         except asyncio.CancelledError as error:
             if not cancelled:
                 cancelled = True
                 task.interrupt(error)
         bell.silence()
-    return task.result()

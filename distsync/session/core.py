@@ -139,9 +139,7 @@ class Core:
         self.link.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
         farewells, self._farewells = self._farewells, {}
-        for farewell in farewells.values() if self.link.info is not None else ():
-            self.keeper.post(farewell())
-        self.keeper.stop(CLOSE_KEEPER_S)
+        self.keeper.stop(CLOSE_KEEPER_S, farewells.values() if self.link.info is not None else ())
         self.link.close(CLOSE_LINK_S)
         self.holds.lose_all(CLIENT_CLOSED)
         if self._embedded:

@@ -73,6 +73,8 @@ class Task:
         self.grace = deadlines.GRACE_S
         self.wake = wake
         self.cleaning = False
+        #: Also an answer that is there at once waits for ``wake``, behind those of others that came before.
+        self.in_turn = False
         #: Its thread is at work in here, with locks that a finalizer run in between must not ask for.
         self.driving = False
         self.abandoned = False
@@ -98,6 +100,8 @@ class Task:
                     return False
                 self._advance(outcome)
                 del outcome
+                if self.in_turn and self.over is None and isinstance(self._pending, Asked):
+                    return False
             self._pending = Ready()
             self._forget_answers(self.over.error)
             return True
@@ -121,6 +125,13 @@ class Task:
             self.world.attend(self._pending.replies, seconds)
         finally:
             self.driving = False
+
+    @property
+    def is_through(self) -> bool:
+        """Whether all that it asked for is there: it has ended well, or waits for an event."""
+        if self.over is not None:
+            return self.over.error is None
+        return isinstance(self._pending, Waiting) and not self.cleaning
 
     def interrupt(self, error: BaseException) -> None:
         """``error`` is thrown into the protocol at its next step, which then gets some time to clean up."""

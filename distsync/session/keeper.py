@@ -10,7 +10,7 @@ watches over the held znodes; and sees to it that a dead connection becomes a ne
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,9 @@ class Keeper:
         self._beat: Batch | None = None
         self._dozing = False
         self._added = 0
+        self._part_at = 0.0
         self._drain_until: float | None = None
+        self._farewells: list[Callable[[], Work]] = []
         self._looked_at = 0.0
         self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
 
@@ -73,9 +75,11 @@ class Keeper:
             self._dozing = False
             self.poke()
 
-    def stop(self, seconds: float) -> None:
-        """Background protocols that have something to do over the present connection do it, so long at most; those
-        that wait are over."""
+    def stop(self, seconds: float, farewells: Iterable[Callable[[], Work]] = ()) -> None:
+        """Background protocols that have something to do over the present connection do it, and so do those that wait
+        for them; then who still waits is over, and the ``farewells`` are done. So long at most."""
+        self._farewells = [*farewells]
+        self._part_at = wait_clock() + seconds / 2
         self._drain_until = wait_clock() + seconds
         self.poke()
         if threading.get_ident() != self.thread.ident:
@@ -110,7 +114,7 @@ class Keeper:
 
     def _is_done(self) -> bool:
         until = self._drain_until
-        idle = not self._tasks and self._mailbox.empty()
+        idle = not self._tasks and not self._farewells and self._mailbox.empty()
         return until is not None and (idle or wait_clock() >= until)
 
     def _begin(self, work: Work) -> None:
@@ -164,7 +168,7 @@ class Keeper:
         """What is due."""
         now = wait_clock()
         if self._drain_until is not None:
-            self._interrupt_idle_tasks()
+            self._part(now)
         for task in [task for task in self._tasks if task.wait_until is not None and task.wait_until <= now]:
             self._resume(task)
         if len(self._core.holds):
@@ -173,10 +177,15 @@ class Keeper:
             self._looked_at = now
             self._core.look_after_connection()
 
-    def _interrupt_idle_tasks(self) -> None:
+    def _part(self, now: float) -> None:
+        """What was begun ends first: it may be what somebody was told, or make what a farewell removes."""
+        if now < self._part_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
+            return
         for task in [task for task in self._tasks if task.is_idle]:
             task.interrupt(ClientClosedError("work in the background"))
             self._resume(task)
+        while self._farewells:
+            self._begin(self._farewells.pop(0)())
 
     def _keep(self) -> None:
         """Stay sure of what is held."""
@@ -198,7 +207,7 @@ class Keeper:
         """Until the next thing is due; None: until somebody posts something."""
         now = wait_clock()
         moments = [task.wait_until for task in self._tasks]
-        moments.append(self._drain_until)
+        moments.append(self._part_at if now < self._part_at else self._drain_until)
         if self._core.link.info is None:
             moments.append(self._looked_at + LOOK_AFTER_S)
         seconds = seconds_until(earliest(*moments), now)

@@ -47,6 +47,9 @@ def tell_state(state: State, where: str, session_id: int | None, failure: Except
 class About(Protocol):
     """The object whose call waits."""
 
+    #: What this process knows about it; None: nothing yet.
+    _entry: Any
+
     @property
     def name(self) -> str: ...
 

@@ -18,7 +18,7 @@ import distsync.asyncio as tasks
 from distsync import queue, threading
 from distsync.errors import ClientClosedError, LockLostError, NotHeldError, UnreachableError
 from distsync.protocols import ferry as ferry_protocol
-from distsync.session import aio
+from distsync.session import aio, core
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
 
@@ -597,6 +597,98 @@ def test_puts_of_several_tasks_pile_up_in_one_transaction(
         await asyncio.gather(*puts)
         assert far.statistics().requests["Multi"] == before + 2
         assert sorted([await ours.get() for _ in puts]) == [*range(MANY)]
+
+    run(scenario())
+
+
+# ---- the end
+
+
+def close_after_telling(event: tasks.Event, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it is under way, or waits for what is, when the client closes."""
+    monkeypatch.setattr(core, "CLOSE_KEEPER_S", 2 * PATIENCE)
+    event.client.sync()
+    proxy.delay(UNIT / 5)
+    event.set()
+    event.clear()
+    event.client.close()
+
+
+def test_what_was_told_has_happened_when_the_client_is_closed(
+    far: Client, client: Client, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = threading.Event(name="e", client=client)
+    close_after_telling(tasks.Event(name="e", client=far), proxy, monkeypatch)
+    assert not theirs.is_set()
+
+
+def test_znodes_that_are_being_made_when_the_client_closes_go(
+    far: Client, proxy: Proxy, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = tasks.Event(client=far)
+    path = event.path
+    close_after_telling(event, proxy, monkeypatch)
+    assert observer.kazoo.exists(path) is None
+
+
+# ---- order
+
+
+async def order_at_semaphore(client: Client) -> list[int]:
+    permits, order = tasks.Semaphore(name="s", client=client), []
+
+    async def come(number: int) -> None:
+        async with permits:
+            order.append(number)
+
+    await asyncio.gather(*map(come, range(MANY)))
+    return order
+
+
+async def order_at_barrier(client: Client) -> list[int]:
+    barrier = tasks.Barrier(MANY, name="b", client=client)
+    return [*await asyncio.gather(*(barrier.wait() for _ in range(MANY)))]
+
+
+async def order_of_puts(client: Client) -> list[int]:
+    numbers: tasks.Queue[int] = tasks.Queue(name="q", client=client)
+    await asyncio.gather(*map(numbers.put, range(MANY)))
+    return [await numbers.get() for _ in range(MANY)]
+
+
+async def order_of_gets(client: Client) -> list[int]:
+    numbers: tasks.Queue[int] = tasks.Queue(name="q", client=client)
+    gets = [asyncio.create_task(numbers.get()) for _ in range(MANY)]
+    await until(lambda: waiting_calls(client) == MANY)
+    await asyncio.gather(*map(numbers.put, range(MANY)))
+    return [*await asyncio.gather(*gets)]
+
+
+@pytest.mark.parametrize("order", [order_at_semaphore, order_at_barrier, order_of_puts, order_of_gets])
+@pytest.mark.parametrize("is_started", [True, False])
+def test_tasks_that_are_the_first_to_use_an_object_are_served_as_they_came(
+    order: Callable[[Client], Coroutine[Any, Any, list[int]]], is_started: bool, make_client: MakeClient
+) -> None:
+    client = make_client()
+    if is_started:
+        client.sync()
+    assert run(order(client)) == [*range(MANY)]
+
+
+def test_first_task_that_is_cancelled_lets_the_others_go_on(far: Client, proxy: Proxy) -> None:
+    permits = tasks.Semaphore(MANY, name="s", client=far)
+
+    async def scenario() -> None:
+        far.sync()
+        proxy.blackhole()
+        comes = [asyncio.create_task(permits.acquire()) for _ in range(MANY)]
+        await Ticks().go_on()
+        for given_up in comes[::2]:
+            given_up.cancel()
+        await Ticks().go_on()
+        proxy.heal()
+        found = await asyncio.gather(*comes, return_exceptions=True)
+        assert [come is True for come in found] == [False, True] * (MANY // 2)
 
     run(scenario())
 
