@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from distsync.server.options import Tls as Tls
     from distsync.testing.embedded import Counts as Counts
     from distsync.testing.embedded import EmbeddedServer as EmbeddedServer
     from distsync.testing.ensembles import Ensemble as Ensemble
@@ -23,6 +24,7 @@ _HOME_OF = {
     "EnsembleServer": "distsync.testing.members",
     "Proxy": "distsync.testing.proxy",
     "OpCode": "distsync.wire.codes",
+    "Tls": "distsync.server.options",
 }
 
 __all__ = list(_HOME_OF)

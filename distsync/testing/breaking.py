@@ -31,24 +31,33 @@ class Breakable:
         return self._proxy
 
     @property
+    def _frames(self) -> Proxy:
+        if self._faults.sealed:
+            raise UsageError("what is encrypted cannot be told apart: with tls= only all connections can be broken")
+        return self._faults
+
+    @property
     def hosts(self) -> str:
         """What clients connect to: ``127.0.0.1:PORT``."""
         return self._faults.hosts
 
     def drop_connection(self, whose: object = None) -> None:
         """The connection of that session is broken (None: those of all); its client may connect again at once."""
-        self._faults.cut(None if whose is None else session_id(whose))
+        if whose is None:
+            self._faults.cut()
+        else:
+            self._frames.cut(session_id(whose))
 
     def drop_next_reply(self, opcode: int | None = None, whose: object = None) -> threading.Event:
         """The next request of that session (None: of any) and of that kind, an `OpCode` (None: any), will be
         executed; its reply is lost, and the connection with it.
 
         Returns: an event that is set when it has happened."""
-        return self._faults.drop_next_reply(opcode, None if whose is None else session_id(whose))
+        return self._frames.drop_next_reply(opcode, None if whose is None else session_id(whose))
 
     def drop_next_request(self, opcode: int | None = None, whose: object = None) -> threading.Event:
         """As `drop_next_reply`, but the request is not executed."""
-        return self._faults.drop_next_request(opcode, None if whose is None else session_id(whose))
+        return self._frames.drop_next_request(opcode, None if whose is None else session_id(whose))
 
     def refuse_connections(self) -> None:
         """Every connection is broken, and new ones are hung up on, until the server is healed."""

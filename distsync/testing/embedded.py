@@ -7,13 +7,14 @@ connections, proxy.py does, which stands between the server and all who connect 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
 from distsync.errors import UsageError
+from distsync.server.options import Options, Tls
 from distsync.testing.breaking import Breakable, end_session, say, session_id
 from distsync.testing.hosting import LOOPBACK, Host, ProcessHost, ThreadHost
 from distsync.testing.proxy import Proxy
@@ -42,14 +43,26 @@ class EmbeddedServer(Breakable):
     ``address`` is the server's own, for whatever is to be spared from them.
     """
 
-    def __init__(self, data_dir: str | Path | None = None, *, process: bool = False) -> None:
+    def __init__(
+        self,
+        data_dir: str | Path | None = None,
+        *,
+        process: bool = False,
+        tls: Tls | None = None,
+        users: Mapping[str, str] | None = None,
+        require_auth: Iterable[str] = (),
+    ) -> None:
         """Nothing runs yet: `start` starts it, or the ``with`` block.
 
         ``data_dir`` is kept; None: a temporary folder, removed by `close`. ``process``: the server is a process, not
         a thread; it starts in a second instead of some milliseconds, and can be killed.
+
+        ``tls``: its files; connections can then be broken, but no request, reply or session be told from another.
+        ``users``: their passwords, for ``auth="sasl:user:password"``. ``require_auth``: of "sasl" and "x509".
         """
         self._data_dir = data_dir
         self._process = process
+        self._options = Options(tls=tls, passwords=users, required_schemes=frozenset(require_auth))
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._host: Host | None = None
         self._running = False
@@ -76,7 +89,7 @@ class EmbeddedServer(Breakable):
         host = self._host = self._host or self._new_host()
         self._port = host.start(self._port)
         self._running = True
-        self._proxy = self._proxy or Proxy(f"{LOOPBACK}:{self._port}")
+        self._proxy = self._proxy or Proxy(f"{LOOPBACK}:{self._port}", sealed=self._options.tls is not None)
 
     def stop(self) -> None:
         """The server has ended in good order; data, sessions and address are kept for the next `start`."""
@@ -147,7 +160,7 @@ class EmbeddedServer(Breakable):
         """The session is over, and its ephemeral nodes are gone; its client learns of it when it connects again.
 
         ``whose``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
-        end_session(self.address, [self._faults], session_id(whose))
+        end_session(self.address, [self._frames], session_id(whose))
 
     def heal(self) -> None:
         """No fault is there, and none to come: the server runs and is not paused, connections are welcome."""
@@ -160,7 +173,10 @@ class EmbeddedServer(Breakable):
     # ---- what it has
 
     def counts(self) -> Counts:
-        """How many sessions, watches and nodes there are. Raises: OSError when the server does not run."""
+        """How many sessions, watches and nodes there are. Raises: OSError when the server does not run; UsageError with
+        ``tls``."""
+        if self._options.tls is not None:
+            raise UsageError("a server with tls= is not asked in the clear how much it has")
         told = dict(line.split("\t", 1) for line in self._say(b"mntr").decode().splitlines() if "\t" in line)
         return Counts(*(int(told[name]) for name in _FIGURES))
 
@@ -175,7 +191,7 @@ class EmbeddedServer(Breakable):
             self._temporary = tempfile.TemporaryDirectory(prefix="distsync-")
         folder = Path(self._data_dir or self._temporary.name).absolute()  # type: ignore[union-attr]
         folder.mkdir(parents=True, exist_ok=True)
-        return ProcessHost(folder) if self._process else ThreadHost(folder)
+        return (ProcessHost if self._process else ThreadHost)(folder, self._options)
 
     def _say(self, sent: bytes) -> bytes:
         return say(self.address, sent)

@@ -7,6 +7,7 @@ that started it, however that one ends: it reads its standard input until the ot
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 
 from distsync.errors import ServerStartError, UsageError
 from distsync.server.locks import open_private
+from distsync.server.options import USUAL, Options, Tls
 from distsync.server.rim import Rim
 from distsync.server.serve import opened, serve
 from distsync.server.startup import _environment
@@ -30,8 +32,8 @@ STOP_SECONDS = 10.0
 class Host:
     """Where a server runs, with its data in ``folder``."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, options: Options = USUAL) -> None:
+        self.folder, self.options = folder, options
 
     def start(self, port: int | None) -> int:
         """It serves on ``port`` (None: a free one); the port."""
@@ -84,7 +86,7 @@ class ThreadHost(Host):
 
     def _serve(self, port: int | None) -> None:
         try:
-            with opened(LOOPBACK, port, self.folder) as (rim, listening):
+            with opened(LOOPBACK, port, self.folder, options=self.options) as (rim, listening):
                 rim.run(listening, lambda: self._ready.set_result((rim, listening.getsockname()[1])))
         except BaseException as error:
             if self._ready.done():
@@ -103,7 +105,11 @@ class ProcessHost(Host):
             self._process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
             )
+        assert self._process.stdin is not None
         assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(_packed(self.options))
+            self._process.stdin.flush()
         told = self._process.stdout.readline().decode()
         if not told:
             self.kill()
@@ -131,6 +137,27 @@ class ProcessHost(Host):
         self._process.communicate()
 
 
+def _packed(options: Options) -> bytes:
+    """Those that a test gives, in one line, which nobody else sees: passwords are among them."""
+    tls = options.tls
+    files = tls and [tls.optional, *map(str, (tls.certificate, tls.key, tls.ca or ""))]
+    passwords = None if options.passwords is None else dict(options.passwords)
+    return json.dumps([files, passwords, sorted(options.required_schemes)]).encode() + b"\n"
+
+
+def _told() -> Options:
+    """What the starter says first. Without a buffer, as below."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(0, 1) or b"\n"
+    files, passwords, schemes = json.loads(line)
+    tls = None
+    if files is not None:
+        optional, certificate, key, ca = files
+        tls = Tls(Path(certificate), Path(key), Path(ca) if ca else None, optional)
+    return Options(tls=tls, passwords=passwords, required_schemes=frozenset(schemes))
+
+
 def _end_with_parent() -> None:
     """Reads without a buffer: one that is waited for here could not be closed at the end."""
     while os.read(0, 1):
@@ -142,8 +169,9 @@ def main(port: str, folder: str) -> None:
     """A server in this process, until SIGTERM. In a group of its own, for the system ends one whose members stand still
     when their parent dies."""
     os.setpgrp()
+    options = _told()
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    serve(LOOPBACK, int(port) if port else None, folder)
+    serve(LOOPBACK, int(port) if port else None, folder, options=options)
 
 
 if __name__ == "__main__":

@@ -65,11 +65,11 @@ class _Trap:
 class _Pair:
     """One client's connection, and ours to the server for it."""
 
-    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, client: socket.socket, server: socket.socket, sealed: bool) -> None:
         self.client, self.server = client, server
         self._requests, self._replies = FrameSplitter(LARGEST_FRAME), FrameSplitter(LARGEST_FRAME)
         self._shaken = [False, False]
-        self._asks: bool | None = None
+        self._asks: bool | None = True if sealed else None
         """It began with a letter, as no frame does: of a word of four, which is answered without frames."""
         self._opcodes: dict[int, int] = {}
         self.session = NO_SESSION
@@ -133,9 +133,12 @@ class _Late(NamedTuple):
 
 
 class Proxy:
-    """Listens on loopback and passes everything on to ``upstream`` ("host:port"), until told otherwise."""
+    """Listens on loopback and passes everything on to ``upstream`` ("host:port"), until told otherwise.
 
-    def __init__(self, upstream: str) -> None:
+    ``sealed``: it is encrypted, so that no request, reply or session can be told from another."""
+
+    def __init__(self, upstream: str, *, sealed: bool = False) -> None:
+        self.sealed = sealed
         host, _, port = upstream.rpartition(":")
         self._upstream = (host.strip("[]"), int(port))
         self._listener = socket.create_server((LOOPBACK, 0))
@@ -286,7 +289,7 @@ class Proxy:
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with self._lock:
             self.connections += 1
-            self._pairs.append(_Pair(client, server))
+            self._pairs.append(_Pair(client, server, self.sealed))
 
     def _serve(self, source: socket.socket) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import Certificates
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
+from leaks import children
 from peers import Running
 from shells import is_running
-from timing import UNIT, eventually
+from timing import PATIENCE, UNIT, eventually
 
-from distsync.errors import DistsyncError, UsageError
+from distsync.errors import ConfigurationError, DistsyncError, UsageError
 from distsync.session.client import Client
-from distsync.testing import EmbeddedServer, OpCode
+from distsync.testing import EmbeddedServer, OpCode, Tls
 from distsync.threading import Lock
 
 HOLD_ON = """
@@ -211,3 +214,31 @@ def test_process_ends_with_a_test_that_was_killed(tmp_path: Path, state: str) ->
         assert is_running(server)
         os.kill(test.pid, signal.SIGKILL)
     eventually(lambda: not is_running(server))
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
+@pytest.mark.parametrize("process", [False, True])
+def test_users_and_certificates_are_asked_for_through_its_proxy_too(process: bool, tmp_path: Path) -> None:
+    made = Certificates(tmp_path / "made")
+    tls = Tls(made.server, made.key(made.server), made.authority)
+    mine = {"tls_ca": made.authority, "tls_cert": made.client, "tls_key": made.key(made.client)}
+    with EmbeddedServer(process=process, tls=tls, users={"alice": "a-sesame"}, require_auth=["sasl"]) as server:
+        with Client(server.hosts, auth="sasl:alice:a-sesame", session_timeout=30.0, **mine) as client:
+            with (lock := Lock(name="a", client=client)):
+                server.drop_connection()
+                client.sync(timeout=PATIENCE)
+                server.restart()
+                client.sync(timeout=PATIENCE)
+                assert lock.held
+            for unseen in (
+                lambda: server.expire(client),
+                lambda: server.drop_connection(client),
+                server.drop_next_reply,
+                server.drop_next_request,
+                server.counts,
+            ):
+                with pytest.raises(UsageError):
+                    unseen()
+        with pytest.raises(ConfigurationError), Client(server.hosts, auth="sasl:alice:wrong", **mine) as wrong:
+            wrong.sync(timeout=PATIENCE)
+        assert not any(b"sesame" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in children())
