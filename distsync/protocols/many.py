@@ -144,12 +144,12 @@ async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
     """Their nodes, NoNodeError in the place of one that is gone: in one request, if the last batch makes us believe
     that it is answered by no more than ANSWER_BYTES; else in one for each."""
     nodes: Sequence[Any] = ()
-    if core.largest is not None and len(paths) > 1 and core.largest * len(paths) <= ANSWER_BYTES:
+    if core.may_read_each and core.largest is not None and 1 < len(paths) <= ANSWER_BYTES // max(1, core.largest):
         try:
             each: tuple[Any, ...] = await read(GetEach(tuple(paths)))
             nodes = each
-        except RequestError:  # a server that does not know this request
-            pass
+        except RequestError:  # a server that does not know this request, and hangs up: it is not asked so again
+            core.may_read_each = False
     if not nodes or not all(isinstance(node, (Node, NoNodeError)) for node in nodes):
         nodes = await read_all(*map(GetData, paths))
     core.largest = max((len(node.data) for node in nodes if isinstance(node, Node)), default=None)

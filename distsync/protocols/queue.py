@@ -62,6 +62,8 @@ class QueueCore:
         self.known: dict[str, bytes] = {}
         #: How long the longest item of the last batch was (bytes); None: nobody knows.
         self.largest: int | None = None
+        #: Whether the server may know the request that reads several znodes, as ZooKeeper does since 3.6.
+        self.may_read_each = True
         self.outstanding = 0
         self.got = 0
         self.puts: Ferry[tuple[str, bytes], None] = Ferry(self._put_together, self._first_batch)

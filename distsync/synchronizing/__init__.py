@@ -40,7 +40,8 @@ class synchronized:
 
     def __init__(self, lock: Any) -> None:
         if not hasattr(type(lock), "__enter__") or not hasattr(type(lock), "__exit__"):
-            raise TypeError(f"synchronized(lock) needs a lock, not {type(lock).__name__}")
+            kind, twin = type(lock), ", but its twin will do" if hasattr(lock, "twin") else ""
+            raise TypeError(f"synchronized(lock) needs a lock, not {kind.__module__}.{kind.__qualname__}{twin}")
         self._lock = lock
 
     def __call__(self, function: Function) -> Function:

@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from multiprocessing import connection, forkserver
@@ -24,7 +25,7 @@ import deeds
 import pytest
 from leaks import Observer
 from peers import Running, credentials, expire, waiting_calls
-from timing import PATIENCE, eventually
+from timing import PATIENCE, UNIT, eventually
 
 import distsync
 from distsync.multiprocessing import Event, Lock, Semaphore, children, get_context
@@ -86,10 +87,27 @@ class Child:
 # ---- deaths
 
 
+@pytest.fixture
+def late_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that watches the children gets no time, before it does anything and after it."""
+
+    def late(function: Callable[..., object]) -> Callable[..., None]:
+        def work(*args: object) -> None:
+            time.sleep(UNIT)
+            function(*args)
+            time.sleep(UNIT)
+
+        return work
+
+    for name in ("_see", "_work"):
+        monkeypatch.setattr(children.Watcher, name, late(getattr(children.Watcher, name)))
+
+
 @pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("late_watch")
 def test_nothing_is_left_of_the_watch_when_the_last_child_was_joined(method: str) -> None:
     context = get_context(method)
-    for _ in range(5):
+    for _ in range(2):
         children = [context.Process(target=os.getpid) for _ in range(2)]
         for child in children:
             child.start()

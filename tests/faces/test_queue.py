@@ -13,6 +13,7 @@ from leaks import Observer
 from peers import Peer, Running, expire, results, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
+import distsync
 from distsync import JoinableQueue
 from distsync.errors import CorruptNodeError, OutcomeUnknownError, PayloadError, PayloadTooLargeError
 from distsync.protocols import claims, deliveries, segments
@@ -20,6 +21,9 @@ from distsync.protocols import queue as queue_protocol
 from distsync.queue import Empty, Full, Queue, ShutDown, SimpleQueue
 from distsync.session.client import Client
 from distsync.session.steps import Wait
+from distsync.testing import EmbeddedServer
+from distsync.wire import codec
+from distsync.wire.codes import OpCode
 
 MakeClient = Callable[..., Client]
 
@@ -41,6 +45,21 @@ def test_items_of_a_process_come_in_their_order_to_another(queue: Any, peer: Pee
     assert peer.do(queue.qsize) == 20
     assert peer.do(deeds.get_many, queue, 20) == [("us", number) for number in range(20)]
     assert queue.empty()
+
+
+def test_items_are_got_from_a_server_that_cannot_read_several_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ZooKeeper before 3.6, which hangs up on who asks it to. It is asked once."""
+    states: list[str] = []
+    with EmbeddedServer() as server, distsync.connect(server.hosts, default=False) as client:
+        monkeypatch.delitem(codec._REQUEST_READERS, OpCode.MULTI_READ)
+        client.on_state(states.append)
+        queue = Queue[int](name="q", client=client)
+        queue.put_many(range(50))
+        got: list[int] = []
+        while len(got) < 50:
+            got += queue.get_many(10)
+        eventually(lambda: states == ["connected", "suspended", "connected"])
+    assert got == list(range(50))
 
 
 def test_nothing_is_lost_or_doubled_between_2_producers_and_4_consumers(

@@ -155,6 +155,15 @@ def test_what_is_no_lock_is_refused(bad: object) -> None:
         synchronized(bad)
 
 
+def test_lock_of_tasks_is_refused_with_what_to_give_instead() -> None:
+    import distsync.asyncio
+
+    lock = distsync.asyncio.Lock(name="s")
+    with pytest.raises(TypeError, match=r"not distsync\.asyncio\.Lock, but its twin will do"):
+        synchronized(lock)
+    synchronized(lock.twin)
+
+
 def test_generators_and_classes_are_refused() -> None:
     def generator() -> Any:
         yield 1
