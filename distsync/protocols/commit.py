@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import takewhile
+from itertools import takewhile, zip_longest
 from typing import Any, NamedTuple
 
 from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUnknownError, ZnodeError
@@ -30,10 +30,12 @@ from distsync.session.steps import (
     Create,
     Created,
     Delete,
+    Exists,
     GetData,
     Guid,
     Multi,
     Protocol,
+    Proven,
     Request,
     SetData,
     Sync,
@@ -112,16 +114,18 @@ class Receipts:
                 answer, *rest = await Together(multi, *reads)
                 asking = False
                 if isinstance(answer, tuple):
-                    self.free.append(receipt)
                     number = len(operations)
-                    return Outcome(answer[:number], tuple(rest), receipt.session_id, answer[number].mzxid)
+                    session_id = await _made_in(receipt, operations, answer[:number])
+                    self.free.append(receipt)
+                    return Outcome(answer[:number], tuple(rest), session_id, answer[number].mzxid)
                 if isinstance(answer, INTERRUPTED):
                     done = getattr(answer, "sent", True) and await executed(receipt, nonce)
                     if done is None:
                         raise OutcomeUnknownError("a transaction", operations[0].path, "session")
                     if done:
+                        session_id = await _made_in(receipt, operations, ())
                         self.free.append(receipt)
-                        return Outcome(None, tuple(rest), receipt.session_id)
+                        return Outcome(None, tuple(rest), session_id)
                     in_doubt = False
                     if (await Connected()).session_id != receipt.session_id:
                         receipt = await self._receipt()
@@ -220,6 +224,20 @@ def _in_session(receipt: Receipt, operations: Sequence[Operation]) -> tuple[Chec
     the transaction is sent."""
     ephemeral = any(isinstance(operation, Create) and operation.ephemeral for operation in operations)
     return (Check(f"{receipt.path}/alive", 0),) if ephemeral else ()
+
+
+async def _made_in(receipt: Receipt, operations: Sequence[Operation], results: Sequence[Any]) -> int:
+    """The session that the ephemerals are of. The servers may let an earlier one of ours live on, and its receipt with
+    it, when we have been told of its end. Where one was made whose name we do not know, who looks for it finds out."""
+    made = [
+        result.path if result else operation.path
+        for operation, result in zip_longest(operations, results)
+        if isinstance(operation, Create) and operation.ephemeral and (result or not operation.sequence)
+    ]
+    if not made or await Proven(receipt.session_id):
+        return receipt.session_id
+    stat = await read(Exists(made[0]))
+    return receipt.session_id if stat is None else stat.ephemeral_owner
 
 
 async def executed(receipt: Receipt, nonce: bytes) -> bool | None:

@@ -287,10 +287,16 @@ async def release_permits(core: SemaphoreCore, count: int, bound: int | None, be
         raise
     except BaseException:
         if left:
-            await Background(release_permits(core, left, bound, [True], owner))
+            await Background(_release_rest(core, left, bound, owner))
         raise
     if lost is not None:
         raise lost
+
+
+async def _release_rest(core: SemaphoreCore, count: int, bound: int | None, owner: object) -> None:
+    """As release_permits, of a call that was interrupted: nobody is told of one too many any more."""
+    with suppress(OverReleaseError, LockLostError):
+        await release_permits(core, count, bound, [True], owner)
 
 
 async def _release_one(core: SemaphoreCore, bound: int | None, owner: object) -> bool:
@@ -319,11 +325,13 @@ async def _release_one(core: SemaphoreCore, bound: int | None, owner: object) ->
 
 
 async def drop_permit(core: SemaphoreCore, grant: Grant, bound: int | None) -> None:
-    """Its acquire was interrupted when it had it."""
+    """Its acquire was interrupted when it had it. A release that has met it since was meant for another one."""
     if grant in core.grants:
         core.grants.remove(grant)
         await Unhold(grant.loss)
         await _retreat(core, grant.place, bound)
+    elif not grant.loss.fired or grant.loss.reason == GIVEN_BACK:
+        await _release_rest(core, 1, bound, grant.owner)
 
 
 async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> None:
@@ -334,17 +342,16 @@ async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> N
 
     async def settle(done: bool | None) -> None:
         if done is False and not told:
-            await _release_permit_elsewhere(core, bound)
+            await _release_another(core, bound)
 
     try:
         while True:
             _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
-            holders = []
-            if isinstance(listing, Listing) and isinstance(node, Node):
-                holders = line.in_order(listing.names)[: core.limit(node)]
+            limit = core.limit(node) if isinstance(node, Node) else core.initial
+            holders = line.in_order(listing.names)[:limit] if isinstance(listing, Listing) else []
             asking = True
             if not holders:
-                if bound is not None and isinstance(node, Node) and core.limit(node) >= bound:
+                if bound is not None and limit >= bound:
                     raise OverReleaseError("Semaphore released too many times")  # not the one who comes just now
                 await core.release(1, bound)
                 return
@@ -358,5 +365,11 @@ async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> N
         raise
     except BaseException:
         if not asking:
-            await Background(_release_permit_elsewhere(core, bound))
+            await Background(_release_another(core, bound))
         raise
+
+
+async def _release_another(core: SemaphoreCore, bound: int | None) -> None:
+    """As _release_permit_elsewhere, for a call that has ended: nobody is told of one too many any more."""
+    with suppress(OverReleaseError):
+        await _release_permit_elsewhere(core, bound)

@@ -87,6 +87,9 @@ class PartitionerCore:
         self._over = Signal()
         self._finished = Signal()
         self._joining: Signal | None = None
+        self._undone: Signal | None = None
+        """What ends a membership whose beginning was interrupted, until it has."""
+        self._working = False
 
     @property
     def idle(self) -> bool:
@@ -99,8 +102,8 @@ class PartitionerCore:
     async def join(self, data: bytes, callbacks: Callbacks) -> Members | None:
         """We are a member, and get our shares soon. Returns the members that were there before us; None if we were one
         already: of the threads that join at once one does."""
-        while self._joining is not None:
-            await Wait(self._joining)
+        while (before := self._joining or self._undone) is not None:
+            await Wait(before)
         if self.member is not None:
             return None
         self._joining = joining = Signal()
@@ -117,8 +120,12 @@ class PartitionerCore:
             self.member, self._over, self._finished = member, Signal(), Signal()
             await Background(self._work(member, data, callbacks))
         except BaseException:
-            self.member = None
-            await Background(self.group.leave(member))
+            if self.member == member:  # its work may have begun: nobody begins anew beside it
+                self._over.fire()
+                self._undone = self._finished
+                await Background(self._work(member, data, callbacks))
+            else:
+                await Background(self.group.leave(member))
             raise
         mine = members.get(member)
         return {} if mine is None else {n: m for n, m in members.items() if m.stat.czxid < mine.stat.czxid}
@@ -134,6 +141,9 @@ class PartitionerCore:
 
     async def _work(self, member: str, data: bytes, callbacks: Callbacks) -> None:
         """The one protocol in the background: our shares are as many as our quota."""
+        if self._working or self.member != member:  # what was begun in doubt has begun already
+            return
+        self._working = True
         over, finished = self._over, self._finished
         try:
             try:
@@ -148,7 +158,8 @@ class PartitionerCore:
             pass
         finally:
             self.held.clear()
-            self.member = None
+            self.member = self._undone = None
+            self._working = False
             finished.fire()
             self._tell()
 
@@ -236,7 +247,7 @@ class PartitionerCore:
     async def _clear_up(self, member: str) -> None:
         """Claims of ours that came too late, or whose answer was lost, go."""
         held = {grant.place.name for grant in self.held.values()}
-        for name in await self.claims.get(fresh=True):
+        for name in sorted(await self.claims.get(fresh=True)):
             if f";{member}-" in name and name not in held:
                 await remove(f"{self.claims.path}/{name}", (await Connected()).session_id)
                 self.claims.forget()

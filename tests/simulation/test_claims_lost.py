@@ -49,6 +49,12 @@ def test_item_is_claimed_as_long_as_its_loss_has_not_fired(request_number: int) 
         expire_at(request_number, seed, "expire_away", workers=1)
 
 
+@pytest.mark.parametrize("request_number", range(38, 42))
+def test_claim_made_beside_an_earlier_session_that_lives_on_is_of_the_present_one(request_number: int) -> None:
+    for seed in range(50, 60):
+        expire_at(request_number, seed, "ghost", workers=2)
+
+
 @pytest.mark.parametrize("request_number", range(30, 38))
 def test_claim_asked_for_when_another_session_has_begun_unnoticed_is_made_in_the_one_that_is_known(
     request_number: int,

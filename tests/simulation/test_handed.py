@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from distsync.errors import LockLostError, ReleasedTooOftenError
+from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenError
 from distsync.protocols import handed
 from distsync.protocols.lock import LockCore
 from distsync.protocols.semaphore import SemaphoreCore
-from distsync.session.steps import Wait
+from distsync.session.steps import GetData, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
@@ -73,6 +75,39 @@ def test_release_that_is_interrupted_gives_back_one_permit() -> None:
                     struck += 1
                     assert (before, taken(world)) == (2, 1), (step, giver)
     assert struck
+
+
+async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
+    """A release that is meant for another process's permit meets ours, before it is dropped."""
+    core = core_of(process)
+    grant = await Run(handed.acquire_permit(core, b"", True, None, 3))
+    await Wait(limit=1.0)
+    await release(process)
+    process.background(handed.drop_permit(core, grant, 3))
+
+
+def test_permit_of_an_interrupted_acquire_that_a_release_has_met_makes_up_for_it() -> None:
+    with World(1) as world:
+        one, two = world.process("one"), world.process("two")
+        one.spawn(acquire_and_be_interrupted_late(one))
+        two.spawn(acquire(two))
+        world.run()
+        assert taken(world) == 0
+
+
+def test_release_before_anybody_has_acquired_adds_no_permit() -> None:
+    """Also if somebody does just then."""
+    refused = 0
+    for seed in range(300):
+        with World(seed) as world:
+            one, two = world.process("one"), world.process("two")
+            releasing = one.spawn(release(one), expected=(OverReleaseError,))
+            two.spawn(acquire(two))
+            world.run()
+            refused += releasing.error is not None
+            permits = json.loads(world.foreign(GetData(PATH)).data)
+            assert permits["extra"] == 0, seed
+    assert refused
 
 
 async def take_and_release_late(process: SimProcess) -> None:

@@ -13,13 +13,17 @@ from distsync.protocols.commit import Receipts
 from distsync.session.steps import (
     Background,
     Connected,
+    Create,
     Created,
     Delete,
+    Exists,
     GetData,
     Guid,
     Multi,
     Node,
+    Proven,
     SessionInfo,
+    SetData,
     Stat,
     Together,
 )
@@ -35,6 +39,8 @@ class Script:
         self.answers = list(answers)
         self.asked_of: list[str] = []
         self.guids = count()
+        self.owner = SESSION
+        """Of what is made: another session may have begun, and the earlier one live on beside it."""
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         answer = None
@@ -53,7 +59,9 @@ class Script:
             self.run(step.work)
         if isinstance(step, Together):
             return tuple(map(self._reply, step.requests))
-        return None
+        if isinstance(step, Proven):
+            return step.session_id == self.owner
+        return STAT._replace(ephemeral_owner=self.owner) if isinstance(step, Exists) else None
 
     def _reply(self, request: Any) -> Any:
         if isinstance(request, Multi):
@@ -68,6 +76,30 @@ def test_refused_transaction_frees_its_receipt_once(refusal: Exception) -> None:
     with pytest.raises(type(refusal)):
         script.run(receipts.commit(Delete("/a")))
     assert len(receipts.free) == 1
+
+
+@pytest.mark.parametrize("owner", [SESSION, SESSION + 1])
+def test_ephemeral_is_of_the_session_that_it_was_made_in(owner: int) -> None:
+    script, receipts = Script((Created("/a-1", None), STAT, None)), Receipts("/receipts")
+    script.owner = owner
+    assert script.run(receipts.commit(Create("/a-", ephemeral=True, sequence=True))).session_id == owner
+    assert len(receipts.free) == 1
+
+
+@pytest.mark.parametrize("owner", [SESSION, SESSION + 1])
+def test_ephemeral_of_which_no_answer_came_is_of_the_session_that_it_was_made_in(owner: int) -> None:
+    class Done(Script):
+        """The receipt says that it was executed."""
+
+        def _reply(self, request: Any) -> Any:
+            written = [each.data for each in getattr(request, "operations", ()) if isinstance(each, SetData)]
+            self.nonce = next(iter(written), getattr(self, "nonce", b""))
+            return Node(self.nonce, STAT) if isinstance(request, GetData) else super()._reply(request)
+
+    script, receipts = Done(DisconnectedError("/a")), Receipts("/receipts")
+    script.owner = owner
+    outcome = script.run(receipts.commit(Create("/a", ephemeral=True)))
+    assert (outcome.results, outcome.session_id) == (None, owner)
 
 
 def test_transaction_that_got_lost_is_sent_again_with_the_same_receipt() -> None:

@@ -64,7 +64,7 @@ class SimSession:
         self.queue: deque[Submission] = deque()
         self.pending: deque[Submission] = deque()
         self.watches: dict[tuple[str, str], list[steps.Watch]] = {}
-        self.waiting: list[Callable[[steps.SessionInfo], object]] = []
+        self.waiting: list[Callable[[steps.SessionInfo | Exception], object]] = []
         self._xid = 0
         self._connect_ms = 0
 
@@ -120,9 +120,12 @@ class SimSession:
     def _flush(self) -> None:
         while self.queue:
             self._send(self.queue.popleft())
+        self._tell_waiting(self.info)
+
+    def _tell_waiting(self, answer: steps.SessionInfo | Exception) -> None:
         waiting, self.waiting = self.waiting, []
         for tell in waiting:
-            tell(self.info)
+            tell(answer)
 
     @property
     def info(self) -> steps.SessionInfo:
@@ -244,6 +247,7 @@ class SimSession:
         self.closed = True
         self._fail(self.queue, lambda step: ClientClosedError(type(step).__name__))
         self._fail(self.pending, lambda step: ClientClosedError(type(step).__name__))
+        self._tell_waiting(ClientClosedError("a connection"))
         if self.connection is not None and self.connected:
             self.connection.up.put((self._xid + 1, records.CloseSessionRequest(), None))
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any
 
-from distsync.errors import DeadlineError, UnreachableError
+from distsync.errors import ClientClosedError, DeadlineError, UnreachableError
 from distsync.session import steps
 from distsync.session.holds import INTERRUPTED
 from distsync.testing.simulation.calls import FIRST_CONNECTION_MS, Asked, Frame, Run
@@ -293,10 +293,13 @@ class Task(Actor):
         if session.connected:
             self.resume(False, session.info)
             return
+        if session.closed:
+            self.resume(True, ClientClosedError("a connection"))
+            return
 
-        def tell(info: steps.SessionInfo) -> None:
+        def tell(answer: steps.SessionInfo | Exception) -> None:
             if waiting:
-                self.resume(False, info)
+                self.resume(isinstance(answer, Exception), answer)
 
         waiting = [True]
         self._abandon = waiting.clear

@@ -163,8 +163,9 @@ class World:
         return True
 
     def _orphaned_sessions(self) -> bool:
-        """Sessions of dead processes, and ones that were replaced, are still to time out."""
-        lives = {process.session.session_id for process in self.processes.values() if process.alive}
+        """Sessions of the dead, of clients that are closed, and ones that were replaced, are still to end."""
+        living = [process.session for process in self.processes.values() if process.alive]
+        lives = {session.session_id for session in living if not session.closed}
         return any(session_id not in lives for session_id in self.server.engine.sessions)
 
     def _all_done(self) -> bool:

@@ -5,13 +5,15 @@ Rules for this file: it knows worlds, and of the protocols only the receipts tha
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from distsync.errors import UnreachableError
 from distsync.protocols.commit import Receipts
-from distsync.session.steps import Wait
+from distsync.session.holds import CLIENT_CLOSED
+from distsync.session.steps import Create, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import BESIDES, KINDS
 from distsync.testing.simulation.process import SimProcess
@@ -26,6 +28,8 @@ OBSERVER = "observer"
 #: Without a fault every thread is done in this time (virtual seconds): who needs longer was woken by its own
 #: impatience, after half a session time-out, and not by the one who should have.
 PROMPT_SECONDS = 3.0
+
+RESCUE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,49 @@ def finish(world: World, at_end: Callable[[], object] = lambda: None) -> None:
         world.fail(f"it took {world.done_ms / 1000:.1f} s although nothing went wrong: somebody was not woken")
     at_end()
     world.close()
+
+
+def apart(world: World, what: str) -> random.Random:
+    """Draws for what came to a scenario later: those of the world, and so its seeds, stay what they were."""
+    return random.Random(f"{world.seed} {what}")
+
+
+def made_by_others(world: World, path: str, data: bytes) -> None:
+    """The znode is there before anybody comes, by a client of another kind."""
+    parts = path.split("/")
+    for number in range(2, len(parts) + 1):
+        world.foreign(Create("/".join(parts[:number]), data if number == len(parts) else b""))
+
+
+async def close_some_time(world: World, process: SimProcess) -> None:
+    """Its client is closed in the middle of everything."""
+    await Wait(limit=world.rng.random() / 5)
+    world.tampered.add(process.session.session_id)
+    process.keeper.holds.lose_all(CLIENT_CLOSED)
+    process.close()
+
+
+def upset(mild: tuple[str, ...], world: World) -> bool:
+    """Whether faults have struck that are not ``mild``, a session has ended, or somebody is not sure what he has given
+    back."""
+    ended = any(process.session.ended for process in world.processes.values())
+    unsure = ended or bool(world.history.events("unsure"))
+    return unsure or any(each.kind not in mild for each in world.faults.struck)
+
+
+def rescue(
+    world: World, is_upset: Callable[[World], bool], give_one: Callable[[SimProcess], Coroutine[Any, Any, Any]]
+) -> None:
+    """Once the world is upset, the observer gives one back now and then, so that nobody waits for ever."""
+    observer = world.process(OBSERVER)
+
+    async def give() -> None:
+        while True:
+            await Wait(limit=RESCUE_SECONDS)
+            if is_upset(world):
+                await give_one(observer)
+
+    spawn(observer, give(), name="rescue", daemon=True)
 
 
 def everybody_sees(

@@ -16,7 +16,16 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Check, NothingLeft
 from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import OBSERVER, PROMPT_SECONDS, ROOT, Scenario, spawn, work
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    PROMPT_SECONDS,
+    ROOT,
+    Scenario,
+    apart,
+    made_by_others,
+    spawn,
+    work,
+)
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/double_barrier/d"
@@ -64,7 +73,8 @@ class Meetings(Check):
         if node is None:
             return
         self.standing = {name for name in node.children if name != "ready"}
-        inside = tuple(json.loads(node.data or b"")["inside"])
+        said = node.data if node.data and node.data.startswith(b"{") else b'{"inside": []}'  # or a stranger's
+        inside = tuple(json.loads(said)["inside"])
         for name in self.standing - self.calls.keys():
             member = world.server.engine.tree.node(f"{PATH}/{name}")
             self.calls[name] = json.loads((member and member.data) or b"")
@@ -185,6 +195,8 @@ def play(world: World) -> None:
     surplus = rng.choice((0, 0, 0, 1, 2, 3))
     meetings = Meetings(parties)
     world.checks += [meetings, NothingLeft(f"{PATH}/", meetings.may_stay)]
+    if apart(world, "double barrier").random() < 0.15:
+        made_by_others(world, PATH, b"of a client that does not say how many")
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     all_patient = not surplus
     for number in range(parties + surplus):

@@ -19,6 +19,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    apart,
     everybody_sees,
     finish,
     maybe_timeout,
@@ -62,13 +63,14 @@ def core_of(process: SimProcess) -> ElectionCore:
 async def candidate(world: World, process: SimProcess) -> None:
     """Stands some times, and leads, as a ``with`` block does."""
     owner, core = object(), core_of(process)
+    until = apart(world, process.name).choice((None, None, 0.0, 1.0))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
         if await Run(core.acquire(owner, b"{}", timeout != 0.0), timeout):
-            await lead(world, core, owner)
+            await lead(world, core, owner, until)
 
 
-async def lead(world: World, core: ElectionCore, owner: object) -> None:
+async def lead(world: World, core: ElectionCore, owner: object, until: float | None) -> None:
     grant = core.grant
     if grant is not None:
         place = grant.place
@@ -84,7 +86,7 @@ async def lead(world: World, core: ElectionCore, owner: object) -> None:
         world.record("working", what="lead")
     finally:
         world.record("released", what="lead")
-        await Run(step_down(world, core, owner))
+        await Run(step_down(world, core, owner), until)
 
 
 async def _long() -> None:

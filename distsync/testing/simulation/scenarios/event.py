@@ -6,13 +6,14 @@ Rules for this file: threads use one core a process, as the faces do.
 from __future__ import annotations
 
 from distsync.errors import OutcomeUnknownError
-from distsync.protocols.event import EventCore
+from distsync.protocols.event import SET, EventCore
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     ROOT,
     Scenario,
+    apart,
     maybe_timeout,
     processes,
     receipts,
@@ -74,16 +75,43 @@ async def pulser(world: World, process: SimProcess, waiters: list[Task]) -> None
             world.record("cleared")
 
 
+async def teller(world: World, process: SimProcess) -> None:
+    """Says what it is to be, and does not wait, as asyncio's callers do not; the last word stands."""
+    core, begun = core_of(process), list[bool]()
+
+    async def tell(flag: bool) -> None:
+        begun.append(flag)
+        await core.tell(flag)
+
+    for number in range(world.rng.randint(1, 4)):
+        flag = world.rng.random() < 0.5
+        if flag:
+            world.record("setting")
+        process.background(tell(flag))
+        while len(begun) <= number:
+            await Wait(limit=0.001)
+        if world.rng.random() < 0.5:
+            await Run(work(world))
+        if flag and world.rng.random() < 0.5:
+            await Run(core.wait_for_told(), maybe_timeout(world))
+    while core.told is not None:
+        await Run(work(world))
+    said = world.server.engine.tree.node(PATH)
+    if (said is not None and said.data == SET) != flag and not process.session.ended:
+        world.fail(f"the last that was told is {flag}, and it is {said and said.data!r}")
+
+
 def play(world: World) -> None:
+    telling = apart(world, "event").random() < 0.3
     waiters = [
         spawn(process, waiter(world, process), name=f"waiter{number}", daemon=True)
         for process in processes(world, 1, 3)
         for number in range(world.rng.randint(1, 2))
     ]
-    for number, process in enumerate(list(world.processes.values())[: world.rng.randint(0, 2)]):
+    for number, process in enumerate(list(world.processes.values())[: 0 if telling else world.rng.randint(0, 2)]):
         spawn(process, looker(world, process), name=f"looker{number}")
     setter = world.process("setter")
-    spawn(setter, pulser(world, setter, waiters))
+    spawn(setter, teller(world, setter) if telling else pulser(world, setter, waiters))
     world.run()
     for record in world.history.events("set"):
         for task, at in record.asleep:

@@ -22,7 +22,10 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    apart,
+    close_some_time,
     finish,
+    made_by_others,
     maybe_timeout,
     processes,
     spawn,
@@ -155,6 +158,13 @@ def play(world: World, depth: int) -> None:
             spawn(process, thread(world, process, keep, depth))
     if world.rng.random() < 0.4:
         spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER]), name="looker")
+    rng = apart(world, "kept")
+    if rng.random() < 0.15:
+        spawn(process, looker(world, process), name="looker of its own")
+    if rng.random() < 0.15:
+        made_by_others(world, PATH, b"of a client that writes there")
+    if rng.random() < 0.15:
+        spawn(process, close_some_time(world, process), name="closer")
     finish(world)
 
 

@@ -19,7 +19,10 @@ from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     Scenario,
+    apart,
+    close_some_time,
     finish,
+    made_by_others,
     maybe_timeout,
     processes,
     spawn,
@@ -193,6 +196,11 @@ def play(world: World) -> None:
             spawn(process, thread(world, process, keep, share))
     if world.rng.random() < 0.5:
         spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER], holding), name="looker")
+    rng = apart(world, "kept readers")
+    if rng.random() < 0.15:
+        made_by_others(world, PATH, b"of a client that writes there")
+    if rng.random() < 0.15:
+        spawn(process, close_some_time(world, process), name="closer")
     finish(world)
 
 

@@ -12,7 +12,15 @@ from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Exclusion
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import ROOT, Scenario, everybody_sees, finish, processes, spawn
+from distsync.testing.simulation.scenarios.base import (
+    ROOT,
+    Scenario,
+    apart,
+    everybody_sees,
+    finish,
+    processes,
+    spawn,
+)
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/partition/p"
@@ -35,11 +43,18 @@ def released(world: World, share: str, token: int) -> None:
 async def member(world: World, process: SimProcess) -> None:
     """Takes part for a while, or to the end."""
     await Run(pause(world))
-    core = core_of(process)
-    await Run(core.join(b"{}", Callbacks(partial(acquired, world, process), partial(released, world))))
+    core, callbacks = core_of(process), Callbacks(partial(acquired, world, process), partial(released, world))
+    if apart(world, process.name).random() < 0.3:
+        spawn(process, twin(process, callbacks), name="twin")
+    await Run(core.join(b"{}", callbacks))
     await Run(pause(world))
     if world.rng.random() < 0.4:
         await Run(core.leave())
+
+
+async def twin(process: SimProcess, callbacks: Callbacks) -> None:
+    """Another thread, which joins at the same time."""
+    await Run(core_of(process).join(b"{}", callbacks))
 
 
 async def pause(world: World) -> None:

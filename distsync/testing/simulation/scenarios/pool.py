@@ -57,8 +57,8 @@ class Play:
             await Run(work(world))
         while self.surely - set(self.heard):
             for said in await Run(caller.receive()) or ():
-                if said.kind == WORN and world.faults.struck and self.most:
-                    pass  # so many workers died of it, or lost it
+                if said.kind == WORN and self.most and (world.faults.struck or world.history.events("released")):
+                    pass  # so many workers died of it, lost it, or did not want it
                 elif said.data == b"" and world.faults.struck and self.sweeps:
                     pass  # it was taken for dead, and its parts are being removed: it learns that next
                 elif said.data != b"%d.%d" % (said.job, said.part):
@@ -79,7 +79,11 @@ class Play:
                 if self.sweeps and not await Run(core.is_there(GUID)) and not self.is_over:
                     self.heard_of_nobody()
                 if rng.random() < 0.2 and process.name != OBSERVER:
-                    await Run(core.give_back(delivery))
+                    if self.most and rng.random() < 0.5:  # it counts as delivered
+                        self.world.record("released")
+                        await Run(core.release(delivery))
+                    else:
+                        await Run(core.give_back(delivery))
                 else:
                     await Run(self.finish(core, delivery))
 

@@ -20,6 +20,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    apart,
     came_too_late,
     finish,
     maybe_timeout,
@@ -57,6 +58,7 @@ def curators(process: SimProcess, permits: int) -> Leases:
 async def holder(world: World, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
     """Takes a permit some times, as a ``with`` block does."""
     core, owner = process.local(PATH, lambda: make(process, permits)), object()
+    until = apart(world, process.name).choice((None, None, 0.0, 1.0))
     for _ in range(world.rng.randint(1, 2)):
         timeout = maybe_timeout(world)
         grant = await Run(core.acquire(b"", timeout != 0.0, owner, bound), timeout)
@@ -68,7 +70,7 @@ async def holder(world: World, process: SimProcess, permits: int, bound: int | N
             world.record("working", what="permit")
         finally:
             world.record("released", what="permit")
-            await Run(give_back(world, core, bound, owner))
+            await Run(give_back(world, core, bound, owner), until)
 
 
 async def give_back(world: World, core: Leases, bound: int | None, owner: object) -> None:
@@ -163,7 +165,7 @@ def play_holders(world: World, permits: int, bound: int | None, make: Make) -> N
 
 def count_free(world: World, permits: int, bound: int | None, make: Make) -> None:
     """All permits are free at the end, and those that strangers added."""
-    counted = world.process(OBSERVER)
+    counted = world.processes.get(OBSERVER) or world.process(OBSERVER)
     counting = counted.spawn(make(counted, permits).value())
     world.run(lambda: counting.done)
     free, events = counting.result, world.history.events
