@@ -98,8 +98,9 @@ class BarrierCore:
             await self.unfinished.finish()
             if not self.agreed:
                 await self._agree()
+            served = partial(self._passed, self.generation)
             place, answers = await stand(
-                self.path, LOCK, data, *reads, parents=self._parents, served=self._passed, withdraws=self._withdrawing
+                self.path, LOCK, data, *reads, parents=self._parents, served=served, withdraws=self._withdrawing
             )
         except DeadlineError:  # whoever has reset it meanwhile does not count on us
             await self.unfinished.leave(partial(self._break, Turn(self.parties, self.generation)))
@@ -117,15 +118,19 @@ class BarrierCore:
     def _withdrawing(self, directory: str, guid: str) -> Coroutine[Any, Any, None]:
         return self.unfinished.left(partial(withdraw, directory, guid))
 
-    async def _passed(self, directory: str, guid: str) -> Place | None:
-        """We have passed before we heard that we stood there."""
+    async def _passed(self, known: int, directory: str, guid: str) -> Place | None:
+        """We have passed before we heard that we stood there. Raises BrokenBarrierError where nobody knows, so many
+        generations have passed since the ``known`` one: who stood there anew could be counted twice."""
         try:
             turn = self._turn(await read(GetData(directory)))
         except NoNodeError:
             return None
         session_id = (await Connected()).session_id
         passed = chain.from_iterable(turn.passed)
-        return next((Place(directory, name, 0, session_id) for name in passed if guid in name), None)
+        place = next((Place(directory, name, 0, session_id) for name in passed if guid in name), None)
+        if place is None and turn.generation - known > turn.kept:
+            raise BrokenBarrierError
+        return place
 
     async def _pass(self, party: Party, answers: Any, watch: Watch, action: Callable[[], Any] | None) -> int:
         view = self._view(party.place, answers)

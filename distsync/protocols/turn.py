@@ -36,10 +36,14 @@ class Turn:
         fields = {name: value for name, value in asdict(self).items() if name != "version"}
         return json.dumps(fields).encode()
 
+    @property
+    def kept(self) -> int:
+        """So many generations that passed are remembered."""
+        return max(2, REMEMBERED // self.parties)
+
     def opened(self, names: list[str]) -> Turn:
         """The next turn: these have passed."""
-        kept = max(2, REMEMBERED // self.parties)
-        passed = (*self.passed, tuple(names))[-kept:]
+        passed = (*self.passed, tuple(names))[-self.kept :]
         after = max((each.number for each in in_order(names)[-1:]), default=self.after)
         return replace(self, generation=self.generation + 1, after=after, passed=passed)
 

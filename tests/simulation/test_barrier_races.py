@@ -273,3 +273,46 @@ def test_who_finishes_what_an_earlier_call_left_keeps_his_own_time_out(request_n
     """The simulator sees to the time-outs."""
     for seed in range(10):
         Twice(seed, request_number).play()
+
+
+class Forgotten:
+    """A party of two is cut off when it has come, and passes; the others go on until nobody knows its name any more,
+    and one of them stands there alone when the connection is back."""
+
+    TURNS, AWAY_MS, PATIENCE_S = 20, 6000, 30.0
+
+    def __init__(self, seed: int, request: int) -> None:
+        placed = Exactly("lost_reply", "one", request), Exactly("cut", "one", request + 1, self.AWAY_MS)
+        self.world = World(seed, faults=Faults(exactly=placed))
+        self.told: dict[str, list[int | None]] = {"one": [], "two": [], "three": []}
+
+    async def party(self, process: SimProcess, turns: int) -> None:
+        core = BarrierCore(PATH, 2, receipts(process))
+        await Run(core.state())
+        if turns > 1:
+            await Wait(limit=1.0)
+        for _ in range(turns):
+            try:
+                self.told[process.name].append(await Run(core.wait(b""), self.PATIENCE_S))
+            except BrokenBarrierError:
+                self.told[process.name].append(None)
+
+    def play(self) -> dict[str, list[int | None]]:
+        with self.world as world:
+            for name in self.told:
+                process = world.process(name)
+                process.spawn(self.party(process, 1 if name == "one" else self.TURNS))
+            world.run()
+        return self.told
+
+
+def test_who_has_passed_too_long_ago_to_know_it_does_not_pass_again() -> None:
+    """Who passes has taken somebody with him: the others, an even number in all, cannot all have passed then."""
+    left = 0
+    for request in range(8, 17):
+        for seed in range(5):
+            told = Forgotten(seed, request).play()
+            is_left = None in told["two"] + told["three"]
+            assert told["one"] == [None] or is_left, (request, seed, told)
+            left += is_left
+    assert left > 5
