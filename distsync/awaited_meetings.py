@@ -243,7 +243,8 @@ class Barrier(Awaited):
     """A place where ``parties`` tasks, of any processes, wait for each other; again and again.
 
     On loss: of the session while waiting: the barrier breaks, for it and for the others.
-    On cancel: the barrier breaks: unlike that of ``asyncio``, which a cancelled task leaves as if it had not come.
+    On cancel: who is cancelled leaves as if he had not come, as with ``asyncio``; where there is no connection for a
+        second to say so, the barrier breaks. Who dies breaks it, and so does an interrupted thread.
     Cost: before the wait 3 requests, 1 round trip, 1 watch; the last one to arrive sends 1 more.
     Source: recipes.txt, Double Barriers; ``asyncio.Barrier``, here on every Python.
 
@@ -271,13 +272,13 @@ class Barrier(Awaited):
         Returns: 0 to parties - 1, another number for each.
         Raises: BrokenBarrierError (asyncio's) if the barrier is or becomes broken, or is reset.
         On loss: BrokenBarrierError, for all.
-        On cancel: the barrier is broken, no znode is left.
-        Cost: as ``distsync.threading.Barrier.wait``.
+        On cancel: the others wait on for another one; no znode is left.
+        Cost: as ``distsync.threading.Barrier.wait``. Who leaves sends 4, and those who wait look again.
         Source: recipes.txt, Double Barriers, Enter.
         """
         await self._ready()
         try:
-            return int(await self._await(self._twin._core.wait(describe())))
+            return int(await self._await(self._twin._core.wait(describe(), leaves=True)))
         except threading.BrokenBarrierError as error:
             if BrokenBarrierError is threading.BrokenBarrierError:
                 raise

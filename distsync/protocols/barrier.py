@@ -13,12 +13,15 @@ the mark goes into the data, and the mark goes.
 Who has passed before he could look learns his index from the lists of the last members. Whose name is in none of
 them was deleted by somebody else, or has slept through so many generations that nobody can know: for him it is broken.
 
+Who leaves (a cancelled task) says so in the data, in the transaction that deletes his znode: those who have counted on
+him wait on for another one.
+
 Who gives up without a connection breaks the barrier, and leaves, when there is one again; who comes anew in his process
 waits for that. Until then his znode counts for the others, as long as his session lives. Who never came to stand there
 breaks the generation that his process knows; a later one belongs to those who have moved the barrier on meanwhile.
 
 Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s,
-                                               "passed": [[names of a generation that passed], ...]}``
+                                               "passed": [[names of a generation that passed], ...], "left": [names]}``
          ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a party that waits
          ``<path>/_r_<guid>-reset-<sequence>`` ephemeral, for a moment: the mark of a reset
 """
@@ -58,6 +61,7 @@ from distsync.session.steps import (
     Listing,
     Node,
     SetData,
+    Sync,
     Wait,
     Watch,
     Woke,
@@ -87,36 +91,81 @@ class BarrierCore:
         with suppress(NoNodeError):
             self._turn(await read(GetData(self.path)))
 
-    async def wait(self, data: bytes, action: Callable[[], Any] | None = None) -> int:
+    async def wait(self, data: bytes, action: Callable[[], Any] | None = None, leaves: bool = False) -> int:
         """All parties are here. Returns our index, 0 to parties - 1, another one for each.
 
-        Raises BrokenBarrierError when the barrier is or becomes broken; our deadline breaks it for all.
+        Raises BrokenBarrierError when the barrier is or becomes broken; our deadline breaks it for all. Who is
+        interrupted ``leaves`` as if he had not come, or breaks it for all; also where there is no connection for it.
         """
-        watch = Watch()
+        watch, asked = Watch(), list[str]()
         reads = (Children(self.path), GetData(self.path, watch))
+
+        def withdraws(directory: str, guid: str) -> Coroutine[Any, Any, None]:
+            asked.append(guid)
+            return self.unfinished.left(partial(self._depart, guid) if leaves else partial(withdraw, directory, guid))
+
         try:
             await self.unfinished.finish()
             if not self.agreed:
                 await self._agree()
             served = partial(self._passed, self.generation)
             place, answers = await stand(
-                self.path, LOCK, data, *reads, parents=self._parents, served=served, withdraws=self._withdrawing
+                self.path, LOCK, data, *reads, parents=self._parents, served=served, withdraws=withdraws
             )
         except DeadlineError:  # whoever has reset it meanwhile does not count on us
             await self.unfinished.leave(partial(self._break, Turn(self.parties, self.generation)))
             raise BrokenBarrierError from None
+        except BaseException:
+            if leaves and asked:
+                await self._departs(asked[-1])
+            raise
         party = Party(place)
         try:
             return await self._pass(party, answers, watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
-            await self.unfinished.leave(partial(self._leave_broken, party, gives_up))
+            departed = False
+            try:
+                departed = leaves and not isinstance(error, Exception) and await self._departs(place.name)
+            finally:
+                if not departed:
+                    await self.unfinished.leave(partial(self._leave_broken, party, gives_up))
             if gives_up:
                 raise BrokenBarrierError from error
             raise
 
-    def _withdrawing(self, directory: str, guid: str) -> Coroutine[Any, Any, None]:
-        return self.unfinished.left(partial(withdraw, directory, guid))
+    async def _departs(self, mark: str) -> bool:
+        """As _depart, before the call ends: who clears away what it left does not say why. False also where there is
+        no time for it, or no session."""
+        with suppress(DistsyncError):
+            return await self._depart(mark)
+        return False
+
+    async def _depart(self, mark: str) -> bool:
+        """Whether the one with this in his name has left, as if he had not come. False: he does not stand there."""
+        while True:
+            reads = (Sync(self.path), Children(self.path), GetData(self.path))
+            _, listing, node = await read_all(*reads)
+            if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+                return False
+            now, standing = self._turn(node).seen_with(listing.names)
+            mine = next((each for each in standing if mark in each.name), None)
+            if mine is None:
+                return any(mark in name for name in now.left)
+            if listing.stat.version != node.stat.version:
+                continue
+            path = f"{self.path}/{mine.name}"
+            counting = [each for each in standing if now.counts(each)]
+            if now.broken or mine not in counting[: self.parties]:
+                return await lay(path)
+            try:
+                await self.receipts.commit(SetData(self.path, now.without(mine.name).data(), now.version), Delete(path))
+                return True
+            except (BadVersionError, NoNodeError):
+                continue
+            except OutcomeUnknownError as unknown:
+                if isinstance(unknown.__cause__, DeadlineError):
+                    raise unknown.__cause__ from None
 
     async def _passed(self, known: int, directory: str, guid: str) -> Place | None:
         """We have passed before we heard that we stood there. Raises BrokenBarrierError where nobody knows, so many
@@ -234,7 +283,7 @@ class BarrierCore:
             return
         if not view.present:
             passed = view.turn.index_of(place.name) is not None
-            for seen in () if passed else (party.view, view):
+            for seen in () if passed or place.name in view.turn.left else (party.view, view):
                 if seen is not None and place.name in self._counting(seen, place)[:most]:
                     await self._break(seen.turn)
         else:
@@ -272,6 +321,7 @@ class BarrierCore:
 
     async def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError."""
+        await self.unfinished.finish()
         guid = await Guid()
         mark = Create(f"{self.path}/_r_{guid}{RESET}", ephemeral=True, sequence=True)
         asked = False
@@ -282,7 +332,7 @@ class BarrierCore:
                     return
                 now, standing = self._turn(node).seen_with(listing.names)
                 after = standing[-1].number if standing else now.after  # should we die before the mark is read
-                fresh = replace(now, generation=now.generation + 1, broken=False, after=after)
+                fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
                 asked = True
                 try:
                     await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)

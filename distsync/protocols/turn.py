@@ -13,7 +13,8 @@ from distsync.errors import BrokenBarrierError, CorruptNodeError
 from distsync.protocols.line import Contender, Place, in_order, offset
 from distsync.session.steps import Node
 
-#: So many names of those who have passed are remembered, but at least two whole generations.
+#: So many names of those who have passed, and of those who have left, are remembered, but at least of two whole
+#: generations.
 REMEMBERED = 32
 
 #: A mark in the line: who stands ahead of it was sent away by a reset.
@@ -23,13 +24,14 @@ RESET = "-reset-"
 @dataclass(frozen=True)
 class Turn:
     """What the barrier's znode says. Contenders up to the number ``after`` (None: nobody) do not count; ``passed`` are
-    the last generations that passed, the last one last."""
+    the last generations that passed, the last one last; ``left`` are those of this generation who went on purpose."""
 
     parties: int
     generation: int = 0
     broken: bool = False
     after: int | None = None
     passed: tuple[tuple[str, ...], ...] = ()
+    left: tuple[str, ...] = ()
     version: int = 0
 
     def data(self) -> bytes:
@@ -45,7 +47,11 @@ class Turn:
         """The next turn: these have passed."""
         passed = (*self.passed, tuple(names))[-self.kept :]
         after = max((each.number for each in in_order(names)[-1:]), default=self.after)
-        return replace(self, generation=self.generation + 1, after=after, passed=passed)
+        return replace(self, generation=self.generation + 1, after=after, passed=passed, left=())
+
+    def without(self, name: str) -> Turn:
+        """This turn, when this contender has left it."""
+        return replace(self, left=(*self.left, name)[-max(2 * self.parties, REMEMBERED) :])
 
     def index_of(self, name: str) -> int | None:
         """The index with which this contender has passed; None: it has not, or long ago."""
@@ -71,7 +77,8 @@ def turn_in(path: str, node: Node) -> Turn:
         after = None if fields["after"] is None else int(fields["after"])
         parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
         passed = tuple(tuple(map(str, names)) for names in fields["passed"])
-        return Turn(parties, generation, broken, after, passed, node.stat.version)
+        left = tuple(map(str, fields.get("left", ())))  # none in what was written before there was any
+        return Turn(parties, generation, broken, after, passed, left, node.stat.version)
     except (ValueError, KeyError, TypeError):
         raise CorruptNodeError(path, node.data) from None
 
@@ -114,7 +121,7 @@ class Party:
         group = set(view.names[:parties])
         self.view = view
         if self.place.name in group:
-            if self.seen - group:
+            if self.seen - group - {*view.turn.left}:
                 return None
             self.seen |= group
         return view.names.index(self.place.name)

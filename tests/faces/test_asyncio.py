@@ -190,6 +190,24 @@ def test_barrier_is_one_for_tasks_and_threads(client: Client, other: Client) -> 
     run(scenario())
 
 
+def test_cancelled_party_leaves_a_barrier_as_if_it_had_not_come(client: Client, other: Client) -> None:
+    ours, theirs = tasks.Barrier(3, name="b", client=client), threading.Barrier(3, name="b", client=other)
+
+    async def scenario() -> None:
+        waiter = Running(theirs.wait)
+        for _ in range(3):
+            comes = asyncio.create_task(ours.wait())
+            await until(lambda: waiting_calls(client) == waiting_calls(other) == 1)
+            comes.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await comes
+            assert ours.n_waiting == 1
+        indexes = await asyncio.gather(ours.wait(), ours.wait())
+        assert {*indexes, await asyncio.to_thread(waiter.result)} == {0, 1, 2}
+
+    run(scenario())
+
+
 def test_condition_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:
     ours, theirs = tasks.Condition(name="c", client=client), threading.Condition(name="c", client=other)
 

@@ -14,6 +14,7 @@ from distsync.testing.simulation.scenarios.condition import CONDITION
 from distsync.testing.simulation.scenarios.config import CONFIG
 from distsync.testing.simulation.scenarios.counter import COUNTER, VALUE
 from distsync.testing.simulation.scenarios.deleted import DELETED
+from distsync.testing.simulation.scenarios.departures import DEPARTURES
 from distsync.testing.simulation.scenarios.dones import DONES
 from distsync.testing.simulation.scenarios.double_barrier import DOUBLE_BARRIER
 from distsync.testing.simulation.scenarios.downgrades import DOWNGRADES
@@ -93,6 +94,7 @@ ALL = (
     PASSED_ON,
     DELETED,
     SHUTDOWN,
+    DEPARTURES,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}
 

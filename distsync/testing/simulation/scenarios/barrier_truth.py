@@ -63,8 +63,9 @@ class Debt:
 class Passing(Check):
     """Judges each change of the barrier, and what each call is told of it."""
 
-    def __init__(self, path: str, parties: int, acts: bool) -> None:
+    def __init__(self, path: str, parties: int, acts: bool, leaves: bool = False) -> None:
         self.path = path
+        self.leaves = leaves
         self.parties = parties
         self.acts = acts
         self.line: dict[str, Stay] = {}
@@ -112,6 +113,9 @@ class Passing(Check):
             world.fail(f"{record.call} found the barrier broken, and others passed with it")
         self._judge_time(world, record)
         self._note_debt(record)
+
+    def _leaves(self, world: World, record: Record) -> None:
+        self.done[record.call] = record
 
     def _acted_badly(self, world: World, record: Record) -> None:
         self.done[record.call] = record
@@ -306,7 +310,7 @@ class Passing(Check):
                     stay.alone_ms = stay.alone_ms or world.now_ms
             first = sorted([*self.group(), gone], key=lambda stay: stay.number)[: self.parties]
             counted = gone in first and not (gone.sent_away or gone.doubtful or self.broken)
-            if counted and should_break(world, gone, self.arrived):
+            if counted and not self.leaves and should_break(world, gone, self.arrived):
                 self.owing = self.owing or (world.now_ms, gone.call)
 
     def _judge_owing(self, world: World) -> None:
