@@ -162,7 +162,7 @@ async def watcher(world: World, process: SimProcess) -> None:
     core = partition.core_of(process)
     for _ in range(world.rng.randint(1, 4)):
         changed, losses = core.changed, [grant.loss for grant in core.held.values()]
-        timeout = world.rng.choice((0.0, 0.05, 1.0))
+        timeout = world.rng.choice((0.0, 0.05, 0.5))
         until_ms = world.now_ms + round(timeout * 1000)
         try:
             await Run(core.next(changed), timeout)
