@@ -18,7 +18,7 @@ OFF = tests/conformance/test_cpython_locks.py tests/conformance/test_cpython_que
 	lock.py rlock.py shared_lock.py condition.py election.py queue.py joinable_queue.py loss.py outage.py switched_off.py)
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test off asyncio interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate differential \
+.PHONY: demo test off interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate differential \
 	zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
@@ -35,9 +35,6 @@ off: $(STAMP) zookeeper  ## locks and queues, CPython's own tests and chaos, wit
 		$(VENV)/bin/pytest $(OFF) -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 	DISTSYNC_KEEP=0 DISTSYNC_FAST_WIRE=0 PYTHONPATH=tests \
 		$(VENV)/bin/python -m chaos lock queue --server zookeeper --seconds 10 $(CHAOS_ARGS)
-
-asyncio: $(STAMP) zookeeper  ## CPython's own tests of asyncio's locks and queues; not all of them are told to pass or fail yet
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest tests/conformance/cpython_asyncio_cases.py $(PYTEST_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000
 	DISTSYNC_SIMULATIONS=$(N) $(VENV)/bin/pytest tests/simulation -n 2 --timeout=0 $(PYTEST_ARGS)

@@ -108,7 +108,23 @@ def patient(module: ModuleType, client: Client) -> ModuleType:
 def be_patient(patch: pytest.MonkeyPatch, utils: ModuleType, client: Client) -> None:
     """Python 3.10's tests have loops with a clock of their own, that jumps from one timer to the next."""
 
-    class JumpingLoop(utils.TestLoop):  # type: ignore[misc, name-defined]
+    test_loop: Any = utils.TestLoop  # that of the module is ours, soon
+
+    class JumpingLoop(test_loop):  # type: ignore[misc]
+        ends = False
+
+        def close(self) -> None:
+            """As asyncio.run, and the loops of later Pythons' tests: what a test that failed has left is cancelled."""
+            self.ends = True
+            pending = asyncio.all_tasks(self)
+            for task in pending:
+                task.cancel()
+            try:
+                if pending:
+                    self.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+            finally:
+                super().close()
+
         def advance_time(self, advance: float) -> None:
             calm = Calm(client)
             while not calm.comes():
@@ -117,14 +133,14 @@ def be_patient(patch: pytest.MonkeyPatch, utils: ModuleType, client: Client) -> 
             super().advance_time(advance)
 
         def call_at(self, when: float, *given: Any, **named: Any) -> asyncio.TimerHandle:
-            far = when > self.time() + FAR_S
-            kind = asyncio.BaseEventLoop if far else utils.TestLoop
+            far = self.ends or when > self.time() + FAR_S
+            kind = asyncio.BaseEventLoop if far else test_loop
             return kind.call_at(self, when, *given, **named)  # type: ignore[no-any-return]
 
         def _run_once(self) -> None:
             if not self._ready:
                 time.sleep(0.001)  # its selector does not
-            super()._run_once()
+            (asyncio.BaseEventLoop if self.ends else test_loop)._run_once(self)
 
     patch.setattr(utils, "TestLoop", JumpingLoop)
     patch.setattr(utils, "run_briefly", lambda loop: loop.run_until_complete(settle(client)))
