@@ -102,9 +102,12 @@ def made_by_others(world: World, path: str, data: bytes) -> None:
         world.foreign(Create("/".join(parts[:number]), data if number == len(parts) else b""))
 
 
-async def close_some_time(world: World, process: SimProcess) -> None:
-    """Its client is closed in the middle of everything."""
-    await Wait(limit=world.rng.random() / 5)
+async def close_client(world: World, process: SimProcess, keeps: Callable[[], bool]) -> None:
+    """Its client is closed in the middle of everything: as it ``keeps``, or as it does no longer."""
+    for wanted in (True, False)[: world.rng.randint(0, 2)]:
+        for _ in range(100):
+            if keeps() is not wanted:
+                await Wait(limit=0.002)
     world.tampered.add(process.session.session_id)
     process.keeper.holds.lose_all(CLIENT_CLOSED)
     process.close()

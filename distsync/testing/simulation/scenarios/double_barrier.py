@@ -73,8 +73,7 @@ class Meetings(Check):
         if node is None:
             return
         self.standing = {name for name in node.children if name != "ready"}
-        said = node.data if node.data and node.data.startswith(b"{") else b'{"inside": []}'  # or a stranger's
-        inside = tuple(json.loads(said)["inside"])
+        inside = tuple(json.loads(node.data)["inside"]) if node.data else ()
         for name in self.standing - self.calls.keys():
             member = world.server.engine.tree.node(f"{PATH}/{name}")
             self.calls[name] = json.loads((member and member.data) or b"")
@@ -196,7 +195,7 @@ def play(world: World) -> None:
     meetings = Meetings(parties)
     world.checks += [meetings, NothingLeft(f"{PATH}/", meetings.may_stay)]
     if apart(world, "double barrier").random() < 0.15:
-        made_by_others(world, PATH, b"of a client that does not say how many")
+        made_by_others(world, PATH, b"")  # which does not say how many
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     all_patient = not surplus
     for number in range(parties + surplus):

@@ -14,6 +14,7 @@ from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenErr
 from distsync.protocols import handed
 from distsync.protocols.lock import LockCore
 from distsync.protocols.semaphore import SemaphoreCore
+from distsync.session.steps import SetData, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Check, Exclusion, NothingLeft
 from distsync.testing.simulation.process import SimProcess
@@ -156,8 +157,19 @@ def play_permits(world: World) -> None:
     for process in givers:
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, passer(world, process, givers, permits))
+    if world.rng.random() < 0.2:
+        spawn(world.process("stranger"), rewrite(world))
     rescue(world, is_upset, partial(give_one, permits=permits))
     finish(world, lambda: count_free_at_last(world, permits))
+
+
+async def rewrite(world: World) -> None:
+    """Somebody writes into the semaphore what stands there."""
+    for _ in range(4):
+        await Wait(limit=world.rng.randint(0, 20) / 1000)
+        node = world.server.engine.tree.node(PATH)
+        if node is not None:
+            world.foreign(SetData(PATH, node.data or b""))
 
 
 def count_free_at_last(world: World, permits: int) -> None:

@@ -6,6 +6,7 @@ Rules for this file: threads use one core a process, as the face does; an item s
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from distsync.errors import Full, LockLostError, OutcomeUnknownError, ShutDown
@@ -22,6 +23,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    apart,
     maybe_timeout,
     processes,
     receipts,
@@ -216,6 +218,8 @@ class Play:
                 spawn(process, self.worker(process), name=f"worker{each}", daemon=True)
         if rng.random() < 0.2:
             spawn(process, close_some_time(world, self.core(process), self.maxsize), name="closer")
+        elif apart(world, "joinable").random() < 0.1:
+            spawn(process, self.close_ahead(self.core(process)), name="closer")
         world.run()
         self.check_sleepers()
         self.check_abandoned()
@@ -230,6 +234,16 @@ class Play:
         self.check_order(left)
         self.account()
         world.close()
+
+    async def close_ahead(self, core: JoinableCore) -> None:
+        """Throws away what is there, and what was claimed and nobody has asked for."""
+        for _ in range(50):
+            if not core.ahead:
+                await Wait(limit=0.005)
+        self.world.record("shutting down", immediate=True)
+        with suppress(OutcomeUnknownError):
+            await Run(core.shutdown(True, self.maxsize))
+            self.world.record("shut down")
 
     def items(self, top: str = PATH) -> list[str]:
         """The paths of the items that are there, in the order of their arrival."""

@@ -23,7 +23,7 @@ from distsync.testing.simulation.scenarios.base import (
     ROOT,
     Scenario,
     apart,
-    close_some_time,
+    close_client,
     finish,
     made_by_others,
     maybe_timeout,
@@ -164,7 +164,8 @@ def play(world: World, depth: int) -> None:
     if rng.random() < 0.15:
         made_by_others(world, PATH, b"of a client that writes there")
     if rng.random() < 0.15:
-        spawn(process, close_some_time(world, process), name="closer")
+        core = core_of(process)
+        spawn(process, close_client(world, process, lambda: core.kept is not None), name="closer")
     finish(world)
 
 

@@ -20,7 +20,7 @@ from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     Scenario,
     apart,
-    close_some_time,
+    close_client,
     finish,
     made_by_others,
     maybe_timeout,
@@ -200,7 +200,8 @@ def play(world: World) -> None:
     if rng.random() < 0.15:
         made_by_others(world, PATH, b"of a client that writes there")
     if rng.random() < 0.15:
-        spawn(process, close_some_time(world, process), name="closer")
+        core = of(process)
+        spawn(process, close_client(world, process, lambda: core.kept is not None), name="closer")
     finish(world)
 
 
