@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 from chaos.faults import strike, strikes
-from chaos.history import Call, calls, read
+from chaos.history import Call, Recorder, calls, read
 from chaos.runs import WORKERS, Plan, run, wait_for_all
 from chaos.stage import Stage
-from chaos.workloads import WORKLOADS
+from chaos.worker import Desk
+from chaos.workloads import SITES, WORKLOADS, Deciding
 from servers import need_zookeeper
+
+from distsync import Client
 
 pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
 
@@ -93,3 +96,25 @@ def test_nobody_is_struck_for_a_role_that_nobody_plays(tmp_path: Path) -> None:
         wait_for_all(stage)
         strike(stage, "kill:consumer", random.Random(9))
     assert [event["fault"] for event in read(tmp_path) if "fault" in event] == ["nobody there"]
+
+
+def test_coordinator_that_was_interrupted_decides_before_it_begins_anew(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder(tmp_path, "c")
+    coordinator = Deciding(Desk(recorder, random.Random(1)), len(SITES))
+    decide, interrupts = coordinator.order.decide, [KeyboardInterrupt()]
+
+    def interrupted(timeout: float) -> bool:
+        for interrupt in interrupts:
+            interrupts.clear()
+            raise interrupt
+        return decide(timeout)
+
+    monkeypatch.setattr(coordinator.order, "decide", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        coordinator.step()
+    coordinator.step()
+    recorder.close()
+    told = [(call.name, call.arg) for call in calls(read(tmp_path), "begin", "decide")]
+    assert told == [("begin", "c-1"), ("decide", "c-1"), ("decide", "c-1")]

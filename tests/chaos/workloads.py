@@ -187,9 +187,10 @@ class Meeting(Workload):
 
 
 class Deciding(Workload):
-    """Two sites, and two who begin transactions."""
+    """Two sites, and two who begin transactions. Who is interrupted as he decides does so anew: nobody else would."""
 
     roles = {"coordinator": between("begin", "decide"), "site": calling("take_part")}
+    undecided: str | None = None
 
     def begin(self) -> None:
         self.order = Transaction(SITES, name="chaos")
@@ -201,9 +202,20 @@ class Deciding(Workload):
         if self.role < len(SITES):
             self.desk.call("take_part", lambda: self.part.take_part(DECIDE_S), within=DECIDE_S)
             return
-        what = "-".join(map(str, self.next_item()))
-        self.desk.call("begin", lambda: self.order.begin(what, PATIENCE_S), what, within=PATIENCE_S)
-        self.desk.call("decide", lambda: self.order.decide(DECIDE_S), what, within=DECIDE_S)
+        if self.undecided is None:
+            what = "-".join(map(str, self.next_item()))
+            self.desk.call("begin", lambda: self.begin_one(what), what, within=PATIENCE_S)
+        try:
+            self.desk.call("decide", lambda: self.order.decide(DECIDE_S), self.undecided, within=DECIDE_S)
+        except Exception:
+            self.undecided = None
+            raise
+        self.undecided = None
+
+    def begin_one(self, what: str) -> str:
+        id = self.order.begin(what, PATIENCE_S)
+        self.undecided = what
+        return id
 
     def prepare(self, what: str) -> bool:
         vote = self.desk.dice.random() < 0.8
