@@ -18,7 +18,8 @@ him wait on for another one.
 
 Who gives up without a connection breaks the barrier, and leaves, when there is one again; who comes anew in his process
 waits for that. Until then his znode counts for the others, as long as his session lives. Who never came to stand there
-breaks the generation that his process knows; a later one belongs to those who have moved the barrier on meanwhile.
+breaks the generation that his process knows; a later one belongs to those who have moved the barrier on meanwhile. Who
+did, and did not hear of it, breaks the one that he stands in.
 
 Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s,
                                                "passed": [[names of a generation that passed], ...], "left": [names]}``
@@ -62,6 +63,7 @@ from distsync.session.steps import (
     Node,
     SetData,
     Sync,
+    Together,
     Wait,
     Watch,
     Woke,
@@ -100,8 +102,10 @@ class BarrierCore:
         watch, asked = Watch(), list[str]()
         reads = (Children(self.path), GetData(self.path, watch))
 
-        def withdraws(directory: str, guid: str) -> Coroutine[Any, Any, None]:
+        def withdraws(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
             asked.append(guid)
+            if isinstance(error, DeadlineError):
+                return self.unfinished.left(partial(self._give_up_unheard, guid))
             return self.unfinished.left(partial(self._depart, guid) if leaves else partial(withdraw, directory, guid))
 
         try:
@@ -290,6 +294,26 @@ class BarrierCore:
             if place.name in view.names[:most]:
                 await self._break(party.refused or view.turn)
             await lay(place.path)
+
+    async def _give_up_unheard(self, guid: str) -> None:
+        """As _leave_broken, for one who has not heard whether he came to stand there: in which turn, the line says."""
+        while True:
+            await Connected()
+            _, listing, node = await Together(Sync(self.path), Children(self.path), GetData(self.path))
+            if isinstance(listing, INTERRUPTED) or isinstance(node, INTERRUPTED):
+                continue
+            if not isinstance(listing, Listing) or not isinstance(node, Node):
+                return
+            now, standing = self._turn(node).seen_with(listing.names)
+            mine = next((each for each in standing if guid in each.name), None)
+            if mine is None:
+                return
+            if listing.stat.version != node.stat.version:
+                continue
+            if now.counts(mine):
+                await self._break(now)
+            await lay(f"{self.path}/{mine.name}")
+            return
 
     def _counting(self, seen: View, place: Place) -> list[str]:
         """Who count there, first one first, if this one still stands."""

@@ -156,7 +156,7 @@ class DoubleBarrierCore:
             if arrival.late:
                 return False
 
-    def _withdrawing(self, directory: str, guid: str) -> Coroutine[Any, Any, None]:
+    def _withdrawing(self, directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
         return self.unfinished.left(partial(withdraw, directory, guid))
 
     async def _counted(self, directory: str, guid: str) -> None:

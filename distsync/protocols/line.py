@@ -188,6 +188,11 @@ async def never_served(directory: str, guid: str) -> Place | None:
     return None
 
 
+def withdrawing(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+    """In most lines nobody minds why."""
+    return withdraw(directory, guid)
+
+
 async def stand(
     directory: str,
     mark: str,
@@ -195,13 +200,13 @@ async def stand(
     *reads: Request[Any],
     parents: Callable[[str], Awaitable[None]] = container,
     served: Callable[[str, str], Awaitable[Place | None]] = never_served,
-    withdraws: Callable[[str, str], Coroutine[Any, Any, None]] = withdraw,
+    withdraws: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = withdrawing,
 ) -> Stood:
     """Locks, step 1: we stand in the line. The reads go out with the create, so their answers include us.
 
     ``parents`` makes the directory when it is not there; ``served(directory, guid)`` knows of a contender that was
-    taken out of the line by others before we heard that it stood there; ``withdraws(directory, guid)`` takes out one
-    of which we have not heard.
+    taken out of the line by others before we heard that it stood there; ``withdraws(directory, guid, error)`` takes out
+    one of which we have not heard, when the call ends with ``error``, or (None) goes on with another one.
 
     Each attempt has a GUID of its own; after a lost reply our znode is looked for by it, and is ours only if
     the present session owns it. Whatever interrupts this, no contender stays behind.
@@ -220,12 +225,12 @@ async def stand(
                 found = await find(directory, guid) or await served(directory, guid)
                 if found:
                     return Stood(found, tuple(await Together(*reads)) if reads else ())
-                await Background(withdraws(directory, guid))
+                await Background(withdraws(directory, guid, None))
                 continue
             if not isinstance(created, NoNodeError):
                 raise created
-        except BaseException:
-            await Background(withdraws(directory, guid))
+        except BaseException as error:
+            await Background(withdraws(directory, guid, error))
             raise
         await parents(directory)
 

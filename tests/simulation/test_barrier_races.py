@@ -316,3 +316,50 @@ def test_who_has_passed_too_long_ago_to_know_it_does_not_pass_again() -> None:
             assert told["one"] == [None] or is_left, (request, seed, told)
             left += is_left
     assert left > 5
+
+
+class Unheard:
+    """A party of a process that knows an old generation does not hear in time that it stands in the present one."""
+
+    def __init__(self, seed: int, request: int) -> None:
+        placed = (Exactly("slow", "one", request, 20_000),)
+        self.world = World(seed, faults=Faults(exactly=placed))
+        self.stood, self.state = 0, (-1, False)
+
+    async def party(self, process: SimProcess) -> None:
+        await Wait(limit=0.5)
+        core = BarrierCore(PATH, 3, receipts(process))
+        await Run(core.state())
+        await Wait(limit=1.5)
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), 1.0)
+
+    async def other(self, process: SimProcess) -> None:
+        """The barrier is reset, and somebody else waits in the new generation."""
+        core = BarrierCore(PATH, 3, receipts(process))
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), 0.1)
+        await Wait(limit=1.0)
+        await Run(core.reset())
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), 30.0)
+
+    async def clock(self, process: SimProcess) -> None:
+        await Wait(limit=2.5)
+        self.stood = sum("-lock-" in path for path in self.world.leftovers())
+        await Wait(limit=21.0)
+        self.state = await Run(BarrierCore(PATH, 3, receipts(process)).state())
+
+    def play(self) -> tuple[int, tuple[int, bool]]:
+        with self.world as world:
+            for name, work in (("one", self.party), ("other", self.other), ("clock", self.clock)):
+                process = world.process(name)
+                process.spawn(work(process))
+            world.run()
+        return self.stood, self.state
+
+
+def test_who_has_not_heard_in_time_that_he_stands_there_breaks_the_generation_that_he_stands_in() -> None:
+    played = [Unheard(seed, request).play() for seed in range(5) for request in range(2, 12)]
+    assert [state for stood, state in played if stood == 2] == [(0, True)] * sum(stood == 2 for stood, _ in played)
+    assert sum(stood == 2 for stood, _ in played) > 3
