@@ -58,7 +58,7 @@ def flag(events: list[Event]) -> Iterator[str]:
     for call in (each for each in calls(events, "wait", "is_set") if each.succeeded):
         ended, waits = call.ended or inf, call.name == "wait"
         age = {call.who: 0.0}
-        others = lag if waits else KEPT * session
+        others = lag if waits else lag + KEPT * session
         if call.value:
             over = [one for one, by in clears if one.succeeded and by + age.get(one.who, others) <= call.begun]
             since = max((one.begun for one in over), default=0.0)

@@ -174,6 +174,8 @@ class Notifying(Holding):
     def step(self) -> None:
         self.let_go(self.held)
         super().step()
+        if not self.role % 2:  # so seldom that not all who wait are notified
+            self.rest(self.desk.dice.choice((0.1, 3.0)))
 
     def stay(self, **of: Any) -> None:
         super().stay()
