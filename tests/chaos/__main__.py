@@ -36,9 +36,9 @@ def table(outcomes: list[Outcome]) -> str:
     counts: dict[str, Counter[str]] = {}
     for outcome in outcomes:
         counts.setdefault(outcome.plan.primitive, Counter()).update(outcome.faults)
-    lines = [f"{'fault':<18}" + "".join(f"{primitive:>12}" for primitive in counts)]
+    lines = [f"{'fault':<18}" + "".join(f"{primitive:>15}" for primitive in counts)]
     for fault in (name for name in fault_names() if any(count[name] for count in counts.values())):
-        lines.append(f"{fault:<18}" + "".join(f"{count[fault]:>12}" for count in counts.values()))
+        lines.append(f"{fault:<18}" + "".join(f"{count[fault]:>15}" for count in counts.values()))
     return "\n".join(lines)
 
 

@@ -5,9 +5,11 @@ call then has a beginning and no end.
 
 * ``{"t": 1.5, "who": "w1", "call": "put", "id": 7, "arg": ..., "within": 3.0}``: it begins to call, with this time-out;
 * ``{"t": 1.6, "who": "w1", "end": 7, "value": ...}`` or ``"error": "Empty"``: the call has ended;
-* ``{"t": 1.6, "who": "w1", "claim": token, "from": 1.59}``: between these two times it said that it holds;
+* ``{"t": 1.6, "who": "w1", "claim": token, "from": 1.59}``: between these two times it said that it holds (``"side"``:
+  which side of it);
 * ``{"t": 1.6, "who": "w1", "control": 0.05, "from": 1.45}``: so late did something end that needs no server;
 * ``{"t": 1.7, "who": "site", "told": "commit", "what": ...}``: whatever else it was told;
+* ``{"t": 0.1, "who": "chaos", "servers": "ensemble", "session": 2.0}``: what it all runs on;
 * ``{"t": 1.8, "who": "chaos", "fault": "kill", "whose": ...}``: what was done to it;
 * ``{"t": 1.9, "who": "chaos", "fault": "its session has ended", "of": ..., "lasts": 2.0}``: the servers have said so.
 """
@@ -74,6 +76,10 @@ class Call:
     @property
     def succeeded(self) -> bool:
         return self.ended is not None and self.error is None
+
+    def meets(self, other: Call) -> bool:
+        """There was a time when both had begun and not ended."""
+        return (other.ended is None or other.ended > self.begun) and (self.ended is None or other.begun < self.ended)
 
 
 def calls(events: Iterable[Event], *names: str) -> list[Call]:

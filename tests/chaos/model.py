@@ -6,6 +6,7 @@ where it is not known what a call has done (its process was killed, or it ended 
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,6 +14,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from chaos.history import CONFIRMED, Call, Event, calls
+from chaos.waiting import GRACE_S, HEARD_S, condition, double_barrier, flag
 
 EXPECTED_ERRORS = frozenset(
     "Empty Full BrokenBarrierError KeyboardInterrupt LockLostError NotHeldError UnreachableError SessionLostError"
@@ -109,6 +111,34 @@ def lock(events: list[Event]) -> Iterator[str]:
     yield from tokens(events)
 
 
+def rlock(events: list[Event]) -> Iterator[str]:
+    """As Lock; what was taken twice is held until it is released twice."""
+    yield from lock(events)
+    since = {(one.who, one.token): one.first for one in holdings(events)}
+    mine: dict[str, list[Call]] = defaultdict(list)
+    for call in calls(events, "acquire", "again", "release"):
+        mine[call.who].append(call)
+    for who, theirs in mine.items():
+        for again, inner, last in zip(theirs, theirs[1:], theirs[2:], strict=False):
+            twice = again.name == "again" and since.get((who, again.value), again.begun) < again.begun
+            if twice and inner.succeeded and inner.arg == "inner" and last.error == "NotHeldError":
+                yield f"{inner} has let go of what was taken twice: {last}"
+
+
+def shared_lock(events: list[Event]) -> Iterator[str]:
+    """A writer is alone, readers are together; tokens grow from each to all whom it excludes."""
+    read, written = ([event for event in events if event.get("side", side) == side] for side in ("read", "write"))
+    yield from lock(written)
+    for writer, reader in itertools.product(sure(written), sure(read)):
+        first, last = max(writer.first, reader.first), min(writer.last, reader.last)
+        if writer.who != reader.who and first < last:
+            yield f"one writes and another one reads at {first:.3f}: {writer}, {reader}"
+    for writer, reader in itertools.product(holdings(written), holdings(read)):
+        before, after = sorted((writer, reader))
+        if writer.who != reader.who and before.last < after.first and before.token >= after.token:
+            yield f"{after} came after {before}, with a token that is not greater"
+
+
 def semaphore(events: list[Event], permits: int) -> Iterator[str]:
     """No more than its permits."""
     yield from overlapping(events, permits)
@@ -150,13 +180,6 @@ class Queued:
         """What was put, as its producer was told, and is nowhere."""
         seen = {*self.gets, *there}
         return [item for item, call in self.puts.items() if call.succeeded and item not in seen]
-
-
-GRACE_S = 0.3
-"""A request that is under way at the deadline of its call is waited for so much longer, and then given up."""
-
-HEARD_S = 0.5
-"""So long after its connection has broken a process may write it down."""
 
 
 def _is_honest(call: Call, events: list[Event]) -> bool:
@@ -245,7 +268,7 @@ def barrier(events: list[Event], parties: int) -> Iterator[str]:
         if not one.succeeded:
             continue
         near = waits[bisect_left(begun, one.begun - LONGEST_WAIT_S) : bisect_left(begun, one.ended or 0.0)]
-        met = [other for other in near if other.who != one.who and _overlap(one, other)]
+        met = [other for other in near if other.who != one.who and one.meets(other)]
         numbers = {other.value for other in met if other.succeeded} - {one.value}
         unknown = len({other.who for other in met if not other.succeeded})
         if len(numbers & set(range(parties))) + unknown < parties - 1 or one.value not in range(parties):
@@ -275,10 +298,6 @@ def whole(events: list[Event]) -> Iterator[str]:
             broken, generation = call.value
             if not broken and (call.who, generation) in given_up:
                 yield f"{given_up[call.who, generation]} gave up, and the barrier is whole at {call.ended}"
-
-
-def _overlap(one: Call, other: Call) -> bool:
-    return (other.ended is None or other.ended > one.begun) and (one.ended is None or other.begun < one.ended)
 
 
 # ---- transactions
@@ -356,12 +375,17 @@ def idle(events: list[Event], alive: Iterable[str]) -> Iterator[str]:
 
 CHECKS: Mapping[str, Any] = {
     "lock": lock,
+    "rlock": rlock,
+    "shared_lock": shared_lock,
     "election": lock,
     "nothing": lock,
     "semaphore": lambda events: semaphore(events, 2),
     "queue": queue,
     "joinable": joinable,
     "barrier": lambda events: barrier(events, 3),
+    "double_barrier": lambda events: double_barrier(events, 3),
+    "event": flag,
+    "condition": lambda events: itertools.chain(lock(events), condition(events)),
     "transaction": lambda events: transaction(events, ("a", "b")),
 }
 

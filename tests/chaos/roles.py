@@ -18,9 +18,9 @@ def calling(*names: str) -> Role:
     return lambda call: call.name in names and call.ended is None
 
 
-def having(name: str) -> Role:
-    """It has got something by this call, and has not begun to give it back."""
-    return lambda call: call.name == name and call.succeeded and call.value is not False
+def having(*names: str) -> Role:
+    """It has got something by one of these calls, and has not begun to give it back."""
+    return lambda call: call.name in names and call.succeeded and call.value is not False
 
 
 def between(first: str, last: str) -> Role:

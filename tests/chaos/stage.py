@@ -177,6 +177,7 @@ class Stage:
         self.outage_s, self.session_s = outage_s, session_s
         self.kind, self.folder, self.seed, self.poll_s = kind, folder, seed, poll_s
         self.recorder = Recorder(folder, "chaos")
+        self.recorder.write(servers=kind, session=session_s)
         self.server = server or SERVERS[kind]()
         self.stays = server is not None
         self.actors: list[Actor] = []

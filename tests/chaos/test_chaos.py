@@ -48,11 +48,18 @@ def test_what_is_no_lock_is_found_out_and_the_line_that_repeats_it_is_told(tmp_p
     assert read(tmp_path / "history")
 
 
-CALLS = ("acquire", "release", "put", "get", "done", "wait", "look", "reset", "begin", "decide", "take_part")
+CALLS = (
+    *("acquire", "again", "read", "write", "release", "put", "get", "done", "wait", "look", "reset", "notify", "set"),
+    *("clear", "is_set", "enter", "leave", "begin", "decide", "take_part"),
+)
 LATEST: dict[str, Callable[[Call], bool]] = {
-    "holder": lambda call: call.name == "acquire" and call.value is True,
+    "holder": lambda call: call.name in ("acquire", "again") and call.succeeded and call.value is not False,
+    "writer": lambda call: call.name == "write" and call.value is True,
+    "reader": lambda call: call.name == "read" and call.value is True,
     "leader": lambda call: call.name == "acquire" and call.value is True,
-    "waiter": lambda call: call.name in ("acquire", "wait") and call.ended is None,
+    "waiter": lambda call: call.name in ("acquire", "read", "write", "wait", "enter") and call.ended is None,
+    "setter": lambda call: call.name in ("set", "clear") and call.ended is None,
+    "insider": lambda call: call.name == "enter" and isinstance(call.value, list),
     "candidate": lambda call: call.name == "acquire" and call.ended is None,
     "producer": lambda call: call.name == "put" and call.ended is None,
     "consumer": lambda call: call.name == "get" and call.error is None,

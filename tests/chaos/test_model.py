@@ -10,6 +10,7 @@ from chaos.model import CHECKS, violations
 from chaos.soak import grown, in_queues, table
 
 INF = float("inf")
+ABC = ["a", "b", "c"]
 
 
 class Tale:
@@ -19,9 +20,22 @@ class Tale:
         self.events: list[Event] = []
         self._id = 0
 
-    def claim(self, who: str, token: int, *times: float) -> Tale:
-        self.events += [{"t": t, "from": t, "who": who, "claim": token} for t in times]
+    def claim(self, who: str, token: int, *times: float, **of: Any) -> Tale:
+        self.events += [{"t": t, "from": t, "who": who, "claim": token, **of} for t in times]
         return self
+
+    def reads(self, who: str, token: int, *times: float) -> Tale:
+        return self.claim(who, token, *times, side="read")
+
+    def writes(self, who: str, token: int, *times: float) -> Tale:
+        return self.claim(who, token, *times, side="write")
+
+    def twice(self, who: str, token: int, at: float, inner: Any = None, last: Any = None) -> Tale:
+        """It holds from ``at`` on, takes it again with this token, and lets go twice, two seconds later."""
+        self.call(who, "acquire", at - 0.1, at, value=True).claim(who, 1, at + 0.1, at + 0.2)
+        self.call(who, "again", at + 0.3, at + 0.4, value=token)
+        self.call(who, "release", at + 1, at + 1.1, arg="inner", error=inner)
+        return self.call(who, "release", at + 2, at + 2.1, error=last)
 
     def call(
         self,
@@ -52,6 +66,28 @@ class Tale:
 
     def wait(self, who: str, begun: float, ended: float, value: Any = None, error: Any = None) -> Tale:
         return self.call(who, "wait", begun, ended, value=value, error=error)
+
+    def set(self, who: str, begun: float, ended: float, error: Any = None) -> Tale:
+        return self.call(who, "set", begun, ended, error=error)
+
+    def clear(self, who: str, begun: float, ended: float, error: Any = None) -> Tale:
+        return self.call(who, "clear", begun, ended, error=error)
+
+    def is_set(self, who: str, begun: float, ended: float, value: bool) -> Tale:
+        return self.call(who, "is_set", begun, ended, value=value)
+
+    def notify(self, who: str, count: int, begun: float, ended: float) -> Tale:
+        return self.call(who, "notify", begun, ended, arg=count)
+
+    def enter(self, who: str, begun: float, ended: float, value: Any = ABC) -> Tale:
+        return self.call(who, "enter", begun, ended, value=value)
+
+    def leave(self, who: str, begun: float, ended: float, value: Any = True, error: Any = None) -> Tale:
+        return self.call(who, "leave", begun, ended, value=value, error=error)
+
+    def on_ensemble(self) -> Tale:
+        self.events.append({"t": 0.0, "who": "chaos", "servers": "ensemble", "session": 2.0})
+        return self
 
     def gives_up(self, who: str, generation: int, begun: float, ended: float) -> Tale:
         return self.call(who, "wait", begun, ended, arg=generation, error="BrokenBarrierError")
@@ -136,6 +172,49 @@ GOOD: dict[str, tuple[str, Tale]] = {
     "broken by who gave up, and mended": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, False, 4)),
     "given up by who knew an earlier one only": ("barrier", Tale().gives_up("x", 2, 1, 2).look("x", 2, 3, False, 3)),
     "broken for all": ("barrier", Tale().wait("x", 1, 5, error="BrokenBarrierError")),
+    "taken twice": ("rlock", Tale().twice("x", 1, 1).claim("x", 1, 1.2, 2.9).claim("y", 5, 3.2, 4)),
+    "taken twice, and lost": ("rlock", Tale().twice("x", 1, 1, None, "LockLostError")),
+    "taken again when it was lost": ("rlock", Tale().twice("x", 7, 1, None, "NotHeldError")),
+    "readers together": ("shared_lock", Tale().reads("x", 1, 1, 4).reads("y", 2, 2, 5).writes("z", 3, 6, 7)),
+    "readers come in any order": ("shared_lock", Tale().reads("x", 2, 1, 2).reads("y", 1, 3, 4)),
+    "set and seen": (
+        "event", Tale().set("x", 1, 2).is_set("x", 3, 4, True).wait("y", 3, 4, True).is_set("z", 8, 9, True),
+    ),
+    "set by who was killed": ("event", Tale().set("x", 1, INF).wait("y", 3, 4, True).is_set("y", 8, 9, False)),
+    "set and cleared": (
+        "event", Tale().set("x", 1, 2).clear("y", 3, 4).wait("z", 5, 9, False).is_set("y", 9, 10, False),
+    ),
+    "a watch has kept it for a while": ("event", Tale().set("x", 1, 2).clear("x", 3, 4).is_set("y", 6, 7, True)),
+    "told by a server that lags": (
+        "event", Tale().on_ensemble().set("x", 1, 2).clear("x", 3, 4).wait("y", 6, 7, True),
+    ),
+    "cut off from what was set": (
+        "event", Tale().set("x", 1, 2).wait("y", 1, 5, False).state("y", 5.2, "suspended"),
+    ),
+    "set shortly before": ("event", Tale().set("x", 3, 4).wait("y", 1, 5, False)),
+    "notified": ("condition", Tale().wait("x", 1, 5, True).wait("y", 1, 5, True).notify("z", 2, 2, 3)),
+    "notified by who was killed": ("condition", Tale().wait("x", 1, 5, True).notify("z", 1, 2, INF)),
+    "heir of one that was killed": (
+        "condition", Tale().wait("x", 1, INF).notify("z", 1, 2, 3).wait("y", 4, 6, True),
+    ),
+    "woken by the end of its session": ("condition", Tale().wait("x", 1, 5, True).state("x", 4, "lost")),
+    "all in and all out": (
+        "double_barrier",
+        Tale().enter("x", 1, 4).enter("y", 2, 4).enter("z", 3, 4).leave("x", 5, 8).leave("y", 6, 8).leave("z", 7, 8),
+    ),
+    "one was killed inside": (
+        "double_barrier", Tale().enter("x", 1, 4).enter("y", 2, 4).enter("z", 3, INF).leave("x", 5, 8).leave("y", 6, 8),
+    ),
+    "one was too late, as its session had ended": (
+        "double_barrier",
+        Tale().enter("x", 1, 4).enter("y", 2, 4).enter("z", 3, 4).leave("x", 5, 8).leave("y", 6, 8)
+        .leave("z", 9, 10, error="LockLostError"),
+    ),
+    "one had gone at its deadline": (
+        "double_barrier",
+        Tale().enter("x", 1, 4).enter("y", 2, 4).enter("z", 3, 4).leave("x", 5, 6, False).leave("y", 7, 8)
+        .leave("z", 7, 8),
+    ),
     "all agree": (
         "transaction",
         Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit")
@@ -207,6 +286,64 @@ BAD: dict[str, tuple[str, Tale, str]] = {
     "given up, and whole": ("barrier", Tale().gives_up("x", 3, 1, 2).look("x", 2, 3, False, 3), "is whole at"),
     "the same number twice": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 0).wait("z", 3, 5, 1), "has passed"),
     "a number too high": ("barrier", Tale().wait("x", 1, 5, 0).wait("y", 2, 5, 1).wait("z", 3, 5, 3), "has passed"),
+    "two hold what may be taken twice": ("rlock", Tale().claim("x", 1, 1, 3).claim("y", 5, 2, 4), "2 hold at 2.000"),
+    "let go by the first release": (
+        "rlock", Tale().twice("x", 1, 1, None, "NotHeldError"), "let go of what was taken twice",
+    ),
+    "let in by the first release": (
+        "rlock", Tale().twice("x", 1, 1).claim("x", 1, 2.9).claim("y", 5, 2.2, 4), "2 hold at 2.200",
+    ),
+    "two write": ("shared_lock", Tale().writes("x", 1, 1, 3).writes("y", 5, 2, 4), "2 hold at 2.000"),
+    "one reads while another one writes": (
+        "shared_lock", Tale().writes("x", 1, 1, 3).reads("y", 5, 2, 4), "reads at 2.000",
+    ),
+    "one writes while others read": (
+        "shared_lock", Tale().reads("x", 1, 1, 5).reads("y", 2, 1, 2).writes("z", 5, 3, 4), "reads at 3.000",
+    ),
+    "a writer's token that is smaller": (
+        "shared_lock", Tale().writes("x", 5, 1, 2).writes("y", 3, 3, 4), "not greater",
+    ),
+    "a reader's token that is smaller": (
+        "shared_lock", Tale().writes("x", 5, 1, 2).reads("y", 3, 3, 4), "not greater",
+    ),
+    "a writer's token that is smaller than a reader's": (
+        "shared_lock", Tale().reads("x", 5, 1, 2).writes("y", 5, 3, 4), "not greater",
+    ),
+    "set, and not seen": ("event", Tale().set("x", 1, 2).is_set("y", 8, 9, False), "was not told of"),
+    "set, and not seen by itself": ("event", Tale().set("x", 1, 2).is_set("x", 3, 4, False), "was not told of"),
+    "set before it waited": ("event", Tale().set("x", 1, 2).wait("y", 3, 6, False), "has missed"),
+    "set while it waited": ("event", Tale().set("x", 2, 3).wait("y", 1, 6, False), "has missed"),
+    "set while another one was cut off": (
+        "event", Tale().set("x", 2, 3).state("z", 3, "suspended").wait("y", 1, 6, False), "has missed",
+    ),
+    "never set": ("event", Tale().wait("y", 1, 2, True).set("x", 3, 4), "was told of no set"),
+    "cleared before": ("event", Tale().set("x", 1, 2).clear("x", 3, 4).wait("y", 5, 6, True), "had been cleared"),
+    "cleared for long": (
+        "event", Tale().on_ensemble().set("x", 1, 2).clear("x", 3, 4).wait("y", 8, 9, True), "had been cleared",
+    ),
+    "cleared by itself": ("event", Tale().set("x", 1, 2).clear("y", 3, 4).is_set("y", 5, 6, True), "had been cleared"),
+    "woken by nobody": ("condition", Tale().wait("x", 1, 5, True).notify("z", 1, 6, 7), "1 have woken by 5.000"),
+    "two woken where one was notified": (
+        "condition", Tale().wait("x", 1, 5, True).wait("y", 1, 6, True).notify("z", 1, 2, 3), "2 have woken by 6.000",
+    ),
+    "notified before it waited": (
+        "condition", Tale().notify("z", 2, 1, 2).wait("x", 3, 5, True), "0 of those who waited were notified",
+    ),
+    "two hold the lock of a condition": (
+        "condition", Tale().claim("x", 1, 1, 3).claim("y", 5, 2, 4), "2 hold at 2.000",
+    ),
+    "inside before all had come": (
+        "double_barrier", Tale().enter("x", 1, 2).enter("y", 1, 4).enter("z", 3, 4), "was inside before",
+    ),
+    "inside with one too few": ("double_barrier", Tale().enter("x", 1, 4).enter("y", 2, 4), "was inside with 1 others"),
+    "one too many inside": (
+        "double_barrier", Tale().enter("x", 1, 4).enter("y", 1, 4).enter("z", 1, 4).enter("w", 1, 4), "4 came in as",
+    ),
+    "out before all had come to their end": (
+        "double_barrier",
+        Tale().enter("x", 1, 4).enter("y", 2, 4).enter("z", 3, 4).leave("x", 5, 8).leave("y", 6, 8).leave("z", 9, 10),
+        "was over before",
+    ),
     "two decisions": (
         "transaction",
         Tale().vote("t", "a", True).vote("t", "b", True).told("t", "a", "commit").told("t", "b", "abort"),

@@ -51,12 +51,12 @@ class Desk:
         self.recorder.end(id, value=value)
         return value
 
-    def claim(self, holds: Callable[[], bool], token: int) -> bool:
+    def claim(self, holds: Callable[[], bool], token: int, **of: Any) -> bool:
         """What it says of itself at this moment."""
         since = now()
         held = holds()
         if held:
-            self.recorder.write(claim=token, **{"from": since})
+            self.recorder.write(claim=token, **{"from": since}, **of)
         return held
 
     @contextmanager

@@ -11,7 +11,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from chaos.roles import Role, between, calling, having
 
-from distsync import Barrier, BrokenBarrierError, Empty, JoinableQueue, Lock, Queue, Semaphore, Transaction
+from distsync import (
+    Barrier,
+    BrokenBarrierError,
+    Condition,
+    DoubleBarrier,
+    Empty,
+    Event,
+    JoinableQueue,
+    Lock,
+    Queue,
+    RLock,
+    Semaphore,
+    SharedLock,
+    Transaction,
+)
+from distsync.named import me
 from distsync.recipes import Election
 
 if TYPE_CHECKING:
@@ -65,6 +80,8 @@ class Holding(Workload):
 
     roles = {"holder": having("acquire"), "waiter": calling("acquire")}
     held: Any
+    #: The call by which it gets hold.
+    asking = "acquire"
     patience_s: ClassVar[float] = PATIENCE_S
 
     def stay_s(self) -> float:
@@ -73,21 +90,101 @@ class Holding(Workload):
 
     def step(self) -> None:
         within = self.patience_s
-        if not self.desk.call("acquire", lambda: self.held.acquire(timeout=within), within=within):
+        if not self.desk.call(self.asking, lambda: self.held.acquire(timeout=within), within=within):
             return
         try:
-            token = int(self.held.fencing_token)
-            until = time.monotonic() + self.stay_s()
-            while self.desk.claim(lambda: self.held.held, token) and time.monotonic() < until:
-                time.sleep(self.desk.poll_s)
+            self.stay()
         finally:
             self.desk.call("release", self.held.release)
         self.rest(0.02)
+
+    def stay(self, **of: Any) -> None:
+        """It says that it holds, as long as it does, for a while."""
+        token = int(self.held.fencing_token)
+        until = time.monotonic() + self.stay_s()
+        while self.desk.claim(lambda: self.held.held, token, **of) and time.monotonic() < until:
+            time.sleep(self.desk.poll_s)
+
+    def let_go(self, held: Any) -> None:
+        """What it was about to release, or had just acquired, when it was interrupted between two steps."""
+        while held._is_owned():
+            self.desk.call("release", held.release)
 
 
 class HoldingLock(Holding):
     def begin(self) -> None:
         self.held = Lock(name="chaos")
+
+
+class HoldingTwice(Holding):
+    """It holds, holds twice, and once again."""
+
+    roles = {"holder": having("acquire", "again"), "waiter": calling("acquire")}
+
+    def begin(self) -> None:
+        self.held = RLock(name="chaos")
+
+    def step(self) -> None:
+        self.let_go(self.held)
+        super().step()
+
+    def stay(self, **of: Any) -> None:
+        super().stay()
+        if self.desk.call("again", self.again, within=PATIENCE_S):
+            try:
+                super().stay()
+            finally:
+                self.desk.call("release", self.held.release, "inner")
+            super().stay()
+
+    def again(self) -> Any:
+        """The token that it has then."""
+        return self.held.acquire(timeout=PATIENCE_S) and int(self.held.fencing_token)
+
+
+class Sharing(Holding):
+    """It reads, or at times writes."""
+
+    roles = {"writer": having("write"), "reader": having("read"), "waiter": calling("write", "read")}
+
+    def begin(self) -> None:
+        lock = SharedLock(name="chaos")
+        self.sides: dict[str, Any] = {"read": lock.reader, "write": lock.writer}
+
+    def step(self) -> None:
+        for side in self.sides.values():
+            self.let_go(side)
+        self.asking = self.desk.dice.choice(("read", "read", "write"))
+        self.held = self.sides[self.asking]
+        super().step()
+
+    def stay(self, **of: Any) -> None:
+        super().stay(side=self.asking)
+
+
+class Notifying(Holding):
+    """Of two one waits for the other, both with the lock."""
+
+    roles = {"holder": having("acquire"), "waiter": calling("wait")}
+
+    def begin(self) -> None:
+        self.held = RLock(name="chaos")
+        self.changed = Condition(self.held, name="chaos")
+
+    def step(self) -> None:
+        self.let_go(self.held)
+        super().step()
+        if not self.role % 2:  # so seldom that not all who wait are notified
+            self.rest(self.desk.dice.choice((0.1, 3.0)))
+
+    def stay(self, **of: Any) -> None:
+        super().stay()
+        if self.role % 2:
+            self.desk.call("wait", lambda: self.changed.wait(WAIT_S))  # and then for the lock, however long
+            super().stay()
+        else:
+            count = self.desk.dice.choice((1, 2))
+            self.desk.call("notify", lambda: self.changed.notify(count), count)
 
 
 class HoldingSemaphore(Holding):
@@ -186,6 +283,52 @@ class Meeting(Workload):
         return self.barrier._core.generation
 
 
+class Signalling(Workload):
+    """Of two one sets and clears the flag, the other one waits for it; both look."""
+
+    roles = {"setter": calling("set", "clear"), "waiter": calling("wait")}
+
+    def begin(self) -> None:
+        self.flag = Event(name="chaos")
+
+    def step(self) -> None:
+        if self.role % 2:
+            self.desk.call("wait", lambda: self.flag.wait(PATIENCE_S), within=PATIENCE_S)
+            self.look()
+        else:
+            self.desk.call("set", self.flag.set)
+            self.look()
+            self.desk.call("clear", self.flag.clear)
+            self.look()
+
+    def look(self) -> None:
+        self.desk.call("is_set", self.flag.is_set)
+        self.rest(0.05 if self.role % 2 else self.desk.dice.choice((0.05, 0.05, 0.3, 6.0)))
+
+
+class Gathering(Workload):
+    """Three of four begin together, and end together."""
+
+    roles = {"waiter": calling("enter"), "insider": having("enter")}
+
+    def begin(self) -> None:
+        self.barrier = DoubleBarrier(3, name="chaos")
+
+    def step(self) -> None:
+        if self.group() or self.desk.call("enter", self.enter, within=WAIT_S):
+            self.rest(self.desk.dice.choice((0.0, 0.05, 1.0)))
+            self.desk.call("leave", lambda: self.barrier.leave(WAIT_S), within=WAIT_S)
+        self.rest(0.02)
+
+    def enter(self) -> Any:
+        return self.barrier.enter(WAIT_S) and self.group()
+
+    def group(self) -> Any:
+        """All who are inside with it, by the names of their znodes; False: it is not inside."""
+        stay = self.barrier._core.stays.get(me())
+        return stay is not None and list(stay.group)
+
+
 class Deciding(Workload):
     """Two sites, and two who begin transactions. Who is interrupted as he decides does so anew: nobody else would."""
 
@@ -235,11 +378,16 @@ class Deciding(Workload):
 
 WORKLOADS: dict[str, type[Workload]] = {
     "lock": HoldingLock,
+    "rlock": HoldingTwice,
+    "shared_lock": Sharing,
     "semaphore": HoldingSemaphore,
     "election": Leading,
     "queue": Passing,
     "joinable": Working,
     "barrier": Meeting,
+    "double_barrier": Gathering,
+    "event": Signalling,
+    "condition": Notifying,
     "transaction": Deciding,
 }
 PROOFS: dict[str, type[Workload]] = {"nothing": HoldingNothing}
