@@ -90,8 +90,8 @@ class Play:
     async def finish(self, core: PoolCore, delivery: Delivery) -> None:
         try:
             payload = await core.payload(delivery)
-        except NoNodeError:  # with its parts: the task is another's, and done
-            return
+        except NoNodeError:  # with its parts: the task was ended, or its caller has gone
+            payload = b""
         answer = await core.answer(delivery, DONE, payload)
         while True:
             try:
