@@ -30,7 +30,7 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols import line
-from distsync.protocols.guard import ensure, leave, read, read_all, remove
+from distsync.protocols.guard import ensure, lay, leave, read, read_all, remove
 from distsync.protocols.lock import Grant, hold
 from distsync.session.steps import (
     Background,
@@ -146,7 +146,7 @@ class PoolSemaphoreCore:
             place = await self._create(path, turn, data)
             return await hold(place, owner)
         except BaseException:
-            await Background(remove(path, turn.session_id))
+            await Background(lay(path))  # it may have been made in a later session, beside a turn that lives on
             raise
 
     async def _create(self, path: str, turn: line.Place, data: bytes) -> line.Place:

@@ -195,7 +195,8 @@ class FastWire(Reading):
         response = None
         if self._may_read():
             try:
-                self._receive()
+                if not self._is_complete():  # what a caller has left comes before the end of the connection
+                    self._receive()
                 while response != kazoo.CLOSE_RESPONSE and self._is_complete():
                     if not self._forget_given():
                         response = super()._read_socket(read_timeout)

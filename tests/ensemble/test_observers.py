@@ -7,6 +7,7 @@ testObserver, testSingleObserver, testObserversHammer.
 from __future__ import annotations
 
 import itertools
+import struct
 import time
 from collections.abc import Callable
 
@@ -155,7 +156,19 @@ def by_number(items: list[tuple[int, int]]) -> dict[int, list[int]]:
 
 
 def tree(server: EnsembleServer, top: str) -> dict[str, object]:
-    """Each znode as this server has it, after a sync: data and stat."""
+    """Each znode as this server has it: data and stat. One that loses its leader for a moment, on a slow machine, hangs
+    up on everybody; then it is read from the beginning."""
+    until = time.monotonic() + MINUTE
+    while True:
+        try:
+            return read_tree(server, top)
+        except (OSError, struct.error):
+            if time.monotonic() > until:
+                raise
+
+
+def read_tree(server: EnsembleServer, top: str) -> dict[str, object]:
+    """After a sync."""
     found: dict[str, object] = {}
     with linked(server.client_port) as link:
         link.ask(1, r.SyncRequest(top))

@@ -13,12 +13,16 @@ from strikes import strikes
 from timing import PATIENCE, eventually
 
 from distsync.errors import NoNodeError
+from distsync.protocols.guard import read
 from distsync.session.connection import FastConnection
 from distsync.session.fastwire import FastWire
 from distsync.session.steps import Create, Exists, GetData, SetData, Together, Wait, Watch, Woke
 from distsync.testing.proxy import Proxy
 
 CALLS = 200
+
+#: Of the answer that there is no such znode.
+ANSWER_BYTES = 20
 
 # An interrupt may come before the first line of a call.
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
@@ -105,6 +109,23 @@ def test_ping_whose_answer_a_caller_has_read_is_answered(
         assert asking.result().data == b""
         eventually(lambda: not wire.ping_outstanding.is_set())
     assert relay.connections == 1
+    client.close()
+    relay.close()
+
+
+def test_answer_that_a_caller_has_left_comes_before_the_end_of_the_connection(
+    make_client: Callable[..., Any], server: Any, namespace: str
+) -> None:
+    """An error that more depends on is the connection thread's to give; the server then hangs up."""
+    relay = Relay(server.hosts)
+    client = make_client(hosts=relay.hosts)
+    client.run(ask(Create(namespace)))
+    wire_of(client)._give = lambda replies: False  # type: ignore[method-assign]
+    for _ in range(5):
+        assert client.run(read(Exists(namespace))) is not None
+        relay.most, relay.hangs_up = ANSWER_BYTES, True
+        assert client.run(ask(Exists(f"{namespace}/no"))) is None
+        eventually(lambda: relay.most is None)
     client.close()
     relay.close()
 

@@ -32,6 +32,9 @@ from distsync.testing.simulation.scenarios.kept import KEEP, LONG, data_of, gap,
 from distsync.testing.simulation.scenarios.shared import PATH, OneKindHolds, ReadersOrWriter, granted, of
 from distsync.testing.simulation.world import World
 
+#: What others do is seen in a copy of the line when its event has come.
+EVENT_MS = 100
+
 
 class Holding(Check):
     """Who holds which side, by what the tasks say: for those who look. ``ended`` counts the releases."""
@@ -48,9 +51,10 @@ class Holding(Check):
             self.records.pop(key, None)
             self.ended += 1
 
-    def surely(self, world: World) -> set[str]:
-        """The sides that are held."""
-        return {what for (_, what), record in self.records.items() if holds(world, record)}
+    def surely(self, world: World, since_ms: int = 0) -> set[str]:
+        """The sides that are held, for so long."""
+        until_ms = world.now_ms - since_ms
+        return {what for (_, what), each in self.records.items() if each.at_ms <= until_ms and holds(world, each)}
 
 
 async def let_go(world: World, core: SharedCore, owner: object, what: str, keep: float) -> None:
@@ -147,8 +151,9 @@ async def looker(world: World, process: SimProcess, holding: Holding) -> None:
 
 async def look(world: World, core: SharedCore, holding: Holding, timeout: float | None) -> None:
     """What was held all the time is seen."""
-    before, ended = holding.surely(world), holding.ended
-    if world.rng.random() < 0.5:
+    by_copy = world.rng.random() < 0.5
+    before, ended = holding.surely(world, EVENT_MS if by_copy else 0), holding.ended
+    if by_copy:
         seen = {what for what, rule in RULES.items() if await Run(core.is_held(rule), timeout)}
     else:
         found = [path.rpartition("/")[2] for path, _ in await Run(standing(PATH), timeout)]
