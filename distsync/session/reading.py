@@ -105,12 +105,14 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
         return bool(self.reader._is_owned())  # type: ignore[attr-defined]
 
     def _read_own(self, replies: Sequence[Reply], seconds: float) -> None:
+        if not self._open:  # it broke before we were the reader; now it cannot without us
+            return
         until = monotonic() + seconds
         self._away_until = until + AWAY_S
         wire, poller = self._socket, select.poll()
         with suppress(OSError, ValueError):  # it is being closed; the connection thread sees to that
             poller.register(wire, select.POLLIN)
-            while self._open and replies[-1].outcome is None:
+            while replies[-1].outcome is None:
                 if not poller.poll(max(0.0, until - monotonic()) * 1000):
                     return
                 had = len(self._input)
