@@ -89,7 +89,7 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
         """The connection thread reads, from now on."""
         self._away_until = 0.0
         if self._is_away:
-            self.wake()
+            self._call()
 
     def let_go(self) -> None:
         """The calling thread reads no more. What it has read and not given does not show at the socket any more."""
@@ -97,6 +97,11 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
             self.reader.release()
         if self._input:
             self._away_until = 0.0
+            self._call()
+
+    def _call(self) -> None:
+        """The connection thread looks; if it has not ended meanwhile."""
+        with suppress(OSError, AttributeError):
             self.wake()
 
     @property

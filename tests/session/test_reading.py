@@ -130,6 +130,17 @@ def test_answer_that_a_caller_has_left_comes_before_the_end_of_the_connection(
     relay.close()
 
 
+def test_who_asks_as_the_client_is_closed_is_not_told_of_its_sockets(near: Any, namespace: str) -> None:
+    wire = wire_of(near)
+    near.run(ask(GetData(namespace)))
+    near.close()
+    wire._is_away = True
+    wire._input += b"half"
+    wire.listen()
+    wire.let_go()
+    wire.read_for([], 0.0)
+
+
 def test_interrupt_in_any_line_of_a_call_breaks_no_connection_and_mixes_no_answers(
     make_client: Callable[..., Any], proxy: Proxy, namespace: str, in_thread: Callable[..., Any]
 ) -> None:
