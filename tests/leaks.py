@@ -119,6 +119,14 @@ class Observer:
                     found.update(self.tree(path))
         return found
 
+    def contents(self, top: str) -> dict[str, bytes]:
+        """The data of every znode there; of those that go meanwhile there is none."""
+        found: dict[str, bytes] = {}
+        for path in self.tree(top):
+            with suppress(NoNodeError):
+                found[path] = self.kazoo.get(path)[0]
+        return found
+
     def ephemerals(self, top: str) -> list[str]:
         return [path for path, owner in self.tree(top).items() if owner not in (0, CONTAINER)]
 

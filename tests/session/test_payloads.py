@@ -125,7 +125,7 @@ def ours(make_client: MakeClient) -> Iterator[Client]:
 def payloads(observer: Observer, top: str, headers: bytes = SIGNED) -> dict[str, bytes]:
     """The znodes there that carry something, and what stands before that, in a line of its own."""
     wanted = re.compile(rb"(\[.*\]\n)?[" + headers + rb"].{10,}", re.DOTALL)
-    found = ((path, wanted.fullmatch(observer.kazoo.get(path)[0])) for path in observer.tree(top))
+    found = ((path, wanted.fullmatch(data)) for path, data in observer.contents(top).items())
     return {path: match[1] or b"" for path, match in found if match}
 
 
@@ -185,8 +185,7 @@ def test_json_alone_leaves_no_pickle_anywhere_and_reads_none(
     try:
         kinds = {kind: how for kind, how in (KINDS | PROCESSES).items() if kind != "multiprocessing.Pool"}
         with one_of_each(plain, kinds):
-            for path in observer.tree(namespace):
-                data = observer.kazoo.get(path)[0]
+            for path, data in observer.contents(namespace).items():
                 if data.startswith(b"p") or b"\x80\x05" in data or b"\x80\x04" in data:
                     seen.append(path)
         assert seen == []

@@ -79,8 +79,8 @@ def test_no_secret_is_told_whatever_is_done(
         hidden = [SECRET, *spellings(session_password(careful))]
         told += [repr(each) + str(each) for each in made.values()]
         told += list(processes())
-        for path in observer.tree(namespace):
-            told += [path, repr(observer.kazoo.get(path)[0])]
+        for path, data in observer.contents(namespace).items():
+            told += [path, repr(data)]
         proxy.cut()  # the session is shown anew, and who we are
         assert Lock(name="after", client=careful).acquire(timeout=20)
         Lock(name="after", client=careful).release()
