@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from distsync.session.replies import Reply
 
-#: For so long (seconds) after a caller has read, the connection thread leaves it to callers.
-AWAY_S = 0.005
+#: For so long (seconds) after a caller has read, the connection thread leaves it to callers; events wait so long too.
+AWAY_S = 0.001
 
 #: So long (seconds) a caller waits for what he reads himself.
 PATIENCE_S = 0.02
