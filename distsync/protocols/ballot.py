@@ -90,7 +90,8 @@ class Record(NamedTuple):
         return self._replace(current=transaction)
 
     def ended(self, decision: Decision) -> Record:
-        return self._replace(current=None, past=(*self.past, decision)[-REMEMBERED:])
+        current = None if self.current == decision.id else self.current
+        return self._replace(current=current, past=(*self.past, decision)[-REMEMBERED:])
 
     def decision(self, transaction: str) -> Decision | None:
         """What was decided about a transaction that is over; None: it is not, or it is forgotten."""

@@ -272,11 +272,28 @@ class TransactionCore:
                 await Background(self._step_down(transaction))
                 return decided
             verdict = judge(sight.view, sites, sight.present)
-            if verdict is None and (not waits or await Wait(watch) is Woke.DEADLINE):
-                sight = await self.sight(transaction) or sight
-                verdict = late(sight.view, sites, sight.present)
+            if verdict is None:
+                woke = await self._patience(transaction, watch) if waits else Woke.DEADLINE
+                if woke is Woke.LIMIT:
+                    verdict = Verdict(ABORT, "somebody has deleted the one before, and this one was forgotten for it")
+                elif woke is Woke.DEADLINE:
+                    sight = await self.sight(transaction) or sight
+                    verdict = late(sight.view, sites, sight.present)
             if verdict is not None:
                 await self.write(transaction, verdict, sight.view)
+
+    async def _patience(self, transaction: str, watch: Watch) -> Woke:
+        """Until ``watch`` fires, or the deadline. LIMIT: no site that comes would find this transaction. Who forgets
+        one that was deleted asks for the version of what says which is the present one; where that was deleted too,
+        and made anew, the next one may have the same version."""
+        while True:
+            woke = await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
+            if woke is not Woke.LIMIT:
+                return woke
+            with suppress(NoNodeError):
+                if Record.read(self.path, (await read(GetData(self.path))).data).current == transaction:
+                    continue
+            return woke
 
     async def abort(self, transaction: str, reason: str) -> Decision:
         """The decision: abort, unless it was decided before. Raises OutcomeUnknownError if it is forgotten."""

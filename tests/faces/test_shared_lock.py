@@ -98,6 +98,7 @@ def test_writer_that_waits_is_not_starved_by_readers_of_another_process(shared: 
     shared.reader.acquire()
     writing = Running(cycle, theirs.writer)
     waiters(shared, 1)
+    eventually(lambda: not shared.reader._core.shares[0].grant.may_be_kept)  # this process has seen that it waits
     joined = 0
     while Running(shared.reader.acquire, False).result():
         joined += 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -54,6 +55,19 @@ def voted_and_waiting(trip: Transaction) -> list[Running]:
     running = [Running(trip.participant("bank").take_part), Running(trip.decide)]
     eventually(lambda: trip.votes()["bank"] == "commit" and waiting_calls(trip.client) == 2)
     return running
+
+
+def test_one_that_is_not_the_present_one_is_aborted(
+    make_client: Callable[..., Client], decider: str, observer: Observer
+) -> None:
+    """As after a site that forgets the one before, where all was deleted and made anew meanwhile: no site comes."""
+    trip = Transaction(SITES, decider, name="trip", client=make_client(session_timeout=2.0))
+    trip.begin()
+    sites, by, _, past = json.loads(observer.kazoo.get(trip.path)[0])
+    observer.kazoo.set(trip.path, json.dumps([sites, by, None, past]).encode())
+    assert not trip.decide(PATIENCE)
+    ends_well(trip)
+    trip.client.close()
 
 
 def test_nobody_waits_for_one_that_was_deleted(trip: Transaction, observer: Observer) -> None:
