@@ -153,6 +153,13 @@ def leader_isolated(stage: Stage, dice: random.Random) -> None:
     stage.server.heal()
 
 
+def follower_isolated(stage: Stage, dice: random.Random) -> None:
+    """Its clients reach it still, and are served what it knows, until it sees that it has no leader."""
+    stage.server.isolate(dice.choice(stage.server.followers() or stage.server.servers), silent=dice.random() < 0.7)
+    time.sleep(dice.choice((0.5, 4.0)))
+    stage.server.heal()
+
+
 def disk_full(stage: Stage, dice: random.Random) -> None:
     dice.choice(stage.server.servers).fill_disk()
     time.sleep(2.0)
@@ -167,7 +174,8 @@ SERVER_FAULTS: dict[str, dict[str, Callable[[Stage, random.Random], None]]] = {
     "embedded": {each.__name__: each for each in ANYWHERE},
     "zookeeper": {each.__name__: each for each in ANYWHERE},
     "ensemble": {
-        each.__name__: each for each in (*ANYWHERE, observer_killed, rolling_restart, leader_isolated, disk_full)
+        each.__name__: each
+        for each in (*ANYWHERE, observer_killed, rolling_restart, leader_isolated, follower_isolated, disk_full)
     },
 }
 

@@ -23,7 +23,20 @@ from chaos.history import Event, calls, read
 from chaos.model import violations
 from chaos.stage import Actor, Stage
 
-CROWD = {"lock": 2, "semaphore": 3, "election": 2, "queue": 2, "joinable": 2, "barrier": 3, "transaction": 3}
+CROWD = {
+    "lock": 2,
+    "rlock": 2,
+    "shared_lock": 3,
+    "semaphore": 3,
+    "election": 2,
+    "queue": 2,
+    "joinable": 2,
+    "barrier": 3,
+    "double_barrier": 3,
+    "event": 2,
+    "condition": 3,
+    "transaction": 3,
+}
 SPARED = ("kill", "fork")
 """Who is to be counted at the end has to live until then."""
 

@@ -12,12 +12,14 @@ from relay import Relay
 from strikes import strikes
 from timing import PATIENCE, eventually
 
-from distsync.errors import NoNodeError
+from distsync.errors import LockLostError, NoNodeError
 from distsync.protocols.guard import read
 from distsync.session.connection import FastConnection
 from distsync.session.fastwire import FastWire
+from distsync.session.lease import NEVER
 from distsync.session.steps import Create, Exists, GetData, SetData, Together, Wait, Watch, Woke
 from distsync.testing.proxy import Proxy
+from distsync.threading import Lock
 
 CALLS = 200
 
@@ -128,6 +130,20 @@ def test_answer_that_a_caller_has_left_comes_before_the_end_of_the_connection(
         eventually(lambda: relay.most is None)
     client.close()
     relay.close()
+
+
+def test_lease_that_ran_out_before_its_caller_reads_is_told(near: Any, namespace: str) -> None:
+    """As of a process that was stopped: what it held is lost, though the answer proves that the session lives."""
+    for n in range(CALLS // 10):
+        lock = Lock(client=near, name="lease")
+        lock.acquire()
+        for _ in range(5):
+            near.run(ask(GetData(namespace)))
+        near._core.link._lease.proven_at = NEVER
+        near.run(ask(SetData(namespace, b"%d" % n)))
+        assert not lock.held
+        with pytest.raises(LockLostError):
+            lock.release()
 
 
 def test_who_asks_as_the_client_is_closed_is_not_told_of_its_sockets(near: Any, namespace: str) -> None:
