@@ -128,6 +128,7 @@ def test_answer_that_a_caller_has_left_comes_before_the_end_of_the_connection(
         relay.most, relay.hangs_up = ANSWER_BYTES, True
         assert client.run(ask(Exists(f"{namespace}/no"))) is None
         eventually(lambda: relay.most is None)
+    assert client.run(read(Exists(namespace))) is not None  # it is there again, and can be closed
     client.close()
     relay.close()
 
