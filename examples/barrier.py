@@ -7,6 +7,9 @@ import sys
 
 from distsync.threading import Barrier
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 parties = int(sys.argv[1])
 start = Barrier(parties)
 

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from distsync import DoubleBarrier
 
+if len(sys.argv) < 4:
+    sys.exit(__doc__)
+
 folder, parties, mine = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 together = DoubleBarrier(parties, name="sums")
 folder.mkdir(exist_ok=True)

@@ -16,6 +16,9 @@ if len(sys.argv) == 1:
         print("nobody leads" if leader is None else f"{leader.data} leads, term {leader.fencing_token}")
     sys.exit()
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
+
 name, terms = sys.argv[1], int(sys.argv[2])
 election = Election(name, name="example")  # its data is what the others see of it
 

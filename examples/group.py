@@ -9,6 +9,9 @@ import sys
 from distsync.recipes import Group
 from distsync.threading import Barrier
 
+if len(sys.argv) < 3:
+    sys.exit(__doc__)
+
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 log = logging.getLogger("group")  # whole lines, from whichever thread
 log.setLevel(logging.INFO)

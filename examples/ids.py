@@ -8,6 +8,9 @@ from itertools import islice
 
 from distsync import IdGenerator
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 orders = IdGenerator(block=1000, name="orders")  # one request for a thousand
 
 for number in islice(orders, int(sys.argv[1])):

@@ -8,6 +8,9 @@ import sys
 
 from distsync import CountDownLatch
 
+if len(sys.argv) < 4:
+    sys.exit(__doc__)
+
 _, day, parts, what = sys.argv
 done = CountDownLatch(int(parts), name=f"parts of {day}")
 

@@ -8,6 +8,9 @@ import time
 
 from distsync.threading import Semaphore
 
+if len(sys.argv) < 2:
+    sys.exit(__doc__)
+
 seconds = float(sys.argv[1])
 places = Semaphore(2)
 

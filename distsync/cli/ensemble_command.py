@@ -5,15 +5,13 @@ Rules for this file: it names the options, prints who is who, and waits; the ser
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
-from types import FrameType
 
 import click
 
+from distsync.cli.told import Told
 from distsync.errors import DistsyncError
 from distsync.session.ensemble import Role, Server
 from distsync.testing.ensembles import TICK_MS, Ensemble
@@ -37,31 +35,27 @@ def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: 
 
     It needs Java and ZooKeeper: Debian's package zookeeper, or jars named by ZOOKEEPER_CLASSPATH.
     """
-    over = Event()
-
-    def end(number: int, frame: FrameType | None) -> None:
-        over.set()
-
-    signal.signal(signal.SIGTERM, end)
-    signal.signal(signal.SIGINT, end)
+    told = Told()
     try:
         with Ensemble(participants, observers, tick_ms=tick_ms, data_dir=data_dir) as ensemble:
-            _tell(ensemble, over)
+            _tell(ensemble, told)
     except DistsyncError as error:
         click.secho(f"ensemble: {error}", fg="red", err=True)
         sys.exit(1)
+    finally:
+        told.close()
 
 
-def _tell(ensemble: Ensemble, over: Event) -> None:
+def _tell(ensemble: Ensemble, told: Told) -> None:
     """Its address; then each server, and again when one of them plays another role."""
     click.echo("DISTSYNC_HOSTS=" + ",".join("{}:{}".format(*server.address) for server in ensemble.servers))
-    told: list[Role] = []
-    while not over.is_set():
+    roles: list[Role] = []
+    while not told.signals:
         status = ensemble.status()
-        if told != [server.role for server in status]:
-            told = [server.role for server in status]
+        if roles != [server.role for server in status]:
+            roles = [server.role for server in status]
             click.echo("\n".join(_lines(ensemble, status)))
-        over.wait(LOOK_AGAIN_SECONDS)
+        told.wait(seconds=LOOK_AGAIN_SECONDS)
 
 
 def _lines(ensemble: Ensemble, status: list[Server]) -> Iterator[str]:

@@ -7,13 +7,11 @@ multiprocessing/worker.py.
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from multiprocessing import connection
-from typing import Any
 
 import click
 
+from distsync.cli.told import Told
 from distsync.errors import DistsyncError
 from distsync.multiprocessing.context import default_context
 from distsync.multiprocessing.crew import Crew
@@ -21,33 +19,6 @@ from distsync.multiprocessing.pool import MAX_DELIVERIES
 from distsync.multiprocessing.tasks import LIMIT_BYTES, Encoder
 from distsync.multiprocessing.worker import Spec, core_of
 from distsync.session.client import Client
-
-
-class Told:
-    """What signals have told this process. One may strike while another one is noted: what notes it takes no lock."""
-
-    def __init__(self) -> None:
-        self.signals: list[int] = []
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda number, _: self.signals.append(number))
-
-    @property
-    def twice(self) -> bool:
-        """Whether Ctrl-C came after it was told to go. Who sends SIGTERM may send it to the group as well."""
-        return signal.SIGINT in self.signals[1:]
-
-    def wait(self, others: list[Any]) -> None:
-        """Something was told, or one of ``others`` is ready."""
-        if self._reader in connection.wait([*others, self._reader]):
-            os.read(self._reader, 4096)
-
-    def close(self) -> None:
-        signal.set_wakeup_fd(-1)
-        os.close(self._reader)
-        os.close(self._writer)
 
 
 @click.command("worker", short_help="Work on the tasks of a pool.")

@@ -21,6 +21,16 @@ def test_example_is_short_and_says_how_to_start_it(example: Path) -> None:
     assert f"python examples/{example.name}" in text
 
 
+def test_example_that_needs_to_be_told_more_says_how_to_start_it(shells: Shells) -> None:
+    started = {
+        example.name: shells.start(example.name) for example in EXAMPLES if "sys.exit(__doc__)" in example.read_text()
+    }
+    del started["election.py"]  # looks on
+    for name, process in started.items():
+        assert f"python examples/{name}" in process.communicate()[1]
+        assert process.returncode == 1
+
+
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_example_is_in_the_readme(example: Path) -> None:
     assert f"examples/{example.name}" in (ROOT / "README.md").read_text()
