@@ -13,15 +13,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from chaos.faults import CLIENT_FAULTS, ON_REQUEST, SERVER_FAULTS, lanes, run_lane, strikes
-from chaos.history import Event, calls, read
+from chaos.history import read
 from chaos.model import violations
-from chaos.stage import Actor, Stage
+from chaos.stage import NAMESPACE, Actor, Stage, addresses
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 
 CROWD = {
     "lock": 2,
@@ -37,6 +38,7 @@ CROWD = {
     "condition": 3,
     "transaction": 3,
 }
+QUEUES = {"queue": "queue/chaos", "joinable": "joinable_queue/chaos"}
 SPARED = ("kill", "fork")
 """Who is to be counted at the end has to live until then."""
 
@@ -82,16 +84,29 @@ def counted(stage: Stage) -> dict[str, Count]:
     """All, when everything is well for a while."""
     stage.heal()
     time.sleep(SETTLE_S)
-    servers, items = of_servers(stage), in_queues(read(stage.folder))
-    servers["znodes"] -= items
+    servers = of_servers(stage)
+    servers["znodes"] -= in_queues(stage)
     return {"the servers": servers, **{actor.name: of_process(actor) for actor in stage.actors}}
 
 
-def in_queues(events: list[Event]) -> int:
-    """Items that nobody has taken out yet, each of which is a znode: who puts may be faster than who gets."""
-    count = Counter(call.name for call in calls(events, "put", "done") if call.succeeded)
-    count["got"] = sum(call.succeeded and call.who.startswith("queue") for call in calls(events, "get"))
-    return count["put"] - count["done"] - count["got"]
+def in_queues(stage: Stage) -> int:
+    """Znodes of items that nobody has taken out yet, and of their segments: who puts may be faster than who gets."""
+    client = KazooClient(",".join("{}:{}".format(*address) for address in addresses(stage.server)))
+    client.start()
+    try:
+        return sum(below(client, f"{NAMESPACE}/{queue}/{QUEUES[queue]}/items") for queue in QUEUES)
+    finally:
+        client.stop()
+        client.close()
+
+
+def below(client: KazooClient, path: str) -> int:
+    """How many znodes there are, of folders and of what is in them."""
+    try:
+        segments = client.get_children(path)
+        return len(segments) + sum(len(client.get_children(f"{path}/{segment}")) for segment in segments)
+    except NoNodeError:
+        return 0
 
 
 def grown(before: dict[str, Count], after: dict[str, Count]) -> Iterator[str]:
