@@ -56,10 +56,11 @@ def write_address(path: Path, address: Address) -> None:
 def read_address(path: Path) -> Address | None:
     """None when there is no such file, or one that is not what write_address() wrote, or not private."""
     try:
-        if not is_private(path):
-            return None
-        address = Address(**json.loads(path.read_bytes()))
-    except (OSError, ValueError, TypeError):
+        content = read_private(path)
+        address = None if content is None else Address(**json.loads(content))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+    if address is None:
         return None
     wanted = {"host": str, "port": int, "secret": str, "pid": int}
     return address if all(type(getattr(address, name)) is kind for name, kind in wanted.items()) else None
@@ -75,10 +76,15 @@ def write_private(path: Path, content: bytes) -> None:
     os.replace(draft, path)
 
 
-def is_private(path: Path) -> bool:
-    """Whether the file is this user's, and nobody else may read or write it."""
-    found = path.stat()
-    return found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+def read_private(path: Path) -> bytes | None:
+    """What the file says; None if it is another user's, or others may read or write it.
+
+    The file that is read is the one that is looked at: who may rename things in a folder above could put another one
+    there in between."""
+    with open(path, "rb") as file:
+        found = os.fstat(file.fileno())
+        is_private = found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077
+        return file.read() if is_private else None
 
 
 def prove(secret: str, nonce: bytes, port: int) -> bytes:

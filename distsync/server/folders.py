@@ -41,7 +41,10 @@ def make_folder(folder: Path) -> None:
 def _usual_runtime_folder() -> str:
     with warnings.catch_warnings():  # platformdirs warns where there is no runtime folder and it takes another one
         warnings.simplefilter("ignore")
-        return platformdirs.user_runtime_dir("distsync", appauthor=False)
+        try:
+            return platformdirs.user_runtime_dir("distsync", appauthor=False)
+        except PermissionError as error:  # the usual one is another user's: he made it before us, as all may in /tmp
+            raise ConfigurationError(RUNTIME, None, f"it has to be said: {error}") from error
 
 
 def _private(setting: str, name: str) -> Path:

@@ -7,6 +7,7 @@ Rules for this file: it opens what a server needs in the order in which it can b
 from __future__ import annotations
 
 import gc
+import io
 import json
 import logging
 import os
@@ -23,7 +24,7 @@ from typing import TypeVar
 
 from distsync.errors import DistsyncError
 from distsync.server.acl import digest_of
-from distsync.server.address import ADDRESS, USER, Address, is_private, read_address, write_address
+from distsync.server.address import ADDRESS, USER, Address, read_address, read_private, write_address
 from distsync.server.changes import pack_transaction
 from distsync.server.config import EngineConfig
 from distsync.server.detach import detached
@@ -248,9 +249,10 @@ def read_digest(path: Path) -> str:
 
 def _read_private(path: Path, what: str) -> str:
     try:
-        if not is_private(path):
+        content = read_private(path)
+        if content is None:
             raise ServeError(f"{path} must belong to this user with mode 0600, it holds {what}")
-        return path.read_text("utf-8")
+        return io.StringIO(content.decode(), newline=None).read()
     except UnicodeError:
         raise ServeError(f"{path} cannot be read: it is not UTF-8") from None  # the error shows the bytes
     except OSError as error:

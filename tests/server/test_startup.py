@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -11,12 +12,15 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import platformdirs
 import pytest
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
+from peers import Running
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import ConfigurationError, ServerStartError
@@ -25,6 +29,8 @@ from distsync.server.startup import Address, find, find_or_start
 
 ROOT = Path(__file__).parents[2]
 LOOPBACK = "127.0.0.1"
+LOOKS = 5000
+HERE, EXCHANGE = -100, 2  # of renameat2
 
 
 class Home:
@@ -307,6 +313,35 @@ def test_address_file_that_others_can_read_is_not_believed(home: Home) -> None:
     home.address_file.chmod(0o644)
     assert read_address(home.address_file) is None
     assert find() == first  # by the file beside the data
+
+
+def test_address_file_that_is_put_there_between_two_looks_is_not_believed(tmp_path: Path) -> None:
+    """Who may rename things in a folder above ours has it read no file but ours."""
+    names = ours, theirs = tmp_path / "address", tmp_path / "theirs"
+    for path in names:
+        write_address(path, Address(LOOPBACK, 1, path.name))
+    theirs.chmod(0o644)
+    over = threading.Event()
+    swap = partial(ctypes.CDLL(None).renameat2, HERE, bytes(ours), HERE, bytes(theirs), EXCHANGE)
+    swapping = Running(lambda: [swap() for _ in iter(over.is_set, True)])
+    try:
+        read = {address.secret for address in (read_address(ours) for _ in range(LOOKS)) if address}
+    finally:
+        over.set()
+    assert set(swapping.result()) == {0}
+    assert read <= {"address"}
+
+
+def test_usual_runtime_folder_that_is_somebody_else_s_is_refused(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISTSYNC_RUNTIME_DIR")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError("runtime directory /tmp/runtime-1 is owned by uid 2, not 1")
+
+    monkeypatch.setattr(platformdirs, "user_runtime_dir", refuse)
+    with pytest.raises(ConfigurationError, match="DISTSYNC_RUNTIME_DIR=None cannot be used.*owned by uid 2"):
+        find_or_start()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -254,3 +255,61 @@ def test_secret_that_all_users_of_a_server_show_makes_no_owner(tmp_path: Path) -
                     distsync.Lock(name="a", client=other).acquire(timeout=1)
     finally:
         own.stop()
+
+
+LIMITS, STATS = "/zookeeper/quota/alice/zookeeper_limits", "/zookeeper/quota/alice/zookeeper_stats"
+OPEN_TO_ALL: list[tuple[str, Any]] = [
+    ("create", "/zookeeper/quota/alice"),
+    ("create", (LIMITS, b"count=1,bytes=-1")),
+    ("create", (STATS, b"")),
+    ("get", STATS),
+    ("set", (STATS, b"no numbers")),
+    ("set_acls", ("/", [make_digest_acl(*BOB.split(":"), all=True)])),
+]
+"""What anybody can do who reaches a server, unless its administrator was there first."""
+
+
+@contextmanager
+def user(server: ServerProcess, *credentials: str) -> Iterator[KazooClient]:
+    made = KazooClient(server.hosts, timeout=4.0, auth_data=[("digest", each) for each in credentials])
+    made.start(PATIENCE)
+    try:
+        yield made
+    finally:
+        made.stop()
+        made.close()
+
+
+def attempt(client: KazooClient, what: str, how: Any) -> bool:
+    """Whether it is refused."""
+    return refused(getattr(client, what), *(how if isinstance(how, tuple) else (how,)))
+
+
+def test_root_and_quotas_are_open_to_who_shows_nothing(own_server: ServerProcess) -> None:
+    with Client(own_server.hosts, namespace="/alice", auth=f"digest:{ALICE}") as alice:
+        queue = distsync.Queue(name="q", client=alice)
+        queue.put(1)
+        with user(own_server) as nobody:
+            assert not any(attempt(nobody, *each) for each in OPEN_TO_ALL)
+        with Client(own_server.hosts, namespace="/carol") as carol, pytest.raises(AccessDeniedError):
+            distsync.Queue(name="q", client=carol).put(1)
+        if own_server.name == "embedded":
+            queue.put(2)
+            assert queue.get_many(2) == [1, 2]
+            return
+        with pytest.raises(distsync.DistsyncError):  # it ends as it counts
+            queue.put(2, timeout=2)
+    with pytest.raises(AssertionError, match="server ended"):  # and does not start again
+        own_server.restart(kill=True)
+
+
+def test_root_and_quotas_that_their_administrator_took_first_are_his(own_server: ServerProcess) -> None:
+    his = make_digest_acl("admin", "of all", all=True)
+    with user(own_server, "admin:of all") as admin:
+        admin.set_acls("/zookeeper/quota", [his])
+        admin.set_acls("/", [his, ACL(Permissions.READ | Permissions.CREATE, Id("world", "anyone"))])
+    with Client(own_server.hosts, namespace="/alice", auth=f"digest:{ALICE}") as alice:
+        distsync.Queue(name="q", client=alice).put(1)
+        with user(own_server) as nobody:
+            assert attempt(nobody, *OPEN_TO_ALL[0])
+            assert attempt(nobody, *OPEN_TO_ALL[-1])
