@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from distsync.errors import CorruptNodeError
+from distsync.protocols.guard import SENSELESS
 
 COMMIT, ABORT = "commit", "abort"
 COORDINATOR, PEERS = "coordinator", "peers"
@@ -52,7 +53,7 @@ class Decision(NamedTuple):
         """Raises CorruptNodeError."""
         try:
             made = cls(*json.loads(data))
-        except (TypeError, ValueError):
+        except SENSELESS:
             raise CorruptNodeError(path, data[:80]) from None
         if made.outcome not in (COMMIT, ABORT):
             raise CorruptNodeError(path, data[:80])
@@ -83,7 +84,7 @@ class Record(NamedTuple):
         try:
             sites, decided_by, current, past = json.loads(data)
             return cls(Terms(tuple(sites), decided_by), current, tuple(Decision(*each) for each in past))
-        except (TypeError, ValueError):
+        except SENSELESS:
             raise CorruptNodeError(path, data[:80]) from None
 
     def begun(self, transaction: str) -> Record:

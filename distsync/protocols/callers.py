@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from distsync.errors import CorruptNodeError, DistsyncError, NodeExistsError, NoNodeError
 from distsync.protocols import parts
-from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all
+from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, read, read_all
 from distsync.protocols.pool import DONE, PoolCore
 from distsync.protocols.tree import remove_tree
 from distsync.session.steps import (
@@ -198,7 +198,7 @@ def _wills(data: bytes) -> tuple[bool, int]:
     try:
         said = json.loads(data)
         return bool(said["alone"]), int(said["timeout_ms"])
-    except (ValueError, TypeError, KeyError):
+    except SENSELESS:
         return False, 60_000
 
 

@@ -26,7 +26,7 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, raise_first, read, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, leave, raise_first, read, read_all, remove
 from distsync.protocols.line import LOCK, Place, in_order, stand
 from distsync.session.steps import (
     Background,
@@ -54,7 +54,7 @@ def names_in(path: str, data: bytes) -> list[str]:
         names = json.loads(data)
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
-    except ValueError:
+    except SENSELESS:
         pass
     raise CorruptNodeError(path, data)
 

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, NoNodeError, SessionLostError
 from distsync.protocols import line
-from distsync.protocols.guard import read, remove
+from distsync.protocols.guard import SENSELESS, read, remove
 from distsync.protocols.lock import Grant, LockCore
 from distsync.protocols.watched import Watched
 from distsync.session.steps import (
@@ -68,7 +68,7 @@ def leading(data: bytes) -> Leading:
     try:
         said = json.loads(data)
         return Leading(data, str(said["candidate"]), int(said["token"]))
-    except (ValueError, TypeError, KeyError):
+    except SENSELESS:
         return Leading(data, "", 0)
 
 

@@ -28,6 +28,10 @@ Answer = TypeVar("Answer")
 #: The connection or the session went while we asked: nothing is wrong with the question.
 INTERRUPTED = (DisconnectedError, SessionLostError)
 
+#: What decoding data raises of which somebody has made no sense: no JSON, or other fields; nested too deep, or a number
+#: without end.
+SENSELESS = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
+
 
 def parent_of(path: str) -> str:
     """The path above ``path``."""

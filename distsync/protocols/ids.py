@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
-from distsync.protocols.guard import INTERRUPTED, ensure, read_all
+from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, read_all
 from distsync.protocols.taking import Turns
 from distsync.session.steps import Children, Connected, GetData, Listing, Node, SetData
 
@@ -108,7 +108,7 @@ class IdsCore:
         try:
             fields = json.loads(node.data)
             block, start = int(fields["block"]), int(fields["start"])
-        except (ValueError, KeyError, TypeError):
+        except SENSELESS:
             raise CorruptNodeError(self.path, node.data) from None
         if block != self.block:
             raise MismatchError("the block", self.path, block, self.block)

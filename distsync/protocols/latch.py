@@ -24,7 +24,7 @@ from distsync.errors import (
     NoNodeError,
 )
 from distsync.protocols.commit import Operation, Receipts
-from distsync.protocols.guard import INTERRUPTED, ensure, parent_of, read, read_all
+from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, parent_of, read, read_all
 from distsync.protocols.value import setting
 from distsync.session.steps import Connected, Create, Delete, GetData, Multi, Node, Wait, Watch, Woke
 
@@ -47,7 +47,7 @@ def tally_in(path: str, node: Node) -> Tally:
     try:
         fields = json.loads(node.data)
         return Tally(int(fields["count"]), int(fields["left"]), int(fields["round"]), node.stat.version)
-    except (ValueError, KeyError, TypeError):
+    except SENSELESS:
         raise CorruptNodeError(path, node.data) from None
 
 

@@ -9,6 +9,7 @@ import json
 from dataclasses import dataclass, replace
 
 from distsync.errors import CorruptNodeError, NoNodeError, SessionLostError
+from distsync.protocols.guard import SENSELESS
 from distsync.protocols.line import Place, in_order, offset
 from distsync.session.steps import Check, Create, Delete, Listing, Node, SetData
 
@@ -115,5 +116,5 @@ def _fields(path: str, data: bytes) -> tuple[int | None, tuple[str, ...]]:
         fields = json.loads(data)
         parties = None if fields["parties"] is None else int(fields["parties"])
         return parties, tuple(map(str, fields["inside"]))
-    except (ValueError, KeyError, TypeError):
+    except SENSELESS:
         raise CorruptNodeError(path, data) from None

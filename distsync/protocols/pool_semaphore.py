@@ -49,6 +49,9 @@ from distsync.session.steps import (
     Woke,
 )
 
+#: More than any number of leases has.
+DIGITS = 20
+
 
 class PoolSemaphoreCore:
     """What the threads of one process know together about one semaphore."""
@@ -245,7 +248,7 @@ class KazooSemaphoreCore(PoolSemaphoreCore):
         except NoNodeError:
             return
         said = node.data.decode(errors="replace").strip()
-        if said.isdecimal() and int(said) != self.initial:
+        if said.isdecimal() and len(said) < DIGITS and int(said) != self.initial:
             raise MismatchError("the initial value", self.path, int(said), self.initial)
 
 

@@ -29,7 +29,7 @@ from distsync.errors import (
 )
 from distsync.protocols import admission, line
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, read, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, leave, read, read_all, remove
 from distsync.protocols.lock import Grant, hold
 from distsync.session.steps import (
     Background,
@@ -52,7 +52,7 @@ def permits_in(path: str, data: bytes) -> tuple[int, int]:
     try:
         fields = json.loads(data)
         return int(fields["initial"]), int(fields["extra"])
-    except (ValueError, KeyError, TypeError):
+    except SENSELESS:
         raise CorruptNodeError(path, data) from None
 
 

@@ -93,6 +93,9 @@ class SimSession:
         self.connection.up.put(request)
 
     def _accepted(self, response: records.ConnectResponse) -> None:
+        if self.closed:  # meanwhile: nobody keeps the session alive
+            self._leave()
+            return
         if self.session_id and response.session_id != self.session_id:
             self._session_ended()
         if response.session_id == 0:

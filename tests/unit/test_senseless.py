@@ -1,0 +1,43 @@
+"""Data that somebody has written who wanted to break those who read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from distsync.errors import CorruptNodeError
+from distsync.protocols import ballot, callers, condition, election, latch, meeting, semaphore
+from distsync.session.steps import Node, Stat
+
+PATH = "/object"
+
+NESTED = b"[" * 100_000
+ENDLESS = (
+    b'{"initial": 1e999, "extra": 0, "count": 1e999, "parties": 1e999, "inside": [], "token": 1e999, "candidate": ""}'
+)
+DIGITS = b'{"initial": %s}' % (b"9" * 6000)
+
+
+@pytest.mark.parametrize("data", [NESTED, b"{" + NESTED, ENDLESS, DIGITS, b"[]", b"{}", b"null", b"\xff"])
+@pytest.mark.parametrize(
+    "read",
+    [
+        ballot.Decision.read,
+        ballot.Record.read,
+        condition.names_in,
+        semaphore.permits_in,
+        lambda path, data: latch.tally_in(path, Node(data, Stat(*[0] * len(Stat._fields)))),
+        lambda path, data: meeting._fields(path, data),
+        lambda path, data: callers._wills(data),
+        lambda path, data: election.leading(data),
+    ],
+)
+def test_what_makes_no_sense_is_corrupt_or_tells_nothing(read: Callable[[str, bytes], Any], data: bytes) -> None:
+    try:
+        found = read(PATH, data)
+    except CorruptNodeError as error:
+        assert PATH in str(error)
+    else:
+        assert found in ([], (None, ()), (False, 60_000), election.Leading(data, "", 0))
