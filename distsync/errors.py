@@ -291,6 +291,9 @@ class DisconnectedError(ZnodeError):
 
 
 class RequestError(ZnodeError):
-    """Any other refusal by the server. Fields: path, ZooKeeper's error name or code."""
+    """Any other refusal by the server. Fields: path, ZooKeeper's error name or code, maybe what to do."""
 
     template = "the server refused the request about {0}: {1}"
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}: {self.args[2]}" if len(self.args) > 2 else super().__str__()

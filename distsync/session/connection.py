@@ -11,6 +11,7 @@ How it reads and writes is a matter of fastwire.py, unless that is switched off.
   in one write, and the byte is written without blocking.
 * kazoo makes a poller for each write, although the socket nearly always has room.
 * kazoo's thread ends at an answer that makes no sense, or an error number that it does not know.
+* A server that throttles has its connection broken, and is asked anew.
 * kazoo keeps the negotiated time-out to itself, and reports a connection before it has authenticated.
 * kazoo's ``stop`` waits without bound.
 * kazoo's TLS trusts more than it should (tls.py).
@@ -38,6 +39,7 @@ from kazoo.retry import KazooRetry
 
 from distsync.errors import PayloadTooLargeError
 from distsync.session import fastwire, tls
+from distsync.session.errors_of_kazoo import unknown_error
 from distsync.session.replies import Reply
 from distsync.session.settings import Settings
 from distsync.session.threads import OwnThread
@@ -61,6 +63,9 @@ REQUEST_BYTES = 0xFFFFF
 
 #: Of a server that serves nobody who has not proved who he is by a scheme of its choice; kazoo does not know it.
 AUTHENTICATION_REQUIRED = -124
+
+#: Of a server that has too much to do, and has not done this (THROTTLED_OP). kazoo before 2.10 does not know it.
+THROTTLED = -127
 
 #: The head of a request: length of what follows, xid, opcode.
 FRAME = struct.Struct("!iii")
@@ -247,9 +252,13 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         if header.err == AUTHENTICATION_REQUIRED:
             raise AuthFailedError("the server wants to know by another scheme who this is")
+        if header.err == THROTTLED:
+            # What was asked behind it may be done, and a sync that begins a connection may be what was not: only all
+            # of it anew, in a while and perhaps by another server, is what was meant.
+            raise ConnectionDropped("the server has too much to do, and wants to be asked later")
         if header.err and header.err not in EXCEPTIONS:
             _, reply, _ = self.client._pending.popleft()
-            reply.set_exception(ZookeeperError(f"error {header.err}"))
+            reply.set_exception(unknown_error(header.err))
             return None
         return super()._read_response(header, buffer, offset)
 

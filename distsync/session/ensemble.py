@@ -23,6 +23,7 @@ from distsync.session.tls import context_of
 WORD = b"srvr"
 MOST_BYTES = 65_536
 AT_ONCE = 16
+READ_ONLY = "it has lost its quorum, and shows what it knew then to who only reads: distsync waits for the quorum"
 
 
 class Role(str, enum.Enum):
@@ -106,7 +107,8 @@ def read(host: str, port: int, text: str) -> Server:
         return Server(host, port, Role.UNKNOWN, problem=_problem(text))
     roles = {role.value: role for role in Role}
     role = Role.EMBEDDED if "-distsync" in version else roles.get(said.get("Mode", ""), Role.UNKNOWN)
-    return Server(host, port, role, int(zxid[1], 16), version.partition(",")[0])
+    problem = READ_ONLY if said.get("Mode") == "read-only" else ""
+    return Server(host, port, role, int(zxid[1], 16), version.partition(",")[0], problem)
 
 
 def _problem(text: str) -> str:

@@ -42,6 +42,13 @@ BY_THE_LEADER = (
     errors.ChildrenOfEphemeralError,
 )
 
+#: What to do about a refusal, by the server's number of it. Older kazoos do not know all of these.
+ADVICE = {
+    -120: "this server keeps its sessions to itself, and so has no ephemeral znodes for them: set "
+    "localSessionsUpgradingEnabled=true, or localSessionsEnabled=false, in zoo.cfg of each server, and restart it",
+    -125: "a quota is used up: remove something, or raise it (setquota of zkCli)",
+}
+
 PERMISSIONS: dict[type[Any], str] = {Create: "CREATE", Delete: "DELETE", SetData: "WRITE"}
 
 
@@ -63,7 +70,17 @@ def _ours(error: BaseException, request: Request[Any]) -> errors.DistsyncError:
     if isinstance(error, kazoo.NoAuthError):
         return errors.AccessDeniedError(path, PERMISSIONS.get(type(request), "READ"))
     about = ABOUT_A_ZNODE.get(type(error))
-    return about(path) if about else errors.RequestError(path, name_of(error))
+    if about:
+        return about(path)
+    advice = ADVICE.get(getattr(error, "code", None) or 0)
+    return errors.RequestError(path, name_of(error), *([advice] if advice else ()))
+
+
+def unknown_error(code: int) -> kazoo.ZookeeperError:
+    """The server's error of a number that this kazoo does not know."""
+    error = kazoo.ZookeeperError(f"error {code}")
+    error.code = code
+    return error
 
 
 def name_of(error: BaseException) -> str:

@@ -47,6 +47,9 @@ HEADER = struct.Struct("!iqi")
 
 CHILDREN = (GetChildren, GetChildren2)
 
+#: Errors that the connection thread sees to: UNIMPLEMENTED, THROTTLED_OP.
+NOT_HERE = (UnimplementedError.code, -127)
+
 
 class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
     """Beside FastWire: who reads what it receives."""
@@ -143,7 +146,7 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
         request, reply, expected = client._pending[0]
         if xid != expected or not any(reply is one for one in replies) or isinstance(request, Close):
             return False
-        if error == UnimplementedError.code or (error and error not in EXCEPTIONS):
+        if error in NOT_HERE or (error and error not in EXCEPTIONS):
             return False
         missing = error == NoNodeError.code and request.type == Exists.type
         response = refusal = None

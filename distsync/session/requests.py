@@ -14,7 +14,7 @@ from kazoo.exceptions import EXCEPTIONS
 from kazoo.protocol import serialization as wire
 
 from distsync.session.access import Access
-from distsync.session.errors_of_kazoo import translate
+from distsync.session.errors_of_kazoo import translate, unknown_error
 from distsync.session.steps import (
     Check,
     Children,
@@ -126,7 +126,7 @@ def _result(kind: int, data: bytes, offset: int) -> tuple[Any, int]:
         return Created(path, None), offset + (wire.stat_struct.size if kind != wire.Create.type else 0)
     if kind == -1:
         code = wire.int_struct.unpack_from(data, offset)[0]
-        return (EXCEPTIONS[code]() if code in EXCEPTIONS else kazoo.ZookeeperError(code)), offset + 4
+        return (EXCEPTIONS[code]() if code in EXCEPTIONS else unknown_error(code)), offset + 4
     return None, offset
 
 

@@ -104,7 +104,8 @@ class _Pair:
         if not self._shaken[upwards]:
             self._shaken[upwards] = True
             if not upwards:
-                self.session = decode_connect_response(frame)
+                with contextlib.suppress(struct.error):  # a read-only server may refuse a session by another reply
+                    self.session = decode_connect_response(frame)
             return False
         if upwards:
             xid, opcode = _HEAD.unpack_from(frame)

@@ -116,6 +116,12 @@ def test_the_halves_of_a_zxid() -> None:
     assert (told.role, told.epoch, told.counter, told.version) == (Role.FOLLOWER, 5, 7, "3.8.0-a")
 
 
+def test_a_server_without_a_quorum_that_serves_readers_is_none_of_ours() -> None:
+    told = read("host", 2181, "Zookeeper version: 3.8.0-a, built on 1\nZxid: 0x500000007\nMode: read-only\n")
+    assert (told.role, told.epoch) == (Role.UNKNOWN, 5)
+    assert "lost its quorum" in told.problem
+
+
 def test_a_port_that_does_not_speak_tls_is_unreachable(server: ServerProcess) -> None:
     context = ssl.create_default_context()
     assert ask(LOOPBACK, server.port, context, 2.0).role is Role.UNREACHABLE

@@ -1,0 +1,209 @@
+"""Sequence numbers at their end: after 2147483647 comes -2147483648. Lines and queues keep their order across it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+from peers import Running, results, waiting_calls
+from timing import PATIENCE, eventually
+
+from distsync.queue import LifoQueue, PriorityQueue, Queue
+from distsync.recipes import Election, JoinableQueue, SharedLock
+from distsync.server.config import EngineConfig
+from distsync.server.engine import Engine
+from distsync.server.journal import Journal
+from distsync.session.client import Client
+from distsync.testing import EmbeddedServer
+from distsync.threading import Condition, Lock, Semaphore
+
+LAST = 2**31 - 1
+LEFT = 3
+"""So many numbers come before the last one."""
+
+NAMESPACE = "/aged"
+CONTENDERS = 2 * LEFT + 3
+COUNTERS = ("/puts", "/gets", "/dones")
+"""Znodes whose version counts."""
+
+LINES: dict[str, Callable[..., Any]] = {
+    "lock": Lock,
+    "semaphore": lambda name, client: Semaphore(1, name=name, client=client),
+    "shared": lambda name, client: SharedLock(name=name, client=client).writer,
+    "election": Election,
+}
+QUEUES: dict[str, Callable[..., Any]] = {
+    "fifo": Queue,
+    "bounded": lambda name, client: Queue(100, name=name, client=client),
+    "joinable": JoinableQueue,
+    "lifo": LifoQueue,
+    "priority": PriorityQueue,
+}
+Clients = list[Client]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a server on which every parent has had nearly as many children as there are numbers."""
+    folder = tmp_path_factory.mktemp("aged") / "data"
+    with EmbeddedServer(folder) as server, connected(server, 1) as (client,):
+        use_all(client)
+    age(folder)
+    return folder
+
+
+@pytest.fixture
+def aged(data: Path, tmp_path: Path) -> Iterator[EmbeddedServer]:
+    with EmbeddedServer(shutil.copytree(data, tmp_path / "data")) as server:
+        yield server
+
+
+@contextmanager
+def connected(server: EmbeddedServer, count: int) -> Iterator[Clients]:
+    """So many clients that give back at once what they release."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(Client(server.hosts, namespace=NAMESPACE, keep=0)) for _ in range(count)]
+
+
+@pytest.fixture
+def clients(aged: EmbeddedServer) -> Iterator[Clients]:
+    with connected(aged, CONTENDERS) as them:
+        yield them
+
+
+def use_all(client: Client) -> None:
+    """All parents are made."""
+    for kind, make in LINES.items():
+        with make(name=kind, client=client):
+            pass
+    for kind, make in QUEUES.items():
+        for queue in (make(name=kind, client=client), make(name=f"{kind}-filled", client=client)):
+            getting = Running(queue.get)
+            eventually(lambda: waiting_calls(client) == 1)
+            queue.put(0)
+            getting.result()
+            queue.task_done()
+    condition = Condition(name="condition", client=client)
+    with condition:
+        condition.wait(0.01)
+
+
+def age(folder: Path) -> None:
+    with closing(Journal(folder)) as journal:
+        engine, contents = Engine(EngineConfig()), journal.load()
+        engine.restore(contents.snapshot)
+        for _, payload in contents.records:
+            engine.replay(payload)
+        for path, node in engine.tree.nodes.items():
+            if path.startswith(NAMESPACE):
+                node.creates = LAST - LEFT
+                node.version = LAST - LEFT if path.endswith(COUNTERS) else node.version
+        journal.compact(engine.snapshot())
+
+
+@contextmanager
+def overflows(server: EmbeddedServer, path: str) -> Iterator[None]:
+    """In the block the parent at ``path`` comes to its last number, and goes beyond."""
+    kazoo = KazooClient(server.hosts)
+    kazoo.start()
+    try:
+        # cversion is twice the creates, less the children, in 32 bits: it begins anew where they become negative.
+        assert kazoo.exists(path).cversion < 0
+        yield
+        assert 0 < kazoo.exists(path).cversion < 100 * LEFT
+    finally:
+        kazoo.stop()
+        kazoo.close()
+
+
+def begun_in_order(clients: Clients, work: Callable[[int], object]) -> list[Running]:
+    """The second client's call waits, then the third's, and so on."""
+    running = []
+    for number, client in enumerate(clients[1:], 1):
+        running.append(Running(work, number))
+        eventually(partial(waiting_calls, client))
+    return running
+
+
+@pytest.mark.parametrize("kind", LINES)
+def test_one_at_a_time_holds_in_the_order_in_which_they_came(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
+    contenders = [LINES[kind](name=kind, client=client) for client in clients]
+    inside: list[int] = []
+    tokens: list[tuple[int, int]] = []
+
+    def hold(number: int) -> None:
+        with contenders[number]:
+            inside.append(number)
+            tokens.append((contenders[number].fencing_token, number))
+            assert contenders[number].held
+            assert inside == [number]
+            inside.remove(number)
+
+    with overflows(aged, contenders[0].path):
+        contenders[0].acquire()
+        running = begun_in_order(clients, hold)
+        assert contenders[0].held
+        assert not tokens
+        contenders[0].release()
+        results(running)
+    assert [number for _, number in tokens] == list(range(1, CONTENDERS))
+    assert tokens == sorted(tokens)
+
+
+def test_who_came_first_is_notified_first(aged: EmbeddedServer, clients: Clients) -> None:
+    conditions = [Condition(name="condition", client=client) for client in clients]
+    told: list[int] = []
+
+    def wait(number: int) -> None:
+        with conditions[number]:
+            conditions[number].wait()
+            told.append(number)
+
+    with overflows(aged, f"{conditions[0].path}/waiters"):
+        running = begun_in_order(clients, wait)
+        for count in range(1, CONTENDERS):
+            with conditions[0]:
+                conditions[0].notify()
+            eventually(lambda count=count: len(told) == count)
+        results(running)
+    assert told == list(range(1, CONTENDERS))
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_items_come_once_and_in_order_to_who_waited_first(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
+    queues = [QUEUES[kind](name=kind, client=client) for client in clients]
+    path = f"{queues[0].path}/getters"
+    got: list[tuple[int, int]] = []
+
+    def get(number: int) -> None:
+        got.append((number, queues[number].get()))
+        queues[number].task_done()
+
+    with overflows(aged, path):
+        running = begun_in_order(clients, get)
+        for item in range(1, CONTENDERS):
+            queues[0].put(item)
+            eventually(lambda item=item: len(got) == item)
+        results(running)
+    assert got == [(number, number) for number in range(1, CONTENDERS)]
+    Running(queues[0].join).result()
+
+
+@pytest.mark.parametrize("kind", QUEUES)
+def test_items_that_lie_there_come_once_and_in_order(aged: EmbeddedServer, clients: Clients, kind: str) -> None:
+    putter, getter = (QUEUES[kind](name=f"{kind}-filled", client=client) for client in clients[:2])
+    items = list(range(CONTENDERS))
+    for item in items:
+        putter.put(item)
+    assert putter.qsize() == getter.qsize() == len(items)
+    assert [getter.get(timeout=PATIENCE) for _ in items] == (items[::-1] if kind == "lifo" else items)
+    assert getter.qsize() == 0
+    for _ in items:
+        getter.task_done()
+    Running(putter.join).result()
