@@ -27,7 +27,8 @@ fast_wire                DISTSYNC_FAST_WIRE            0: kazoo reads and writes
 keep                     DISTSYNC_KEEP                 seconds for which a released lock is kept, 0.1; 0: none is
 ======================== ============================= ========================================================
 
-An empty variable counts as not set, but for DISTSYNC_AUTHKEY, where it is an error: signing must not go by itself.
+An empty variable counts as not set. Where that would be to go without what keeps others out it is an error:
+DISTSYNC_AUTH, _AUTHKEY, _TLS, _TLS_CA, _TLS_CERT.
 The accepted keys too are read as an argument where one of them has a comma in it: ``authkeys_accepted=[b"a,b"]``.
 In DISTSYNC_AUTH a comma begins a further entry only where ``word:`` follows; a password with such a piece in it
 has to be an argument: ``auth=[("digest", "user:password")]``.
@@ -54,6 +55,8 @@ SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false":
 SECRETS = ("auth", "authkey", "authkeys_accepted", "tls_key_password")
 HIDDEN = "***"
 TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
+GUARDS = ("auth", "authkey", "tls", "tls_ca", "tls_cert")
+"""What keeps others out: it must not go because a variable is empty."""
 PREFIX = "DISTSYNC_"
 
 
@@ -110,7 +113,7 @@ def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str
         variable = PREFIX + name.upper()
         if given.get(name) is not None:
             found[name] = (name, given[name])
-        elif name != "acl" and (environment.get(variable) or (name == "authkey" and variable in environment)):
+        elif name != "acl" and (environment.get(variable) or (name in GUARDS and variable in environment)):
             found[name] = (variable, environment[variable])
     return found
 

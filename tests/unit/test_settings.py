@@ -10,7 +10,7 @@ import pytest
 from kazoo.security import make_digest_acl
 
 from distsync.errors import ConfigurationError
-from distsync.session.settings import NAMES, Settings, read_settings
+from distsync.session.settings import GUARDS, NAMES, Settings, read_settings
 
 
 class OwnCodec:
@@ -55,13 +55,20 @@ def test_the_process_environment_is_what_counts_unless_told(monkeypatch: pytest.
 
 
 def test_an_empty_variable_counts_as_not_set() -> None:
-    assert read_settings({f"DISTSYNC_{name.upper()}": "" for name in NAMES if name != "authkey"}) == Settings()
+    assert read_settings({f"DISTSYNC_{name.upper()}": "" for name in NAMES if name not in GUARDS}) == Settings()
 
 
-def test_an_empty_authkey_is_an_error_so_that_signing_does_not_go_by_itself() -> None:
-    for environment, given in (({"DISTSYNC_AUTHKEY": ""}, {}), ({}, {"authkey": b""})):
-        with pytest.raises(ConfigurationError, match="not empty"):
-            read_settings(environment, **given)
+@pytest.mark.parametrize("name", GUARDS)
+def test_what_keeps_others_out_does_not_go_because_a_variable_is_empty(name: str) -> None:
+    variable = f"DISTSYNC_{name.upper()}"
+    with pytest.raises(ConfigurationError, match=variable):
+        read_settings({"DISTSYNC_HOSTS": "h:1", variable: ""})
+    assert read_settings({"DISTSYNC_HOSTS": "h:1"}) == Settings(hosts="h:1")
+
+
+def test_an_empty_authkey_is_an_error() -> None:
+    with pytest.raises(ConfigurationError, match="not empty"):
+        read_settings({}, authkey=b"")
 
 
 @pytest.mark.parametrize("hosts", ["h", "h:1", "h:65535", "[::1]:2181", "127.0.0.1:2181,h2:2182", "h:2181/a/b"])
