@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from distsync.errors import NameTakenError as NameTakenError
     from distsync.errors import NotHeldError as NotHeldError
     from distsync.errors import NotOwnerError as NotOwnerError
+    from distsync.errors import NumbersSpentError as NumbersSpentError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
     from distsync.errors import PatchError as PatchError
@@ -113,7 +114,7 @@ _HOMES = {
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
     " ConfigurationError PatchError WorldError LockLostError UnreachableError"
     " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError GoneError"
-    " TaskLostError WorkerStartError"
+    " TaskLostError WorkerStartError NumbersSpentError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

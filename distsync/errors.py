@@ -210,6 +210,15 @@ class DeadlineError(WorldError, TimeoutError):
     template = "timed out: {0}"
 
 
+class NumbersSpentError(WorldError, RuntimeError):
+    """Who stands in a line is numbered, and a server counts no further. Fields: path."""
+
+    template = (
+        "{0} has had 2147483647 children, and its server gives all who come now the last number: it begins anew when "
+        "nobody has held it for a minute, or once somebody deletes it"
+    )
+
+
 class GoneError(WorldError, ReferenceError):
     """A shared object is not there any more. Fields: path."""
 

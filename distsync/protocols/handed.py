@@ -193,12 +193,15 @@ async def _stand(core: SemaphoreCore, data: bytes, bound: int | None) -> line.St
         except NoNodeError:
             await core.parents(core.path)
             continue
-        if outcome.results is not None:
-            name = outcome.results[0].path.rpartition("/")[2]
-            return line.Stood(line.Place(core.path, name, outcome.zxid, outcome.session_id), outcome.answers)
         try:
+            if outcome.results is not None:
+                name = outcome.results[0].path.rpartition("/")[2]
+                place = line.Place(core.path, name, outcome.zxid, outcome.session_id)
+                await line.numbered(place)
+                return line.Stood(place, outcome.answers)
             found = await line.find(core.path, guid)
             place = found or line.Place(core.path, prefix, 0, outcome.session_id)
+            await line.numbered(place)
             return line.Stood(place, tuple(await Together(*reads)))
         except BaseException:
             await Background(_withdraw(core, guid, bound, True))

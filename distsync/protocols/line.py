@@ -17,7 +17,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from distsync.errors import DeadlineError, DistsyncError, NoNodeError, SessionLostError
+from distsync.errors import DeadlineError, DistsyncError, NoNodeError, NumbersSpentError, SessionLostError
 from distsync.protocols.guard import INTERRUPTED, ensure, lay, leave, read, read_all, remove, withdraw
 from distsync.session.steps import (
     Background,
@@ -46,8 +46,9 @@ LATCH = "-latch-"
 KAZOO_LOCK = "__lock__"
 KAZOO_READ = "__rlock__"
 
-#: Of all the sequence numbers there are.
+#: Of all the sequence numbers there are, and the greatest.
 HALF = 0x80000000
+LAST = HALF - 1
 
 # A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign. Behind a mark that
 # we know that is clear; elsewhere a single dash before ten digits separates, and a dash before nine is a sign.
@@ -220,10 +221,12 @@ async def stand(
             if isinstance(created, Created) and created.stat is not None:
                 name = created.path.rpartition("/")[2]
                 place = Place(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
+                await numbered(place)
                 return Stood(place, tuple(answers))
             if isinstance(created, INTERRUPTED):
                 found = await find(directory, guid) or await served(directory, guid)
                 if found:
+                    await numbered(found)
                     return Stood(found, tuple(await Together(*reads)) if reads else ())
                 await Background(withdraws(directory, guid, None))
                 continue
@@ -233,6 +236,18 @@ async def stand(
             await Background(withdraws(directory, guid, error))
             raise
         await parents(directory)
+
+
+async def numbered(place: Place) -> None:
+    """Raises NumbersSpentError where what comes later may have the same number, or a smaller one: a server that was to
+    count beyond the last number may not, and stays there (ZooKeeper 3.8 and 3.9; its documentation says otherwise)."""
+    contender = parse(place.name)
+    if contender is None or 0 <= contender.number < LAST:
+        return
+    stat = await read(Exists(place.directory))
+    # what the server tells is twice its counter, less the children that are there
+    if stat is not None and (stat.cversion + stat.num_children - 2 * LAST) % (2 * HALF) == 0:
+        raise NumbersSpentError(place.directory)
 
 
 async def find(directory: str, guid: str) -> Place | None:

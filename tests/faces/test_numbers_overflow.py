@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import shutil
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -12,8 +14,11 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 from peers import Running, results, waiting_calls
+from servers import ZooKeeperProcess, need_zookeeper
 from timing import PATIENCE, eventually
 
+from distsync.errors import NumbersSpentError
+from distsync.multiprocessing import Semaphore as PermitSemaphore
 from distsync.queue import LifoQueue, PriorityQueue, Queue
 from distsync.recipes import Election, JoinableQueue, SharedLock
 from distsync.server.config import EngineConfig
@@ -44,6 +49,13 @@ QUEUES: dict[str, Callable[..., Any]] = {
     "joinable": JoinableQueue,
     "lifo": LifoQueue,
     "priority": PriorityQueue,
+}
+WORN = {
+    "lock": Lock,
+    "semaphore": LINES["semaphore"],
+    "shared": LINES["shared"],
+    "election": Election,
+    "permits": lambda name, client: PermitSemaphore(1, name=name, client=client),
 }
 Clients = list[Client]
 
@@ -207,3 +219,69 @@ def test_items_that_lie_there_come_once_and_in_order(aged: EmbeddedServer, clien
     for _ in items:
         getter.task_done()
     Running(putter.join).result()
+
+
+# ---- servers that do not count beyond the last number
+
+
+@pytest.fixture(scope="module")
+def worn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]:
+    """A ZooKeeper that has one number left for each line."""
+    need_zookeeper()
+    server = ZooKeeperProcess(tmp_path_factory.mktemp("worn"))
+    server.start()
+    try:
+        with Client(server.hosts, namespace=NAMESPACE, keep=0) as client:
+            lines = [make(name=kind, client=client) for kind, make in WORN.items()]
+            for one in lines:
+                one.acquire()
+                one.release()
+            server.restart()  # it writes all down as it begins
+        server.stop()
+        wear(server.folder / "data" / "version-2", [one.path for one in lines])
+        server.start()
+        yield server
+    finally:
+        server.kill()
+
+
+def wear(folder: Path, paths: list[str]) -> None:
+    """Each of these has had all children but one, in the latest snapshot; the end of that says whether it is whole."""
+    *older, latest = sorted(folder.glob("snapshot.*"), key=zxid_of)
+    for file in (*older, *(file for file in folder.glob("log.*") if zxid_of(file) <= zxid_of(latest))):
+        file.unlink()
+    before = latest.read_bytes()
+    after = bytearray(before)
+    for path in paths:
+        name = path.encode()
+        at = before.index(len(name).to_bytes(4, "big") + name) + 4 + len(name)
+        at += 4 + max(0, int.from_bytes(before[at : at + 4], "big", signed=True)) + 8  # its data and ACL
+        after[at + 36 : at + 40] = (LAST - 1).to_bytes(4, "big")  # behind czxid, mzxid, ctime, mtime, version
+    for end in (match.start() for match in re.finditer(re.escape(b"\0\0\0\1/"), before)):
+        if before[end - 8 : end] == zlib.adler32(before[: end - 8]).to_bytes(8, "big"):
+            after[end - 8 : end] = zlib.adler32(after[: end - 8]).to_bytes(8, "big")
+    latest.write_bytes(after)
+
+
+def zxid_of(file: Path) -> int:
+    return int(file.suffix[1:], 16)
+
+
+@pytest.mark.parametrize("kind", WORN)
+def test_who_would_get_a_number_that_others_get_too_is_refused(worn: ZooKeeperProcess, kind: str) -> None:
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Client(worn.hosts, namespace=NAMESPACE, keep=0)) for _ in range(4)]
+        first, *others = (WORN[kind](name=kind, client=client) for client in clients)
+        assert first.acquire()
+        for other in others:
+            with pytest.raises(NumbersSpentError, match=first.path):
+                other.acquire()
+        eventually(lambda: not first.waiters(), "somebody stands there still")
+        first.release()
+        kazoo = KazooClient(worn.hosts)
+        kazoo.start()
+        kazoo.delete(first.path, recursive=True)
+        kazoo.stop()
+        kazoo.close()
+        assert others[0].acquire()
+        others[0].release()
