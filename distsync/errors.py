@@ -27,6 +27,7 @@
         ClientClosedError (RuntimeError)      the client was closed
         AccessDeniedError (PermissionError)   an ACL forbids
         DeadlineError     (TimeoutError)      the deadline of the call has passed
+        NumbersSpentError (RuntimeError)      a line in which a server numbers nobody any more
         GoneError         (ReferenceError)    a shared object that somebody has removed
         TaskLostError     (RuntimeError)      a pool's task whose workers die, or that has gone
         WorkerStartError  (RuntimeError)      a pool's workers end before they begin

@@ -355,10 +355,14 @@ async def acquire(directory: str, mark: str, data: bytes, rule: Rule = exclusive
 
 async def contenders(directory: str) -> list[tuple[str, Node]]:
     """Path and znode of everybody in the line, first in line first."""
-    try:
-        listing = await read(Children(directory))
-    except NoNodeError:
-        return []
-    paths = [f"{directory}/{contender.name}" for contender in in_order(listing.names)]
-    nodes = await read_all(*map(GetData, paths)) if paths else ()
-    return [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
+    while True:
+        try:
+            listing = await read(Children(directory))
+        except NoNodeError:
+            return []
+        order = in_order(listing.names)
+        paths = [f"{directory}/{contender.name}" for contender in order]
+        nodes = await read_all(*map(GetData, paths)) if paths else ()
+        if order and isinstance(nodes[0], NoNodeError) and order[0].mark in (WRITE, KAZOO_LOCK):
+            continue  # a writer that may read now, by a znode that was not there yet
+        return [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
