@@ -39,7 +39,7 @@ PATH = f"{ROOT}/joinable_queue/q"
 #: Longer than any session, pause and delay.
 QUIET_SECONDS = 60.0
 
-#: So much later than it is due a delayed item may be got: the servers' clock is asked over the network.
+#: An answer may take so long; so much later than it is due a delayed item may be got: the servers' clock is asked for.
 ROUND_TRIPS_MS = 100
 
 
@@ -259,8 +259,11 @@ class Play:
         claims = self.claims()
         free = [path for path in self.items() if "~".join(path.split("/")[-2:]) not in claims]
         due = [path for path in free if "/d_" not in path or due_of(path) + ROUND_TRIPS_MS <= self.world.now_ms]
-        last = {record.task: record.event for record in self.world.history.records}
-        waiting = [name for name in sleepers(self.world) if last.get(name) in ("claiming", "putting")]  # none at work
+        last = {record.task: record for record in self.world.history.records}
+        asked = [record for record in last.values() if record.event in ("claiming", "putting")]  # none at work
+        since_ms = self.world.now_ms - ROUND_TRIPS_MS  # who has just asked may have his answer yet
+        names = {record.task for record in asked if record.at_ms < since_ms}
+        waiting = [name for name in sleepers(self.world) if name in names]
         if self.world.history.events("shut down"):
             waiting = [name for name in waiting if "producer" in name or not self.items()]
             if waiting:
