@@ -47,13 +47,14 @@ def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: 
 
 
 def _tell(ensemble: Ensemble, told: Told) -> None:
-    """Its address; then each server, and again when one of them plays another role."""
+    """Its address; then each server, and again when one of them plays another role, or has come to another epoch."""
     click.echo("DISTSYNC_HOSTS=" + ",".join("{}:{}".format(*server.address) for server in ensemble.servers))
-    roles: list[Role] = []
+    before: list[tuple[Role, int | None]] = []
     while not told.signals:
         status = ensemble.status()
-        if roles != [server.role for server in status]:
-            roles = [server.role for server in status]
+        now = [(server.role, server.epoch) for server in status]
+        if before != now:
+            before = now
             click.echo("\n".join(_lines(ensemble, status)))
         told.wait(seconds=LOOK_AGAIN_SECONDS)
 
