@@ -176,8 +176,10 @@ async def acquire_permit(
         try:
             if (await Connected()).session_id == place.session_id:
                 return Grant(place, owner=owner)
-        except BaseException:
+        except BaseException as error:
             await Background(_retreat(core, place, bound))
+            if isinstance(error, DeadlineError):
+                return None
             raise
 
 
@@ -321,8 +323,10 @@ async def _release_one(core: SemaphoreCore, bound: int | None, owner: object) ->
     try:
         if there or (await Connected()).session_id == grant.place.session_id:
             return there
-    except BaseException:
+    except BaseException as error:
         await Background(_retreat(core, grant.place, bound))
+        if isinstance(error, DeadlineError):
+            return True
         raise
     raise LockLostError(core.path, "session expired")
 
@@ -338,8 +342,8 @@ async def drop_permit(core: SemaphoreCore, grant: Grant, bound: int | None) -> N
 
 
 async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> None:
-    """A permit that is taken is free, whoever has it; one more if none is. What was interrupted is done all the same,
-    but not what has an outcome that the caller learns."""
+    """A permit that is taken is free, whoever has it; one more if none is. What was interrupted, also by a deadline, is
+    done all the same, but not what has an outcome that the caller learns."""
     asking = told = False
     path = core.path
 
@@ -363,6 +367,12 @@ async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> N
                 return
             except NoNodeError:
                 asking = False
+            except OutcomeUnknownError as error:
+                if error.args[2] != "deadline":
+                    raise
+                return
+    except DeadlineError:
+        await Background(_release_another(core, bound))
     except Exception:
         told = True
         raise

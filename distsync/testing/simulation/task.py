@@ -229,7 +229,7 @@ class Task(Actor):
         if frame.deadline_ms is not None:
             limit_ms = frame.deadline_ms + (0 if frame.cleaning else frame.grace_ms)
             if not self.process.session.ever_connected:
-                limit_ms = max(limit_ms, self.scheduler.now_ms + FIRST_CONNECTION_MS)
+                limit_ms = max(limit_ms, frame.began_ms + FIRST_CONNECTION_MS)
             self._at(limit_ms, lambda: self._too_late(frame, DeadlineError(repr(requests[0]))))
 
     def _too_late(self, frame: Frame, error: Exception) -> None:
@@ -308,14 +308,14 @@ class Task(Actor):
         self._give_up_connecting(frame)
 
     def _give_up_connecting(self, frame: Frame) -> None:
-        """At the deadline; a first connection is given its own time, and at least FIRST_CONNECTION_MS."""
-        now_ms, due_ms = self.scheduler.now_ms, frame.deadline_ms
+        """At the deadline; a first connection is given its own time, and at least FIRST_CONNECTION_MS, once a call."""
+        began_ms, due_ms = frame.began_ms, frame.deadline_ms
         late: Exception = DeadlineError("the connection to the server")
         if not self.process.session.ever_connected:
             own_ms = self.process.connect_timeout_ms
-            waits = [own_ms, None if due_ms is None else max(due_ms - now_ms, FIRST_CONNECTION_MS)]
+            waits = [own_ms, None if due_ms is None else max(due_ms - began_ms, FIRST_CONNECTION_MS)]
             waited_ms = min((wait for wait in waits if wait is not None), default=None)
-            due_ms = None if waited_ms is None else now_ms + waited_ms
+            due_ms = None if waited_ms is None else began_ms + waited_ms
             late = UnreachableError("the simulated server", (waited_ms or 0) / 1000, "connect_timeout")
         if due_ms is not None:
             self._on_deadline = lambda: self._too_late(frame, late)
