@@ -22,7 +22,7 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols import line
-from distsync.protocols.guard import read, remove
+from distsync.protocols.guard import lay, read, remove
 from distsync.protocols.lock import Grant
 from distsync.protocols.revoke import heed, inherited
 from distsync.session.steps import Background, Connected, Create, Delete, GetData, Guid, Hold, Multi, Unhold
@@ -56,8 +56,8 @@ async def into_reader(share: Share, mark: str) -> None:
         if not await _exchange(share, reader):
             _lose(grant, "znode deleted")
     except DistsyncError as error:
-        for place in (writer, reader):
-            await Background(remove(place.path, place.session_id))
+        await Background(remove(writer.path, writer.session_id))
+        await Background(lay(reader.path))  # it may have been made in a later session, beside a writer's that lives on
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
 
 
@@ -90,7 +90,7 @@ async def _exchange(share: Share, new: line.Place) -> bool:
         return True
     await remove(old.path, old.session_id)
     if in_doubt:  # it may have been done before nobody read any more
-        await remove(new.path, new.session_id)
+        await lay(new.path)
     return True
 
 
@@ -106,6 +106,8 @@ async def _asked(share: Share, new: line.Place) -> tuple[bytes, int]:
 async def _hold_on(share: Share, place: line.Place) -> None:
     share.grant.place = place
     await Hold(place.path, place.session_id, share.grant.loss)
+    if share.grant.loss.fired:
+        raise SessionLostError(f"the downgrade in {place.directory}")
     if share.grant.heeded:
         await heed(share.grant)
     share.turning = False  # from here on whoever ends it takes care of the znode
