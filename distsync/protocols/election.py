@@ -149,10 +149,12 @@ class ElectionCore(LockCore):
                 watch = Watch()
                 if await read(Exists(self.leader_path, watch)) is not None:
                     await Wait(over, grant.loss, watch)
-                elif not await self._publish(grant.place, said):
-                    break
-                elif over.fired:
-                    await self._tidy()
+                elif not over.fired:
+                    published = await self._publish(grant.place, said)
+                    if over.fired:
+                        await self._unname(grant.place)
+                    if not published:
+                        break
         if not over.fired:
             await Wait(over, grant.loss)
             self.posts.pop(grant, None)
@@ -196,8 +198,8 @@ class ElectionCore(LockCore):
         return False
 
     async def _unname(self, place: line.Place) -> None:
-        """The session of our candidate is over. LEADER may have been made in a later one, beside a candidate that the
-        servers had let live on."""
+        """Our term is over. LEADER may have been made since: while we stepped down, or in a later session, beside a
+        candidate that the servers had let live on."""
         if await self._is_named(place):
             await self._tidy()
 
