@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, NoNodeError, SessionLostError
 from distsync.protocols import line
-from distsync.protocols.guard import SENSELESS, read, remove
+from distsync.protocols.guard import SENSELESS, read, read_all, remove
 from distsync.protocols.lock import Grant, LockCore
 from distsync.protocols.watched import Watched
 from distsync.session.steps import (
@@ -37,7 +37,9 @@ from distsync.session.steps import (
     Exists,
     GetData,
     Multi,
+    Node,
     Signal,
+    Sync,
     Unhold,
     Wait,
     Watch,
@@ -147,10 +149,12 @@ class ElectionCore(LockCore):
                 watch = Watch()
                 if await read(Exists(self.leader_path, watch)) is not None:
                     await Wait(over, grant.loss, watch)
-                elif not await self._publish(grant.place, said):
-                    break
-                elif over.fired:
-                    await self._tidy()
+                elif not over.fired:
+                    published = await self._publish(grant.place, said)
+                    if over.fired:
+                        await self._unname(grant.place)
+                    if not published:
+                        break
         if not over.fired:
             await Wait(over, grant.loss)
             self.posts.pop(grant, None)
@@ -189,18 +193,23 @@ class ElectionCore(LockCore):
             except DisconnectedError:
                 in_doubt = True
             except SessionLostError:
-                return False
+                break
+        await Background(self._unname(place))
         return False
+
+    async def _unname(self, place: line.Place) -> None:
+        """Our term is over. LEADER may have been made since: while we stepped down, or in a later session, beside a
+        candidate that the servers had let live on."""
+        if await self._is_named(place):
+            await self._tidy()
 
     async def _is_named(self, place: line.Place) -> bool:
         """LEADER still names this candidate of ours."""
-        try:
-            return leading((await read(GetData(self.leader_path))).data).candidate == place.name
-        except NoNodeError:
-            return False
+        _, node = await read_all(Sync(self.leader_path), GetData(self.leader_path))
+        return isinstance(node, Node) and leading(node.data).candidate == place.name
 
     async def _tidy(self) -> None:
-        """Somebody has deleted our candidate, and LEADER may still name us. We stand in the line again: whoever leads
+        """Our candidate goes without us, and LEADER may still name us. We stand in the line again: whoever leads
         before us replaces it; if nobody has by our turn, nobody leads, and it goes."""
         place = await line.acquire(self.path, self.mark, b"{}")
         if place is None:

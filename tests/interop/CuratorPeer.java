@@ -52,7 +52,10 @@ public final class CuratorPeer {
     public static void main(String[] args) throws Exception {
         int session = Integer.parseInt(args[1]);
         CuratorFramework client =
-                CuratorFrameworkFactory.newClient(args[0], session, session, new RetryOneTime(100));
+                CuratorFrameworkFactory.builder().connectString(args[0]).sessionTimeoutMs(session)
+                        .connectionTimeoutMs(session).retryPolicy(new RetryOneTime(100))
+                        .ensembleTracker(false)  // its watch comes some time after the connection
+                        .build();
         client.start();
         client.blockUntilConnected();
         new CuratorPeer(client).serve(new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8)));

@@ -7,7 +7,8 @@ from contextlib import suppress
 import pytest
 
 from distsync.errors import LockLostError, NoNodeError
-from distsync.session.steps import Delete
+from distsync.protocols.election import LEADER
+from distsync.session.steps import Delete, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.faults import Exactly, Faults
@@ -49,4 +50,34 @@ def test_leader_that_was_deleted_leaves_nothing(kind: str, request_number: int) 
             one.spawn(lead(one, places))
             world.run(lambda: bool(places))  # noqa: B023
             other.spawn(intrude(places[0]))
+            world.run()
+
+
+async def lead_on(process: SimProcess, seconds: float) -> None:
+    """Leads for so long."""
+    core, owner = core_of(process), object()
+    await Run(core.acquire(owner, b"{}", True))
+    await Run(sleep(seconds))
+    with suppress(LockLostError):
+        await Run(core.release(owner))
+
+
+async def sleep(seconds: float) -> None:
+    await Wait(limit=seconds)
+
+
+async def delete_later(path: str) -> None:
+    await Run(sleep(1.0))
+    await intrude(path)
+
+
+@pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "cut"])
+@pytest.mark.parametrize("request_number", range(13, 18))
+def test_leader_that_comes_back_as_its_term_ends_does_not_stay(kind: str, request_number: int) -> None:
+    for seed in range(100):
+        with World(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
+            world.checks.append(NothingLeft(f"{PATH}/"))
+            one, other = world.process("one"), world.process("other")
+            one.spawn(lead_on(one, 1.001))
+            other.spawn(delete_later(f"{PATH}/{LEADER}"))
             world.run()

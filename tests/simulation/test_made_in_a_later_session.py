@@ -17,13 +17,13 @@ from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.runner import faults_of, play
-from distsync.testing.simulation.scenarios import SCENARIOS, shared
+from distsync.testing.simulation.scenarios import SCENARIOS, election, shared
 from distsync.testing.simulation.world import World
 
 Body = Callable[[SimProcess], Coroutine[Any, Any, None]]
 
 
-@pytest.mark.parametrize(("name", "seed"), [("shared", 7003030)])
+@pytest.mark.parametrize(("name", "seed"), [("shared", 7003030), ("election", 7001381)])
 def test_what_a_schedule_left(name: str, seed: int) -> None:
     """The servers go, one thread gets no CPU, and a leader dies that has just ended a session."""
     scenario = SCENARIOS[name]
@@ -61,7 +61,14 @@ async def release(core: SharedCore) -> None:
         await Run(core.release("me"))
 
 
-@pytest.mark.parametrize(("body", "path"), [(read_on, shared.PATH), (read_no_more, shared.PATH)])
+async def lead(process: SimProcess) -> None:
+    """He gives up before his former session has ended."""
+    core = election.core_of(process)
+    if await Run(core.acquire("me", b"{}"), 8.0):
+        await Run(core.release("me"))
+
+
+@pytest.mark.parametrize(("body", "path"), [(read_on, shared.PATH), (read_no_more, shared.PATH), (lead, election.PATH)])
 @pytest.mark.parametrize("doubt", ["", "lost_reply", "lost_request"])
 @pytest.mark.parametrize("step", range(13, 20))
 def test_session_ends_just_before_it_is_made(body: Body, path: str, doubt: str, step: int) -> None:
