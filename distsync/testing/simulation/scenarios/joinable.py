@@ -68,8 +68,8 @@ class Alone(Check):
         before = self.having.get(item)
         if before is not None and before.task != record.task and holds(world, before) and holds(world, record):
             world.fail(f"{record.task} gets {item}, which {before.task} has since {before.at_ms} ms")
-        if holds(world, record):  # who has heard too late that it was his knows that it is not any more
-            self.having[item] = record
+        if record.deliveries > max((each for one, each in self.seen if one == item), default=0):
+            self.having[item] = record  # who hears late that it was his may hear it after who got it next
         if record.at_ms < self.due[item]:
             world.fail(f"{record.task} gets {item} {self.due[item] - record.at_ms} ms too early")
         if (item, record.deliveries) in self.seen or 0 < self.most < record.deliveries:
