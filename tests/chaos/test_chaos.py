@@ -11,12 +11,15 @@ import pytest
 from chaos.faults import strike, strikes
 from chaos.history import Call, Recorder, calls, read
 from chaos.runs import WORKERS, Plan, run, wait_for_all
+from chaos.soak import below
 from chaos.stage import Stage
 from chaos.worker import Desk
 from chaos.workloads import SITES, WORKLOADS, Deciding
+from leaks import Observer
 from servers import need_zookeeper
 
-from distsync import Client
+from distsync import Client, JoinableQueue
+from distsync.protocols.claims import SEGMENT
 
 pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
 
@@ -125,3 +128,11 @@ def test_coordinator_that_was_interrupted_decides_before_it_begins_anew(
     recorder.close()
     told = [(call.name, call.arg) for call in calls(read(tmp_path), "begin", "decide")]
     assert told == [("begin", "c-1"), ("decide", "c-1"), ("decide", "c-1")]
+
+
+def test_soak_counts_what_is_left_in_queues_apart(client: Client, observer: Observer) -> None:
+    queue = JoinableQueue(name="q", client=client)
+    assert below(observer.kazoo, f"{queue.path}/items") == 0
+    for item in range(SEGMENT + 1):
+        queue.put(item)
+    assert below(observer.kazoo, f"{queue.path}/items") == len(observer.tree(f"{queue.path}/items")) > SEGMENT + 2

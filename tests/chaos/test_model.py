@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from chaos.history import CONFIRMED, Event, Recorder, calls, read
 from chaos.model import CHECKS, violations
-from chaos.soak import grown, in_queues, table
+from chaos.soak import grown, table
 
 INF = float("inf")
 ABC = ["a", "b", "c"]
@@ -411,12 +411,6 @@ def test_a_history_is_read_as_it_was_written_but_for_half_a_line(tmp_path: Any) 
     other.close()
     put, get = calls(read(tmp_path), "put", "get")
     assert (put.who, put.arg, put.succeeded, get.ended) == ("one", ["one", 1], True, None)
-
-
-def test_soak_counts_what_is_left_in_queues_apart() -> None:
-    tale = Tale().put("joinable0", 1, 1, 2).put("joinable0", 2, 2, 3).put("queue0", 1, 1, 2).put("queue0", 2, 2, 3)
-    tale.put("queue0", 3, 3, 4, "Full").get("joinable1", A1, 3, 4).done("joinable1", A1, 4, 5).get("queue1", A1, 3, 4)
-    assert in_queues(tale.events) == 2
 
 
 def test_soak_tells_what_has_grown() -> None:
