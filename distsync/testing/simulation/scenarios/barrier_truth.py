@@ -43,6 +43,8 @@ class Stay:
     """Since when somebody whom it counted on is gone."""
     sent_away: bool = False
     """It stood there when the barrier was reset."""
+    counts: bool = False
+    """It came as one of those that are to pass."""
     doubtful: bool = False
     """The mark of that reset has vanished, and nothing else says that it was sent away."""
 
@@ -154,9 +156,13 @@ class Passing(Check):
         return max(0, self.generation), self.breaks
 
     def _note_debt(self, record: Record) -> None:
-        """Who never stood there, and does not know the turn that is missed by him, need not break it."""
+        """Who never stood there, and does not know the turn that is missed by him, need not break it; nor who was taken
+        out behind as many as it takes."""
         call, turn = record.call, self.turns[record.call]
-        stood = any(stay.call == call for stay in (*self.line.values(), *self.gone.values()))
+        stays = [stay for stay in (*self.line.values(), *self.gone.values()) if stay.call == call]
+        if record.at_ms < self.arrived[call].until_ms and stays and not any(stay.counts for stay in stays):
+            return
+        stood = bool(stays)
         if not self.broken and turn == self.turn and (stood or self.arrived[call].knows == turn[0]):
             self.debts.append(Debt(call, record.process, turn))
 
@@ -254,6 +260,7 @@ class Passing(Check):
         stay = self.line[name] = Stay(name, json.loads(znode.data or b""), znode.owner, world.now_ms)
         group = self.group()
         if stay in group and not self.broken:
+            stay.counts = True
             stay.counted_on = {other.name for other in group if other is not stay and not other.doubtful}
         if self.broken:
             stay.told_ms = world.now_ms
