@@ -15,14 +15,15 @@ ROUNDS = 3
 
 async def remove_tree(path: str) -> None:
     """``path`` and all below it are gone, unless others go on adding to it. Raises nothing of the ensemble's."""
-    for _ in range(ROUNDS):
+    for rounds_left in range(ROUNDS, -1, -1):  # at 0, what was emptied last is still to go
         try:
             await read(Delete(path))
             return
         except NoNodeError:
             return
         except NotEmptyError:
-            await _remove_children(path)
+            if rounds_left:
+                await _remove_children(path)
         except DistsyncError:
             return
 
