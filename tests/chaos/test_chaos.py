@@ -6,12 +6,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chaos.faults import strike, strikes
 from chaos.history import Call, Recorder, calls, read
 from chaos.runs import WORKERS, Plan, run, wait_for_all
-from chaos.soak import below
+from chaos.soak import QUEUES, below
 from chaos.stage import Stage
 from chaos.worker import Desk
 from chaos.workloads import SITES, WORKLOADS, Deciding
@@ -19,7 +20,7 @@ from leaks import Observer
 from servers import need_zookeeper
 
 from distsync import Client, JoinableQueue
-from distsync.protocols.claims import SEGMENT
+from distsync.queue import Queue
 
 pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
 
@@ -130,9 +131,11 @@ def test_coordinator_that_was_interrupted_decides_before_it_begins_anew(
     assert told == [("begin", "c-1"), ("decide", "c-1"), ("decide", "c-1")]
 
 
-def test_soak_counts_what_is_left_in_queues_apart(client: Client, observer: Observer) -> None:
-    queue = JoinableQueue(name="q", client=client)
-    assert below(observer.kazoo, f"{queue.path}/items") == 0
-    for item in range(SEGMENT + 1):
-        queue.put(item)
-    assert below(observer.kazoo, f"{queue.path}/items") == len(observer.tree(f"{queue.path}/items")) > SEGMENT + 2
+@pytest.mark.parametrize(("make", "folder"), [(Queue, QUEUES["queue"]), (JoinableQueue, QUEUES["joinable"])])
+def test_soak_counts_what_is_left_in_queues_apart(
+    make: Any, folder: str, client: Client, observer: Observer, namespace: str
+) -> None:
+    items = f"{namespace}/{folder}/items"
+    assert below(observer.kazoo, items) == 0
+    make(name="chaos", client=client).put("item")
+    assert below(observer.kazoo, items) == len(observer.tree(items)) == 2
