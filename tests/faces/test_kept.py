@@ -445,7 +445,7 @@ def test_writer_of_the_same_process_gets_it_and_no_reader_is_kept_past_it(client
     shared.writer.release()
     with shared.reader:
         writing = Running(lambda: shared.writer.acquire() and shared.writer.release())
-        eventually(lambda: shared.writer._core.contending)
+        eventually(lambda: len(shared.waiters()) == 1)
         assert not Running(lambda: shared.reader.acquire(blocking=False)).result()
     writing.result()
 
