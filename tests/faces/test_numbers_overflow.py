@@ -25,7 +25,7 @@ from distsync.server.config import EngineConfig
 from distsync.server.engine import Engine
 from distsync.server.journal import Journal
 from distsync.session.client import Client
-from distsync.testing import EmbeddedServer
+from distsync.testing import EmbeddedServer, OpCode, Proxy
 from distsync.threading import Condition, Lock, Semaphore
 
 LAST = 2**31 - 1
@@ -276,6 +276,14 @@ def test_who_would_get_a_number_that_others_get_too_is_refused(worn: ZooKeeperPr
         for other in others:
             with pytest.raises(NumbersSpentError, match=first.path):
                 other.acquire()
+        proxy = stack.enter_context(Proxy(worn.hosts))
+        unheard = stack.enter_context(Client(proxy.hosts, namespace=NAMESPACE, keep=0))
+        last = WORN[kind](name=kind, client=unheard)
+        unheard.sync()
+        proxy.drop_next_reply(OpCode.MULTI if kind == "permits" else OpCode.CREATE2)
+        with pytest.raises(NumbersSpentError):
+            last.acquire()
+        assert proxy.connections == 2
         eventually(lambda: not first.waiters(), "somebody stands there still")
         first.release()
         kazoo = KazooClient(worn.hosts)
