@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from distsync.errors import NotHeldError
-from distsync.locks import Lock, RLock
+from distsync.locks import Lock, OverLock, RLock
 from distsync.named import Named, checked_seconds
 from distsync.protocols.condition import ConditionCore
 from distsync.protocols.guard import remove
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Condition(Named):
+class Condition(OverLock, Named):
     """Threads of any processes wait under a lock until one of them says that something has changed.
 
     ``lock`` is a Lock or RLock of distsync; by default an RLock that belongs to the condition. With a lock of the
@@ -73,17 +73,15 @@ class Condition(Named):
 
     def acquire(self, *args: Any, **kwargs: Any) -> bool:
         """The lock is held; arguments and result are those of the lock's own ``acquire``."""
-        return bool(self._lock.acquire(*args, **kwargs))
+        acquired: bool = self._lock.acquire(*args, **kwargs)
+        return acquired
 
     def release(self) -> None:
         """The lock goes to the next one, as by its own ``release``."""
         self._lock.release()
 
-    def __enter__(self) -> Any:
-        return self._lock.__enter__()
-
-    def __exit__(self, *details: Any) -> Any:
-        return self._lock.__exit__(*details)
+    def _its_lock(self) -> Any:
+        return self._lock
 
     def _is_owned(self) -> bool:
         lock = self._lock

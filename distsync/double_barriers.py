@@ -139,7 +139,13 @@ class DoubleBarrier(Named):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """It leaves; when the body has failed, it does not wait for the others."""
-        leave_block(partial(self._end_block, None if kind is None else 0.0), error)
+        try:
+            leave_block(partial(self._end_block, None if kind is None else 0.0), error)
+        except Exception:
+            raise
+        except BaseException:
+            self._give_up()
+            raise
 
     def _end_block(self, timeout: float | None) -> None:
         self.leave(timeout)

@@ -179,6 +179,32 @@ class LockBase(Revocable):
         return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
 
 
+class OverLock:
+    """What is held as its lock is, and ends a ``with`` block by it."""
+
+    def _its_lock(self) -> Any:
+        """A lock of distsync, or one that was given and has the methods of one."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Any:
+        return self._its_lock().__enter__()
+
+    def __exit__(self, *details: Any) -> Any:
+        before: list[Holding] = []
+        try:
+            lock = self._its_lock()
+            if isinstance(lock, LockBase):
+                before.append(lock._standing())
+            return lock.__exit__(*details)
+        except DistsyncError:
+            raise
+        except BaseException:  # perhaps interrupted on the way to the lock
+            lock = self._its_lock()
+            if isinstance(lock, LockBase):
+                lock._let_go(before)
+            raise
+
+
 class Lock(LockBase):
     """A lock that one thread of one process on one host holds at a time.
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from multiprocessing import sharedctypes
 from typing import TYPE_CHECKING, Any
 
+from distsync.locks import OverLock
 from distsync.multiprocessing.locks import RLock
 from distsync.multiprocessing.rest import rest_of
 from distsync.multiprocessing.views import (
@@ -154,7 +155,7 @@ def Array(
 # ---- with a lock
 
 
-class SynchronizedBase:
+class SynchronizedBase(OverLock):
     """A shared object, and the lock that each access to it takes."""
 
     def __init__(self, raw: Any, lock: Any = None) -> None:
@@ -187,11 +188,8 @@ class SynchronizedBase:
         """As that of the lock."""
         self.get_lock().release()
 
-    def __enter__(self) -> Any:
-        return self.get_lock().__enter__()
-
-    def __exit__(self, *error: Any) -> Any:
-        return self.get_lock().__exit__(*error)
+    def _its_lock(self) -> Any:
+        return self.get_lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return synchronized, (self._raw, self._given_lock)

@@ -33,10 +33,12 @@ from distsync.session.steps import (
     Children,
     Connected,
     Delete,
+    Exists,
     GetData,
     Multi,
     Node,
     SetData,
+    Stat,
     Wait,
     Watch,
     Woke,
@@ -159,21 +161,30 @@ class ConditionCore:
 
     async def notify(self, count: int | None) -> int:
         """The first ``count`` waiters (None: all) are notified. Returns how many."""
-        notified = 0
+        notified, awake = 0, set[str]()
         while count is None or notified < count:
             state = await self._state()
-            wanted = len(state.waiting) if count is None else count - notified
-            chosen = state.waiting[: min(wanted + len(state.orphans), CHUNK)]
+            asleep = [name for name in state.waiting if name not in awake]
+            wanted = len(asleep) if count is None else count - notified
+            chosen = asleep[: min(wanted + len(state.orphans), CHUNK)]
             if not chosen:
                 break
             try:
                 await self.receipts.commit(*self._marks(state, chosen))
-            except (BadVersionError, NoNodeError):
+            except NoNodeError:
+                continue
+            except BadVersionError:
+                awake.update(await self._woken(chosen))
                 continue
             notified += len(chosen) - len(state.orphans)
-            if count is None and len(chosen) == len(state.waiting):
+            if count is None and len(chosen) == len(asleep):
                 break  # who waits since then does it without the lock
         return notified
+
+    async def _woken(self, names: list[str]) -> list[str]:
+        """Those whose znodes have changed: who is not among the signalled then was woken by somebody's write."""
+        nodes = await read_all(*(Exists(f"{self.waiters}/{name}") for name in names))
+        return [name for name, stat in zip(names, nodes, strict=True) if isinstance(stat, Stat) and stat.version > 0]
 
     def _marks(self, state: State, chosen: list[str]) -> list[SetData]:
         marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]

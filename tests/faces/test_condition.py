@@ -52,6 +52,19 @@ def test_notify_wakes_as_many_as_it_says_who_waited_longest(
     assert waiters(condition, observer) == []
 
 
+@pytest.mark.parametrize("count", [1, None])
+def test_who_was_woken_by_a_write_of_somebody_keeps_no_notify_from_the_others(
+    condition: Condition, observer: Observer, count: int | None
+) -> None:
+    """His znode is not as a notifier expects it, and he cannot leave before the notifier has let go of the lock."""
+    both = stand(condition, observer, *(lambda: Running(deeds.wait_in, condition),) * 2)
+    with condition:
+        observer.kazoo.set(waiters(condition, observer)[0], b"[]")
+        condition.notify_all() if count is None else condition.notify(count)
+    assert results(both) == [True, True]
+    assert waiters(condition, observer) == []
+
+
 def test_notify_all_wakes_all_in_all_processes(condition: Condition, observer: Observer, peers: list[Peer]) -> None:
     stand(condition, observer, *(lambda peer=peer: peer.start(deeds.wait_in, condition) for peer in peers))
     ours = Running(deeds.wait_in, condition)

@@ -13,7 +13,17 @@ from peers import Running
 from strikes import Strike, strikes
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import Condition, JoinableQueue, Lock, LockLostError, RLock, Semaphore, SharedLock
+from distsync import (
+    Condition,
+    DoubleBarrier,
+    JoinableQueue,
+    Lock,
+    LockLostError,
+    RLock,
+    Semaphore,
+    SharedLock,
+)
+from distsync.multiprocessing import Value
 from distsync.protocols import joinable as joinable_protocol
 from distsync.protocols.guard import read_all
 from distsync.protocols.line import contenders
@@ -130,6 +140,46 @@ def test_interrupted_wait_leaves_no_waiter_and_no_lock(client: Client, make_clie
 
 def waiters_of(condition: Condition) -> int:
     return len(condition.client.run(contenders(f"{condition.path}/waiters")))
+
+
+@pytest.mark.parametrize("keep", ["0", "1"])
+@pytest.mark.parametrize("kind", [Condition, Value])
+def test_interrupted_end_of_a_block_leaves_the_lock_below_it_free(
+    kind: Any, keep: str, make_client: MakeClient
+) -> None:
+    """Each place: there are few between such a block and its lock."""
+    arguments = {Condition: (), Value: ("i", 0)}[kind]
+    ours, theirs = (kind(*arguments, name="x", client=make_client(keep=keep)) for _ in range(2))
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        ours.acquire()
+        where = Strike(which).during(lambda: ours.__exit__(None, None, None))
+        if which == 1:  # its own first instruction
+            ours.release()
+        assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.release()
+    assert which > 20
+
+
+def test_interrupted_end_of_a_block_of_a_double_barrier_leaves_nobody_inside(
+    client: Client,
+) -> None:
+    ours = DoubleBarrier(1, name="d")
+
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        ours.enter()
+        where = Strike(which).during(lambda: ours.__exit__(None, None, None))
+        if which == 1:  # its own first instruction
+            ours.leave()
+        eventually(lambda: inside(ours) == 0, f"one is left inside after an interrupt at {where}")
+    assert which > 50
+
+
+def inside(barrier: DoubleBarrier) -> int:
+    return len(barrier.client.run(contenders(barrier.path)))
 
 
 def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: MakeClient) -> None:
