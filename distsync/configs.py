@@ -101,7 +101,7 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
     __eq__ = Named.__eq__
 
     def snapshot(self, *, fresh: bool = False) -> dict[str, Any]:
-        """All settings of one moment. ``fresh``: as the ensemble's leader knows them, not a server that lags.
+        """All settings of one moment. ``fresh``: as a quorum of the ensemble knows them, not a server that lags.
 
         Cost: none while watched; with ``fresh`` 2 requests.
         """

@@ -160,7 +160,7 @@ class Election(Awaited, Lock):
         return self.find_leader()
 
     def find_leader(self, *, fresh: bool = False) -> Candidate | None:
-        """Who leads; None while nobody does. ``fresh``: as the ensemble's leader knows it, not a server that lags.
+        """Who leads; None while nobody does. ``fresh``: as a quorum of the ensemble knows it, not a server that lags.
 
         Cost: as ``leader``; with ``fresh`` 2 requests, or 3 if nobody leads.
         """

@@ -142,7 +142,7 @@ class Group(Awaited, Named):
         return self.find_members()
 
     def find_members(self, *, fresh: bool = False) -> frozenset[Member]:
-        """Everybody who is there. ``fresh``: as the ensemble's leader knows it, not a server that lags.
+        """Everybody who is there. ``fresh``: as a quorum of the ensemble knows it, not a server that lags.
 
         Cost: as ``members``; with ``fresh`` 2 requests.
         """

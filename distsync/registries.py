@@ -157,7 +157,7 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
     __eq__ = Named.__eq__
 
     def resolve(self, name: str, *, fresh: bool = False) -> Any:
-        """The address that ``name`` leads to. ``fresh``: as the ensemble's leader knows it, not a server that lags.
+        """The address that ``name`` leads to. ``fresh``: as a quorum of the ensemble knows it, not a server that lags.
 
         Raises: KeyError for a name that nobody has.
         Cost: none while watched; with ``fresh`` 2 requests, and 1 for each entry that is new or changed.

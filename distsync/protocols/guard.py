@@ -28,6 +28,9 @@ Answer = TypeVar("Answer")
 #: The connection or the session went while we asked: nothing is wrong with the question.
 INTERRUPTED = (DisconnectedError, SessionLostError)
 
+#: What was refused in the background is tried again after so long (seconds): nothing tells when it is allowed.
+REFUSED_S = 5.0
+
 #: What decoding data raises of which somebody has made no sense: no JSON, or other fields; nested too deep, or a number
 #: without end.
 SENSELESS = (ValueError, TypeError, KeyError, RecursionError, OverflowError)

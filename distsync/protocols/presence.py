@@ -3,8 +3,9 @@
 Source: recipes.txt, "Group Membership": members create ephemeral nodes; that they return after a loss is ours.
 
 Rules for this file: pure; it knows no recipe. The name of the znode is fixed, so after a lost reply it is looked for by
-its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back. Who
-appears and vanishes has a name that nobody else uses: whatever is there of it, of an earlier session too, is his.
+its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back; one that
+is refused, since a quota is used up or we may not write there, comes when it is not any more. Who appears and vanishes
+has a name that nobody else uses: whatever is there of it, of an earlier session too, is his.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from distsync.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from distsync.protocols.guard import INTERRUPTED, ensure, lay, parent_of, read
+from distsync.protocols.guard import INTERRUPTED, REFUSED_S, ensure, lay, parent_of, read
 from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch, Woke
 
 
@@ -136,18 +137,25 @@ class Presence:
         """It comes back in each next session."""
         try:
             while self.wanted:
-                session_id = (await Connected()).session_id
-                if session_id != self.session_id:
-                    await self._make()
-                    continue
-                watch = Watch()
-                stat = await read(Exists(self.path, watch))
-                if stat is not None and stat.ephemeral_owner == self.session_id:
-                    await Wait(watch, self.over)
-                elif (await Connected()).session_id == session_id:
-                    self.withdraw()
-        except ClientClosedError:
-            pass
+                try:
+                    await self._look_after()
+                except ClientClosedError:
+                    return
+                except DistsyncError:  # a quota is used up, say: that may change
+                    await Wait(self.over, limit=REFUSED_S)
         finally:
             self.withdraw()
             self._changed()
+
+    async def _look_after(self) -> None:
+        """It is there as long as the session lives; nothing more until that changes."""
+        session_id = (await Connected()).session_id
+        if session_id != self.session_id:
+            await self._make()
+            return
+        watch = Watch()
+        stat = await read(Exists(self.path, watch))
+        if stat is not None and stat.ephemeral_owner == self.session_id:
+            await Wait(watch, self.over)
+        elif (await Connected()).session_id == session_id:
+            self.withdraw()

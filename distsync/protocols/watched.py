@@ -25,7 +25,7 @@ from distsync.errors import (
     NoNodeError,
     PayloadError,
 )
-from distsync.protocols.guard import read
+from distsync.protocols.guard import REFUSED_S, read
 from distsync.session.steps import Background, Call, Children, Exists, Signal, Sync, Wait, Watch, Woke
 
 Value = TypeVar("Value")
@@ -35,9 +35,6 @@ Look = Callable[[Watch], Awaitable[Value]]
 
 Listener = Callable[[Any, Any], object]
 """Called with the state before and the state now."""
-
-#: Whoever asked to be told, and may not look, looks again after so long (seconds): no watch tells him that he may.
-REFUSED_S = 5.0
 
 #: What a listener was told before its first change, if it is not to be told of the first state.
 UNKNOWN = object()

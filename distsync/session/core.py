@@ -14,7 +14,15 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
-from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, UnreachableError, UsageError
+from distsync.errors import (
+    AccessDeniedError,
+    ClientClosedError,
+    DeadlineError,
+    DistsyncError,
+    RequestError,
+    UnreachableError,
+    UsageError,
+)
 from distsync.session import deadline as deadlines
 from distsync.session import wills
 from distsync.session.access import Access
@@ -372,6 +380,8 @@ class Core:
         task.disown(error)
         if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
             logger.error("work in the background failed", exc_info=error)
+        elif isinstance(error, (AccessDeniedError, RequestError)) and not task.abandoned:
+            logger.warning("work in the background was refused: %s", error)
 
 
 async def first_connection() -> None:

@@ -33,7 +33,7 @@ CONNECTION_GONE = (
     kazoo.AuthFailedError,
 )
 
-#: Errors in which the leader had a hand, so that they prove that the session lives.
+#: Errors in which a quorum had a hand, so that they prove that the session lives.
 BY_THE_LEADER = (
     errors.NoNodeError,
     errors.NodeExistsError,

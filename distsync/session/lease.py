@@ -2,9 +2,10 @@
 
 Rules for this file: pure; every time is passed in, in seconds of a clock that counts suspend.
 
-Proof is an answer that the leader had a hand in, to a write or to sync, never a ping or a read: a follower that
-is cut off from its leader goes on answering both. What is proven is that the session lived when the request was
-*sent*; the leader then waits for the whole time-out before it ends the session.
+Proof is an answer that a quorum had a hand in, to a write, be it one of no operations (steps.Sync), never a ping or a
+read: a follower that is cut off from its leader goes on answering both; nor ZooKeeper's sync, which a leader that is
+cut off from its quorum answers. What is proven is that the session lived when the request was *sent*; the leader then
+waits for the whole time-out before it ends the session.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class LeaseClock:
         self.timeout = timeout
 
     def prove(self, session_id: int | None, sent_at: float) -> None:
-        """A write or sync of ``session_id``, sent at ``sent_at``, was answered."""
+        """A write of ``session_id``, sent at ``sent_at``, was answered."""
         if session_id == self.session_id and session_id is not None:
             self.proven_at = max(self.proven_at, sent_at)
 

@@ -124,7 +124,7 @@ class Link:
         return batch
 
     def beat(self, wake: Callable[[], object]) -> Batch:
-        """A sync that asks for a proof, and is counted apart."""
+        """An empty write that asks for a proof, and is counted apart."""
         batch = Batch((Sync("/"),), wake)
         with self.lock:
             self.heartbeats += 1

@@ -175,7 +175,7 @@ RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
     GetEach: lambda _, request, __: MultiRead(request.paths),
     Exists: lambda _, request, watcher: wire.Exists(request.path, watcher),
     Children: lambda _, request, watcher: wire.GetChildren2(request.path, watcher),
-    Sync: lambda _, request, __: wire.Sync(request.path),
+    Sync: lambda *_: Transaction(()),
     Multi: lambda self, request, _: self.multi(request),
 }
 

@@ -199,7 +199,8 @@ class Check(Request[None]):
 
 @dataclass(frozen=True)
 class Sync(Request[None]):
-    """The server that this client talks to catches up with the leader."""
+    """The server that this client talks to knows all that was written before: a transaction of no operations, which a
+    quorum agrees to. ZooKeeper's own sync is answered also by a leader that was deposed and does not know it."""
 
     path: str = "/"
 

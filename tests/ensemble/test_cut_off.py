@@ -10,6 +10,7 @@ from links import Link
 from peers import Running
 from servers import need_zookeeper
 
+from distsync import Counter
 from distsync.session.client import Client
 from distsync.testing import Ensemble
 from distsync.threading import Lock
@@ -54,3 +55,40 @@ def test_held_is_false_before_another_holds_though_a_follower_that_is_cut_off_st
     assert error == 0, "the follower does not show it any more: the test shows nothing"
     assert 0 < last_held < since
     assert not lock.held
+
+
+def test_held_is_false_before_another_holds_though_a_leader_that_was_replaced_answers_its_own_clients(
+    patient: Ensemble, connected: Callable[..., Client]
+) -> None:
+    """It answers sync alone, until it gives up: that proves nothing, and shows nothing new."""
+    leader, followers = patient.wait_for_leader(), patient.followers()
+    client, other = connected(leader.hosts), connected(",".join(one.hosts for one in followers))
+    lock, rival = Lock(name="one", client=client), Lock(name="one", client=other)
+    seen, written = Counter(name="n", client=client), Counter(name="n", client=other)
+    written.add(1)
+    lock.acquire()
+    bystander = Link(leader.client_port)
+    bystander.greet()
+    patient.isolate(leader)
+    for one in followers:  # they forget whom they followed
+        one.kill()
+    for one in followers:
+        one.start()
+    taking = Running(lambda: (rival.acquire(timeout=MINUTE), time.monotonic()))
+    last_held = 0.0
+    while taking.is_alive():
+        now = time.monotonic()
+        if lock.held:
+            last_held = now
+        time.sleep(0.001)
+    got, since = taking.result()
+    written.add(1)
+    _, _, error, _ = bystander.ask(1, r.SyncRequest("/"), r.SyncReply)
+    bystander.close()
+    assert got
+    assert error == 0, "it has given up: the test shows nothing"
+    assert 0 < last_held < since
+    assert not lock.held
+    looking = Running(lambda: seen.get(fresh=True))
+    patient.heal()
+    assert looking.result() == 2

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from faces.test_costs import Cost, counted
 from kazoo.recipe.party import Party
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 from leaks import Observer
 from members import join
 from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import ConfigurationError, NotHeldError, PayloadPickleError
+from distsync.protocols import presence
 from distsync.recipes import Group
 from distsync.session.client import Client
 
@@ -35,6 +37,26 @@ def test_everybody_sees_who_joins_and_leaves(client: Client, peers: list[Peer]) 
     for peer in peers[1:]:
         peer.do(group.leave)
     assert group.wait_for(lambda: not group.members, PATIENCE)
+
+
+def test_member_whose_return_is_refused_is_back_when_it_is_not_any_more(
+    client: Client, peer: Peer, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(presence, "REFUSED_S", UNIT)
+    group = Group(name="g")
+    member = group.join("we")
+    observer.kazoo.add_auth("digest", "u:p")
+    theirs = make_digest_acl("u", "p", all=True)
+    observer.kazoo.set_acls(group.path, [theirs, make_acl("world", "anyone", read=True, delete=True)])
+    before = client.session_id
+    expire(client)
+    eventually(lambda: client.session_id not in (None, before))
+    eventually(lambda: observer.kazoo.get_children(group.path) == [])
+    assert not group.wait_for(lambda: member in group, 3 * UNIT)
+    assert group.joined
+    observer.kazoo.set_acls(group.path, OPEN_ACL_UNSAFE)
+    eventually(lambda: peer.do(len, group) == 1)
+    group.leave()
 
 
 def test_who_has_joined_sees_itself_at_once(client: Client) -> None:

@@ -30,8 +30,8 @@ class Listener(proxies._Trap):
     def catches(self, opcode: int, session_id: int, *, before: bool) -> bool:
         if before and opcode not in (OpCode.PING, OpCode.AUTH, OpCode.CLOSE_SESSION):
             self.heard.setdefault(session_id, []).append(opcode)
-            self._left -= opcode == OpCode.SYNC
-            return opcode == OpCode.SYNC and self._left >= 0
+            self._left -= opcode == OpCode.MULTI
+            return opcode == OpCode.MULTI and self._left >= 0
         return False
 
 
@@ -65,8 +65,8 @@ def test_first_request_of_each_connection_is_a_sync_and_no_other(
     client.close()
     assert [*listener.heard] == [first, second]
     before, after = listener.heard.values()
-    assert before[0] == before[-2] == after[0] == OpCode.SYNC
-    assert (before.count(OpCode.SYNC), after.count(OpCode.SYNC)) == (2, 1)
+    assert before[0] == before[-2] == after[0] == OpCode.MULTI
+    assert (before.count(OpCode.MULTI), after.count(OpCode.MULTI)) == (2, 1)
 
 
 def test_what_is_asked_while_the_connection_breaks_comes_after_the_sync(
@@ -88,7 +88,7 @@ def test_what_is_asked_while_the_connection_breaks_comes_after_the_sync(
     client.run(read(Exists(namespace)))
     (heard,) = listener.heard.values()
     client.close()
-    assert heard[-3:] == [OpCode.SYNC, OpCode.EXISTS, OpCode.EXISTS]
+    assert heard[-3:] == [OpCode.MULTI, OpCode.EXISTS, OpCode.EXISTS]
 
 
 def test_sync_that_was_lost_with_its_connection_is_sent_again(
@@ -101,5 +101,5 @@ def test_sync_that_was_lost_with_its_connection_is_sent_again(
     client.close()
     assert session is not None
     heard = listener.heard[session]
-    assert heard[:3] == [OpCode.SYNC] * 3
-    assert OpCode.SYNC not in heard[3:]
+    assert heard[:3] == [OpCode.MULTI] * 3
+    assert OpCode.MULTI not in heard[3:]

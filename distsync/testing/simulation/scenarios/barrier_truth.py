@@ -114,7 +114,7 @@ class Passing(Check):
         if unhurt(world, record) and record.call in self.passed:
             world.fail(f"{record.call} found the barrier broken, and others passed with it")
         self._judge_time(world, record)
-        self._note_debt(record)
+        self._note_debt(world, record)
 
     def _leaves(self, world: World, record: Record) -> None:
         self.done[record.call] = record
@@ -155,12 +155,14 @@ class Passing(Check):
         """Another one whenever the barrier opens, is reset, or breaks."""
         return max(0, self.generation), self.breaks
 
-    def _note_debt(self, record: Record) -> None:
+    def _note_debt(self, world: World, record: Record) -> None:
         """Who never stood there, and does not know the turn that is missed by him, need not break it; nor who was taken
-        out behind as many as it takes."""
+        out behind as many as it takes, be his time over or not."""
         call, turn = record.call, self.turns[record.call]
         stays = [stay for stay in (*self.line.values(), *self.gone.values()) if stay.call == call]
-        if record.at_ms < self.arrived[call].until_ms and stays and not any(stay.counts for stay in stays):
+        in_time = record.at_ms < self.arrived[call].until_ms
+        taken_out = in_time or any(stay.session_id in world.tampered for stay in stays)
+        if taken_out and stays and not any(stay.counts for stay in stays):
             return
         stood = bool(stays)
         if not self.broken and turn == self.turn and (stood or self.arrived[call].knows == turn[0]):
