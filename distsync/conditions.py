@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from distsync.errors import NotHeldError
+from distsync.errors import DeadlineError, NotHeldError
+from distsync.limits import deadline_in, remaining
 from distsync.locks import Lock, OverLock, RLock
 from distsync.named import Named, checked_seconds
 from distsync.protocols.condition import ConditionCore
@@ -108,7 +109,8 @@ class Condition(OverLock, Named):
     def wait(self, timeout: float | None = None) -> bool:
         """Somebody has notified us, and the lock, released meanwhile, is held again.
 
-        Units: seconds; None: without end.
+        Units: seconds; None: without end. It is the wait for the notify that has this time; the lock is had again
+            when it is free, and a server can be reached.
         Returns: True; False if not in time.
         Raises: RuntimeError if the lock is not held; LockLostError if it had been lost.
         On loss: of the session while waiting: True, since a notify may have been missed.
@@ -117,17 +119,20 @@ class Condition(OverLock, Named):
         Fair: the one that waits longest is notified first.
         Source: ``threading.Condition``.
         """
-        seconds = checked_seconds(timeout)
+        deadline = deadline_in(checked_seconds(timeout))
         if not self._is_owned():
             raise self._not_held("cannot wait on un-acquired lock")
         core = self._core
         places: list[Place] = []
         try:
-            self._run(core.enlist(describe(), places))
+            try:
+                self._run(core.enlist(describe(), places), remaining(deadline))
+            except DeadlineError:  # nobody answers
+                return False
             saved = self._release_save()
             notified = False
             try:
-                notified = bool(self._run(core.wait(places[0]), seconds))
+                notified = bool(self._run(core.wait(places[0]), remaining(deadline)))
             finally:
                 self._acquire_restore(saved)
             if notified:
@@ -149,10 +154,10 @@ class Condition(OverLock, Named):
         checked_seconds(timeout)
         result = predicate()
         while not result:
-            remaining = None if deadline is None else deadline - wait_clock()
-            if remaining is not None and remaining <= 0:
+            left = None if deadline is None else deadline - wait_clock()
+            if left is not None and left <= 0:
                 break
-            self.wait(remaining)
+            self.wait(left)
             result = predicate()
         return result
 

@@ -105,12 +105,18 @@ class Delivery(Generic[Item]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if self not in self._queue._open():
-            return
-        if kind is None:
-            self.done()
-        else:
-            self.nack()
+        try:
+            if self not in self._queue._open():
+                return
+            if kind is None:
+                self.done()
+            else:
+                self.nack()
+        except (DistsyncError, ValueError):
+            raise
+        except BaseException:  # perhaps interrupted before it began
+            self._queue._let_go(self)
+            raise
 
     def __repr__(self) -> str:
         return f"<distsync.Delivery {self.deliveries} of {type(self.item).__name__} from {self._queue.name!r}>"
@@ -355,6 +361,13 @@ class JoinableQueue(Queue[Item]):
             if not isinstance(error, (DistsyncError, ValueError)) and delivery not in core.open:
                 self.client.background(core.release(delivery._claimed))  # nobody knows of it any more
             raise
+
+    def _let_go(self, delivery: Delivery[Item]) -> None:
+        """Nobody here knows of it any more: another one gets it. May be done twice."""
+        core = self._claims
+        if delivery in core.open:
+            core.open.remove(delivery)
+            self.client.background(core.release(delivery._claimed))
 
     @property
     def dead_letters(self) -> JoinableQueue[Item]:

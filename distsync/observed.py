@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 
 from distsync.errors import DeadlineError
 from distsync.glances import Glancing
+from distsync.limits import deadline_in, remaining, within
 from distsync.named import checked_seconds
 from distsync.protocols.watched import UNKNOWN, Listener
-from distsync.session.clock import wait_clock
 
 Result = TypeVar("Result")
 
@@ -50,21 +50,24 @@ class Awaited(Observed):
     def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
         """``predicate()`` is true, or the time is over; it is asked at first, and after each change.
 
-        Units: seconds; None: without end.
-        Returns: what ``predicate`` returned last.
+        Units: seconds; None: without end. What the predicate asks of distsync's objects is asked in that time too.
+        Returns: what ``predicate`` returned last; False if no server answered in time.
         On loss, On cancel, Cost, Source: as wait.
         """
-        seconds = checked_seconds(timeout)
-        deadline = None if seconds is None else wait_clock() + seconds
+        deadline = deadline_in(checked_seconds(timeout))
         watched = self._watched
+        result: Any = False
         while True:
             try:
-                seen = self._run(watched.get(), _remaining(deadline))
+                seen = self._run(watched.get(), remaining(deadline))
+                with within(deadline):
+                    result = predicate()
             except DeadlineError:
-                return predicate()
-            result = predicate()
-            if result or not self._run(watched.changed(seen), _remaining(deadline)):
-                return result
+                if remaining(deadline) != 0:  # the predicate's own
+                    raise
+                return result  # type: ignore[no-any-return]
+            if result or not self._run(watched.changed(seen), remaining(deadline)):
+                return result  # type: ignore[no-any-return]
 
 
 def reported(function: Callable[..., object], *args: Any) -> None:
@@ -73,7 +76,3 @@ def reported(function: Callable[..., object], *args: Any) -> None:
         function(*args)
     except Exception:
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
-
-
-def _remaining(deadline: float | None) -> float | None:
-    return None if deadline is None else max(0.0, deadline - wait_clock())

@@ -118,8 +118,14 @@ class Partitioner(Named):
         return self
 
     def __exit__(self, *details: object) -> None:
-        if self._core.member is not None:
-            self.leave()
+        try:
+            if self._core.member is not None:
+                self.leave()
+        except Exception:
+            raise
+        except BaseException:  # perhaps interrupted before it began
+            self.client.background(self._core.leave())
+            raise
 
     def _call(self, which: str, part: str, token: int) -> None:
         callback: OnShare | None = getattr(self, which)

@@ -323,7 +323,13 @@ class Participant:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.leave()
+        try:
+            self.leave()
+        except Exception:
+            raise
+        except BaseException:  # perhaps interrupted before it began
+            self.transaction.client.background(self._side.leave())
+            raise
 
     def __repr__(self) -> str:
         return f"<distsync.Participant {self.site!r} of {self.transaction.name!r}>"

@@ -15,6 +15,7 @@ from multiprocessing import connection
 from typing import Any, Protocol
 
 from distsync.errors import (
+    ClientClosedError,
     DistsyncError,
     NoNodeError,
     PayloadPickleError,
@@ -27,7 +28,7 @@ from distsync.multiprocessing.crew import Crew
 from distsync.multiprocessing.tasks import Encoder, Label
 from distsync.protocols.batches import BATCH
 from distsync.protocols.callers import Caller, Said, sweep_all
-from distsync.protocols.guard import parent_of
+from distsync.protocols.guard import REFUSED_S, parent_of
 from distsync.protocols.many import Progress
 from distsync.protocols.pool import DONE, REFUSED, PoolCore, Task
 from distsync.session.client import Client
@@ -242,18 +243,30 @@ class Submitting:
     def _receive(self) -> None:
         while True:
             try:
-                said = self._client.run(self._inbox.receive())
-            except NoNodeError:
-                self._begin_anew()
-            except Exception as error:
+                said = self._hear()
+            except ClientClosedError as error:
                 self.fail_all(error)
                 return
+            except Exception as error:  # a quota is used up, say: what is asked later may be answered
+                self.fail_all(error)
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._no_more, REFUSED_S):
+                        return
             else:
                 if said is None:
                     return
                 for each in said:
                     self._accept(each)
             said = each = None  # type: ignore[assignment]
+
+    def _hear(self) -> list[Said] | None:
+        """The next answers; None at the end."""
+        try:
+            said: list[Said] | None = self._client.run(self._inbox.receive())
+            return said
+        except NoNodeError:
+            self._begin_anew()
+            return []
 
     def _begin_anew(self) -> None:
         """We were away so long that others removed what was ours."""

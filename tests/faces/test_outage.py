@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import deeds
@@ -20,7 +21,7 @@ from timing import PATIENCE, UNIT, Control, eventually
 from distsync import LockLostError, NotHeldError
 from distsync.errors import OutcomeUnknownError
 from distsync.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
-from distsync.recipes import SharedLock
+from distsync.recipes import Config, Election, Group, SharedLock
 from distsync.session.client import Client
 from distsync.session.deadline import NO_WAIT_GRACE_S
 from distsync.testing.proxy import Proxy
@@ -302,7 +303,30 @@ IN_TIME: dict[str, tuple[Callable[[Client], Any], Callable[[Any], Any], str]] = 
         lambda it: it.put(1, False),
         "Full OutcomeUnknownError",
     ),
+    "Condition.wait": (lambda client: held_condition(client), lambda it: it.wait(1.0), "False"),
+    "Group.wait_for": (
+        lambda client: Group(name="g", client=client),
+        lambda it: it.wait_for(lambda: len(it) == 2, 1.0),
+        "False",
+    ),
+    "Config.wait_for": (
+        lambda client: Config(name="c", client=client),
+        lambda it: it.wait_for(lambda: "x" in it, 1.0),
+        "False",
+    ),
+    "Election.wait_for": (
+        lambda client: Election(name="v", client=client),
+        lambda it: it.wait_for(lambda: it.leader, 1.0),
+        "False",
+    ),
 }
+
+
+def held_condition(client: Client) -> Condition:
+    """Of a Lock, which any thread may release."""
+    made = Condition(Lock(name="k", client=client), name="k", client=client)
+    made.acquire()
+    return made
 
 
 def timed(call: Callable[[Any], Any], obj: Any) -> tuple[str, float]:
@@ -332,6 +356,8 @@ def test_time_outs_are_kept_while_nobody_answers(
     assert not wrong
     proxy.heal()
     eventually(lambda: far.state == "connected")
+    with suppress(LockLostError):  # it was away for long
+        objects["Condition.wait"].release()
     eventually(lambda: not standing(far, observer))
     assert objects["Lock.acquire"].acquire(timeout=PATIENCE)
     objects["Lock.acquire"].release()

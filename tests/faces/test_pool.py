@@ -13,15 +13,25 @@ from typing import Any
 
 import chores
 import pytest
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 from leaks import Observer
 from peers import Peer, expire
 from servers import ServerProcess
 from shells import ROOT, Shells
-from timing import PATIENCE, eventually
+from timing import PATIENCE, UNIT, eventually
 
 import distsync.multiprocessing
-from distsync import ConfigurationError, Event, JoinableQueue, PayloadRefusedError, PayloadTooLargeError, TaskLostError
+from distsync import (
+    AccessDeniedError,
+    ConfigurationError,
+    Event,
+    JoinableQueue,
+    PayloadRefusedError,
+    PayloadTooLargeError,
+    TaskLostError,
+)
 from distsync.errors import WorkerStartError
+from distsync.multiprocessing import submitting
 from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
 from distsync.session import default
 from distsync.session.client import Client
@@ -72,6 +82,25 @@ def test_results_come_as_from_multiprocessing(client: Client, observer: Observer
         pool.close()
         pool.join()
     assert left(pool, observer) == []
+
+
+def test_pool_whose_caller_is_refused_as_it_comes_back_has_results_again(
+    client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(submitting, "REFUSED_S", UNIT)
+    with Pool(1, name="p") as pool:
+        assert pool.apply_async(chores.square, (2,)).get(LONG) == 4
+        (alive,) = [path for path in observer.tree(pool.path) if path.endswith("/alive")]
+        caller = alive.rpartition("/")[0]
+        observer.kazoo.add_auth("digest", "u:p")
+        theirs = make_digest_acl("u", "p", all=True)
+        observer.kazoo.set_acls(caller, [theirs, make_acl("world", "anyone", read=True, delete=True)])
+        expire(client)
+        with pytest.raises(AccessDeniedError):
+            pool.apply_async(chores.square, (3,)).get(LONG)
+        observer.kazoo.set_acls(caller, OPEN_ACL_UNSAFE)
+        eventually(lambda: observer.kazoo.exists(alive))
+        assert pool.apply_async(chores.square, (4,)).get(LONG) == 16
 
 
 def test_pool_without_workers_of_its_own_makes_chunks_too(client: Client) -> None:

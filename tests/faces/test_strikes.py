@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
+from leaks import Observer
 from peers import Running
 from strikes import Strike, strikes
 from timing import PATIENCE, UNIT, eventually
@@ -19,9 +20,11 @@ from distsync import (
     JoinableQueue,
     Lock,
     LockLostError,
+    Partitioner,
     RLock,
     Semaphore,
     SharedLock,
+    Transaction,
 )
 from distsync.multiprocessing import Value
 from distsync.protocols import joinable as joinable_protocol
@@ -180,6 +183,51 @@ def test_interrupted_end_of_a_block_of_a_double_barrier_leaves_nobody_inside(
 
 def inside(barrier: DoubleBarrier) -> int:
     return len(barrier.client.run(contenders(barrier.path)))
+
+
+def claimed(client: Client) -> tuple[Any, Callable[[], object], str]:
+    queue = JoinableQueue[str](name="j", client=client)
+    queue.put("item")
+    delivery = queue.claim()
+    return delivery, delivery.done, f"{queue.path}/claims"
+
+
+def shared_out(client: Client) -> tuple[Any, Callable[[], object], str]:
+    partitioner = Partitioner(["a", "b"], name="p", client=client).__enter__()
+    assert partitioner.wait_for(lambda: len(partitioner.shares) == 2, PATIENCE)
+    return partitioner, partitioner.leave, partitioner.path
+
+
+def taking_part(client: Client) -> tuple[Any, Callable[[], object], str]:
+    site = Transaction(["a", "b"], name="t", client=client).participant("a", lambda item: True)
+    return site, site.leave, f"{site.transaction.path}/sites"
+
+
+@pytest.mark.parametrize("begin", [claimed, shared_out, taking_part])
+def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
+    begin: Any, client: Client, make_client: MakeClient, observer: Observer
+) -> None:
+    which, where = 0, ""
+    while where is not None:
+        which += 1 if which < 30 else STEP
+        block, by_hand, path = begin(client)
+        assert standing(observer, path)
+        where = Strike(which).during(lambda: block.__exit__(None, None, None))  # noqa: B023
+        if which == 1:  # its own first instruction
+            by_hand()
+        eventually(
+            lambda: not standing(observer, path),  # noqa: B023
+            f"{path}: something is left after an interrupt at {where}",
+        )
+        if begin is claimed:
+            with suppress(Empty):
+                JoinableQueue[str](name="j", client=client).claim(block=False).done()
+    assert which > 30
+
+
+def standing(observer: Observer, path: str) -> list[str]:
+    """The ephemeral znodes below it."""
+    return [each for each, owner in observer.tree(path).items() if owner]
 
 
 def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: MakeClient) -> None:
