@@ -11,6 +11,7 @@ from peers import Peer
 from servers import ServerProcess
 from timing import eventually
 
+from distsync.protocols import election
 from distsync.session import keeper
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
@@ -102,5 +103,6 @@ def far(make_far: MakeClient) -> Client:
 
 @pytest.fixture
 def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
-    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)
+    """However slow the machine is: the one request for what is held longer than that is not counted."""
+    for module in (keeper, election):
+        monkeypatch.setattr(module, "GUARD_AFTER_S", 1e9)

@@ -195,7 +195,7 @@ def hasty(client: Client) -> JoinableQueue[Any]:
     return JoinableQueue(name="q", prefetch=9)
 
 
-def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any) -> None:
+def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any, no_guards: None) -> None:
     hasty.put_many(range(30))
     hasty.get()
     with counted(client) as cost:
