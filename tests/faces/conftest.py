@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from peers import Peer
 from servers import ServerProcess
-from timing import eventually
+from timing import UNIT, eventually
 
 from distsync.protocols import election
 from distsync.session import keeper
@@ -21,6 +21,7 @@ MakeClient = Callable[..., Client]
 
 POOL = 3
 SESSION_S = 4.0
+SHORT_SESSION_S = 20 * UNIT
 
 
 @pytest.fixture(scope="session")
@@ -60,10 +61,11 @@ def peer(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[Pe
 
 @pytest.fixture
 def make_mortal(server: ServerProcess, namespace: str) -> Iterator[Callable[..., Peer]]:
-    """A function that makes a process to be killed or stopped, with a short session."""
+    """A function that makes a process to be killed or stopped, with a short session, which outlasts what the machine
+    keeps it waiting."""
     made: list[Peer] = []
 
-    def make(session_timeout: float = 1.0) -> Peer:
+    def make(session_timeout: float = SHORT_SESSION_S) -> Peer:
         made.append(Peer())
         return made[-1].use(server.hosts, namespace, session_timeout)
 

@@ -17,7 +17,7 @@ from leaks import Observer
 from peers import Peer, expire
 from servers import ServerProcess
 from shells import ROOT, Shells
-from timing import PATIENCE, eventually
+from timing import PATIENCE, UNIT, eventually
 
 import distsync.multiprocessing
 from distsync import ConfigurationError, Event, JoinableQueue, PayloadRefusedError, PayloadTooLargeError, TaskLostError
@@ -35,7 +35,7 @@ LONG = 3 * PATIENCE
 @pytest.fixture
 def mortal(make_client: MakeClient) -> Iterator[Client]:
     """The default client, with a short session: its workers' too."""
-    made = make_client(session_timeout=1.0)
+    made = make_client(session_timeout=20 * UNIT)
     default.set_default(made)
     yield made
     default.set_default(None)
