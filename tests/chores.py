@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import os
 import signal
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from timing import UNIT
+from timing import UNIT, eventually
 
 from distsync import Barrier, Event
 from distsync.multiprocessing.pool import Pool
@@ -65,6 +66,15 @@ def wait_for(name: str) -> int:
     """Begun, as the event ``name``-begun says; ended when the event ``name`` is set."""
     Event(name=f"{name}-begun").set()
     assert Event(name=name).wait(60)
+    return os.getpid()
+
+
+def wait_to_be_told(name: str) -> int:
+    """Begun, as the event ``name``-begun says; ended when its worker was told to go."""
+    Event(name=f"{name}-begun").set()
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    worker = inspect.getclosurevars(handler).nonlocals["self"]
+    eventually(lambda: worker._draining)
     return os.getpid()
 
 

@@ -458,17 +458,19 @@ class Line(ctypes.Structure):
     _fields_ = [("ends", Point * 2), ("label", ctypes.c_char * 8)]
 
 
-def held_after_the_gil_was_taken(lock: Any, seconds: float) -> bool:
+def held_after_the_gil_was_taken(lock: Any, holds: Path, seconds: float) -> bool:
     """No thread of the process can do anything meanwhile: what it says then, the clock says."""
     lock.acquire()
+    holds.touch()
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
     return bool(lock.held)
 
 
-def held_after_standing_still(lock: Any, seconds: float) -> bool:
-    """Right after the process stood still for so long."""
+def held_after_standing_still(lock: Any, holds: Path, seconds: float) -> bool:
+    """Right after the process stood still for so long, which it notices as soon as the file is there."""
     lock.acquire()
     last = now = time.monotonic()
+    holds.touch()
     while now - last < seconds:
         last, now = now, time.monotonic()
     return bool(lock.held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 
 from shells import Shells
 
@@ -25,9 +26,13 @@ def test_group_shows_all_to_all(shells: Shells) -> None:
 
 def test_registry_finds_what_comes_later(shells: Shells) -> None:
     finding = shells.start("registry.py", "find", "db")
-    serving = shells.start("registry.py", "serve", "db", "10.0.0.7:5432", 0.5)
+    serving = shells.start("registry.py", "serve", "db", "10.0.0.7:5432", 3600)
     assert finding.communicate()[0] == "10.0.0.7:5432\n"
-    assert serving.communicate()[0] == "db is at 10.0.0.7:5432\n"
+    assert serving.stdout is not None
+    assert serving.stdout.readline() == "db is at 10.0.0.7:5432\n"
+    serving.send_signal(signal.SIGINT)
+    serving.communicate()
+    assert shells.run("registry.py", "serve", "db", "10.0.0.8:5432", 0) == "db is at 10.0.0.8:5432\n"
     assert shells.run("registry.py") == ""
 
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from peers import Peer
 from servers import ServerProcess
-from timing import eventually
+from timing import UNIT, eventually
 
+from distsync.protocols import election
 from distsync.session import keeper
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
@@ -20,6 +21,7 @@ MakeClient = Callable[..., Client]
 
 POOL = 3
 SESSION_S = 4.0
+SHORT_SESSION_S = 20 * UNIT
 
 
 @pytest.fixture(scope="session")
@@ -59,10 +61,11 @@ def peer(pool: list[Peer], server: ServerProcess, namespace: str) -> Iterator[Pe
 
 @pytest.fixture
 def make_mortal(server: ServerProcess, namespace: str) -> Iterator[Callable[..., Peer]]:
-    """A function that makes a process to be killed or stopped, with a short session."""
+    """A function that makes a process to be killed or stopped, with a short session, which outlasts what the machine
+    keeps it waiting."""
     made: list[Peer] = []
 
-    def make(session_timeout: float = 1.0) -> Peer:
+    def make(session_timeout: float = SHORT_SESSION_S) -> Peer:
         made.append(Peer())
         return made[-1].use(server.hosts, namespace, session_timeout)
 
@@ -102,5 +105,6 @@ def far(make_far: MakeClient) -> Client:
 
 @pytest.fixture
 def no_guards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However slow the machine is: the keeper's one request for what is held longer than that is not counted."""
-    monkeypatch.setattr(keeper, "GUARD_AFTER_S", 1e9)
+    """However slow the machine is: the one request for what is held longer than that is not counted."""
+    for module in (keeper, election):
+        monkeypatch.setattr(module, "GUARD_AFTER_S", 1e9)

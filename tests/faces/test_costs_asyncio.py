@@ -18,7 +18,7 @@ import distsync.threading
 from distsync.protocols.guard import ensure
 from distsync.session.client import Client
 
-pytestmark = pytest.mark.usefixtures("nothing_kept")
+pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
 
 Steps = list[Callable[[], Any]]
 

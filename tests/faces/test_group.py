@@ -13,13 +13,15 @@ from kazoo.recipe.party import Party
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
 from leaks import Observer
 from members import join
-from peers import Peer, Running, expire, waiting_calls
+from peers import Peer, Running, credentials, expire, waiting_calls
+from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import ConfigurationError, NotHeldError, PayloadPickleError
 from distsync.protocols import presence
 from distsync.recipes import Group
 from distsync.session.client import Client
+from distsync.testing.proxy import Proxy
 
 MakeClient = Callable[..., Client]
 
@@ -85,7 +87,7 @@ def test_the_dead_leave_by_themselves(client: Client, make_mortal: Callable[...,
     assert group.wait_for(lambda: len(group) == 0, PATIENCE)
 
 
-def test_member_returns_after_a_session_loss(client: Client, other: Client) -> None:
+def test_member_returns_after_a_session_loss(server: ServerProcess, far: Client, proxy: Proxy, other: Client) -> None:
     told: list[Any] = []
     watching = Group(
         name="g",
@@ -93,12 +95,14 @@ def test_member_returns_after_a_session_loss(client: Client, other: Client) -> N
         on_join=lambda member: told.append(("join", member.id)),
         on_leave=lambda member: told.append(("leave", member.id)),
     )
-    group = Group(name="g")
+    group = Group(name="g", client=far)
     me = group.join("here")
     eventually(lambda: told == [("join", me.id)])
-    before = client.session_id
-    expire(client)
-    eventually(lambda: client.session_id not in (None, before))
+    _, session = credentials(far)
+    proxy.refuse()
+    expire((server.hosts, session))
+    eventually(lambda: told[1:] == [("leave", me.id)])
+    proxy.heal()
     eventually(lambda: told == [("join", me.id), ("leave", me.id), ("join", me.id)])
     assert me in watching
     assert group.joined

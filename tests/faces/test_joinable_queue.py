@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -194,7 +195,7 @@ def hasty(client: Client) -> JoinableQueue[Any]:
     return JoinableQueue(name="q", prefetch=9)
 
 
-def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any) -> None:
+def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any, no_guards: None) -> None:
     hasty.put_many(range(30))
     hasty.get()
     with counted(client) as cost:
@@ -343,23 +344,31 @@ def test_worker_that_dies_of_its_item_again_and_again_leaves_a_dead_letter(
 
 
 def test_delayed_items_come_when_they_are_due_and_first_then(queue: Any, peer: Peer) -> None:
-    queue.put("late", delay=6 * UNIT)
-    queue.put("later", delay=12 * UNIT)
+    queue.put("tomorrow", delay=86_400)
     queue.put("now")
     assert queue.get() == "now"
     with pytest.raises(Empty):
         queue.get_nowait()
-    assert queue.qsize() == 2
+    assert queue.qsize() == 1
+    begun = time.monotonic()
+    queue.put("late", delay=6 * UNIT)
+    queue.put("later", delay=12 * UNIT)
     assert peer.do(queue.get) == "late"
+    assert time.monotonic() - begun > 5 * UNIT  # the servers count whole milliseconds, by another clock
     assert queue.get() == "later"
+    assert time.monotonic() - begun > 11 * UNIT
     queue.task_done()
+    begun = time.monotonic()
     queue.nack(delay=4 * UNIT)
+    delivery = queue.claim()
+    assert time.monotonic() - begun > 3 * UNIT
+    assert (delivery.item, delivery.deliveries) == ("later", 2)
+    delivery.nack(delay=86_400)
     with pytest.raises(Empty):
         queue.get_nowait()
-    delivery = queue.claim()
-    assert (delivery.item, delivery.deliveries) == ("later", 2)
-    delivery.done()
+    assert queue.qsize() == 2
     peer.do(queue.task_done)
+    queue.shutdown(immediate=True)
     queue.join()
 
 

@@ -14,7 +14,7 @@ from kazoo.client import KazooClient
 from leaks import Observer
 from peers import Peer, Running, expire, results
 from servers import ServerProcess
-from timing import PATIENCE, UNIT, eventually
+from timing import PATIENCE, UNIT, Control, eventually
 
 from distsync import LockLostError, NotHeldError
 from distsync.errors import ClientClosedError
@@ -168,20 +168,28 @@ def test_time_out_leaves_the_line_as_it_was(lock: Lock, theirs: Lock, seconds: f
 
 def test_time_out_is_one_deadline_whoever_leaves_meanwhile(lock: Lock, make_client: MakeClient) -> None:
     """Each departure ahead of us wakes us; the time does not begin anew."""
-    seconds, ahead = 20 * UNIT, []
+    seconds, ahead, leaving = 20 * UNIT, [], []
     with lock:
-        for each in (5, 10, 15):
-            ahead.append(Running(Lock(name="a", client=make_client()).acquire, True, each * UNIT))
-            eventually(lambda: len(lock.waiters()) >= 1)
-        began = time.monotonic()
-        assert not Lock(name="a", client=make_client()).acquire(timeout=seconds)
-        assert time.monotonic() - began < seconds + 14 * UNIT
-        assert results(ahead) == [False] * 3
+        for count, each in enumerate((15, 10, 5), 1):
+            client = make_client()
+            ahead.append(Running(deeds.catch, Lock(name="a", client=client).acquire))
+            leaving.append(threading.Timer(each * UNIT, client.close))
+            eventually(lambda: len(lock.waiters()) == count)  # noqa: B023
+        for one in leaving:
+            one.start()
+        with Control() as control:
+            began = time.monotonic()
+            assert not Lock(name="a", client=make_client()).acquire(timeout=seconds)
+            took = time.monotonic() - began
+        assert took < seconds + 14 * UNIT + control.late
+        assert results(ahead) == ["ClientClosedError"] * 3
+    for one in leaving:
+        one.join()
 
 
 def test_time_out_between_threads_of_a_process_gives_the_place_to_the_next(lock: Lock) -> None:
     lock.acquire()
-    short = Running(lock.acquire, True, UNIT)
+    short = Running(lock.acquire, True, 10 * UNIT)
     eventually(lambda: len(lock._core.tickets) == 1)
     long = Running(lock.acquire)
     assert not short.result()

@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import deeds
@@ -61,13 +62,13 @@ STARVED = {
 
 @pytest.mark.parametrize("how", STARVED)
 def test_first_look_of_a_process_that_had_no_time_says_lost(
-    how: str, client: Client, make_mortal: Callable[..., Peer]
+    how: str, client: Client, make_mortal: Callable[..., Peer], tmp_path: Path
 ) -> None:
     """Before any other thread of it has had a chance to hear of the loss."""
     deed, begin = STARVED[how]
-    mortal, lock = make_mortal(SESSION_S), Lock(name="a")
-    mortal.start(deed, lock, 2 * SESSION_S)
-    eventually(lock.holders)
+    mortal, lock, holds = make_mortal(SESSION_S), Lock(name="a"), tmp_path / "holds"
+    mortal.start(deed, lock, holds, 2 * SESSION_S)
+    eventually(holds.exists)
     begin(mortal)
     assert lock.acquire(timeout=PATIENCE)
     if how == "stopped":

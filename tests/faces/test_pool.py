@@ -45,7 +45,7 @@ LONG = 3 * PATIENCE
 @pytest.fixture
 def mortal(make_client: MakeClient) -> Iterator[Client]:
     """The default client, with a short session: its workers' too."""
-    made = make_client(session_timeout=1.0)
+    made = make_client(session_timeout=20 * UNIT)
     default.set_default(made)
     yield made
     default.set_default(None)
@@ -220,11 +220,10 @@ def test_worker_of_the_command_line_joins_and_finishes_its_task_when_it_is_told_
 ) -> None:
     with Pool(0, name="p") as pool:
         command = shells.start("-m", "distsync", "worker", "p", "--processes", "1")
-        result = pool.apply_async(chores.wait_for, ("go",))
+        result = pool.apply_async(chores.wait_to_be_told, ("go",))
         assert Event(name="go-begun").wait(LONG)
-        command.send_signal(signal.SIGTERM)
         later = pool.apply_async(chores.square, (3,))
-        Event(name="go").set()
+        command.send_signal(signal.SIGTERM)
         assert result.get(LONG) not in (os.getpid(), command.pid)
         assert command.wait(LONG) == 0
         assert not later.ready()

@@ -56,9 +56,10 @@ def test_tokens_come_at_the_rate_for_all_together(client: Client, peers: list[Pe
 
 
 def test_acquire_waits_as_long_as_it_takes_or_says_at_once_that_it_takes_too_long(client: Client) -> None:
-    limiter = RateLimiter(1, 4 * UNIT, 1, name="r")
+    slow, limiter = RateLimiter(1, LONG_S, 1, name="slow"), RateLimiter(1, 4 * UNIT, 1, name="r")
+    assert slow.acquire()
+    assert not slow.acquire(timeout=UNIT)
     assert limiter.acquire()
-    assert not limiter.acquire(timeout=UNIT)
     assert limiter.acquire(timeout=PATIENCE)
     assert limiter.acquire()
 

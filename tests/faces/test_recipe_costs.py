@@ -5,7 +5,6 @@ Everything is warm: the znodes of the object are there, and so is the receipt of
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -17,6 +16,7 @@ from peers import Running, is_quiet, results, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import (
+    ClientClosedError,
     Config,
     CountDownLatch,
     Counter,
@@ -158,12 +158,12 @@ def test_first_entry_of_a_process_costs_1_request_more(client: Client, other: Cl
         late = make_client()
         late.sync()
         with counted(late) as cost:
-            waiting = Running(enter, kind(2, name="b", client=late), 3 * UNIT)
+            waiting = Running(enter, kind(2, name="b", client=late))
             eventually(lambda: waiting_calls(late))  # noqa: B023
-        with suppress(threading.BrokenBarrierError):
-            waiting.result()
         assert cost.requests == requests + 1
         late.close()
+        with pytest.raises(ClientClosedError):
+            waiting.result()
     client.close()
     other.close()
 

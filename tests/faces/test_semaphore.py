@@ -240,7 +240,7 @@ def test_bound_holds_whoever_releases_first(client: Client, peer: Peer) -> None:
     assert slots.get_value() == 1
 
 
-def test_bounded_release_costs_one_request(client: Client) -> None:
+def test_bounded_release_costs_one_request(client: Client, no_guards: None) -> None:
     slots = BoundedSemaphore(2, name="s")
     for _ in range(2):
         slots.acquire()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from faces.test_costs import Cost, counted, sent, settle
 from faces.test_recipe_costs import is_at_rest
-from peers import Running, results
+from peers import Running, results, waiting_calls
 from timing import eventually
 
 from distsync import Election, JoinableQueue, Lock, Semaphore, SharedLock, acquire_all
@@ -220,7 +220,7 @@ def test_with_100_waiting_readers_one_release_lets_all_in_and_no_writer_wakes(
     shared.writer.acquire()
     held = crowd_of(readers, shared.path, line.READ, line.shared)
     waiting = Running(in_turn, SharedLock(name="t", client=writer).writer)
-    eventually(lambda: sent(writer, "GetData") == 1)
+    eventually(lambda: waiting_calls(writer) == 1)
     with counted(readers) as cost, counted(writer) as behind:
         shared.writer.release()
         eventually(lambda: len(held) == WAITERS)
@@ -235,7 +235,7 @@ def test_new_reader_behind_a_waiting_writer_wakes_nobody(client: Client, make_cl
     shared, theirs = SharedLock(name="t"), make_client()
     with shared.reader:
         writing = Running(in_turn, SharedLock(name="t", client=theirs).writer)
-        eventually(lambda: sent(theirs, "GetData") == 1)
+        eventually(lambda: waiting_calls(theirs) == 1)
         with counted(theirs) as cost:
             late = make_client()
             assert not SharedLock(name="t", client=late).reader.acquire(blocking=False)
@@ -259,6 +259,7 @@ def test_who_does_not_heed_pays_nothing_and_who_does_1_request(client: Client, o
     assert cost == Cost(3, 2)
     with heeding:
         eventually(lambda: sent(client, "GetData") == before + 1)
+        settle([client])  # the watch is armed
         Lock(name="b", client=other).revoke()
         eventually(lambda: sent(client, "GetData") == before + 2)
         eventually(lambda: heeding.revoked.is_set())
