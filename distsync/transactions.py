@@ -323,13 +323,7 @@ class Participant:
         return self
 
     def __exit__(self, *error: object) -> None:
-        try:
-            self.leave()
-        except Exception:
-            raise
-        except BaseException:  # perhaps interrupted before it began
-            self.transaction.client.background(self._side.leave())
-            raise
+        self.leave()
 
     def __repr__(self) -> str:
         return f"<distsync.Participant {self.site!r} of {self.transaction.name!r}>"

@@ -24,7 +24,6 @@ from distsync import (
     RLock,
     Semaphore,
     SharedLock,
-    Transaction,
 )
 from distsync.multiprocessing import Value
 from distsync.protocols import joinable as joinable_protocol
@@ -185,32 +184,27 @@ def inside(barrier: DoubleBarrier) -> int:
     return len(barrier.client.run(contenders(barrier.path)))
 
 
-def claimed(client: Client) -> tuple[Any, Callable[[], object], str]:
-    queue = JoinableQueue[str](name="j", client=client)
+def claimed(name: str) -> tuple[Any, Callable[[], object], str]:
+    queue = JoinableQueue[str](name=name)
     queue.put("item")
     delivery = queue.claim()
     return delivery, delivery.done, f"{queue.path}/claims"
 
 
-def shared_out(client: Client) -> tuple[Any, Callable[[], object], str]:
-    partitioner = Partitioner(["a", "b"], name="p", client=client).__enter__()
+def shared_out(name: str) -> tuple[Any, Callable[[], object], str]:
+    partitioner = Partitioner(["a", "b"], name=name).__enter__()
     assert partitioner.wait_for(lambda: len(partitioner.shares) == 2, PATIENCE)
     return partitioner, partitioner.leave, partitioner.path
 
 
-def taking_part(client: Client) -> tuple[Any, Callable[[], object], str]:
-    site = Transaction(["a", "b"], name="t", client=client).participant("a", lambda item: True)
-    return site, site.leave, f"{site.transaction.path}/sites"
-
-
-@pytest.mark.parametrize("begin", [claimed, shared_out, taking_part])
+@pytest.mark.parametrize("begin", [claimed, shared_out])
 def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
-    begin: Any, client: Client, make_client: MakeClient, observer: Observer
+    begin: Any, client: Client, observer: Observer
 ) -> None:
     which, where = 0, ""
     while where is not None:
         which += 1 if which < 30 else STEP
-        block, by_hand, path = begin(client)
+        block, by_hand, path = begin(f"x{which}")
         assert standing(observer, path)
         where = Strike(which).during(lambda: block.__exit__(None, None, None))  # noqa: B023
         if which == 1:  # its own first instruction
@@ -219,9 +213,6 @@ def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
             lambda: not standing(observer, path),  # noqa: B023
             f"{path}: something is left after an interrupt at {where}",
         )
-        if begin is claimed:
-            with suppress(Empty):
-                JoinableQueue[str](name="j", client=client).claim(block=False).done()
     assert which > 30
 
 
