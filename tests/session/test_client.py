@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from asking import ask, leave, stand
-from kazoo.client import KazooClient
 from leaks import Observer
+from peers import expire
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
@@ -284,15 +284,6 @@ def test_client_whose_connection_thread_died_begins_anew(proxied: Any, namespace
     assert loss.reason == "session expired"
 
 
-def expire(client: Any) -> None:
-    """The session ends, as if it had timed out: somebody else with its id and password closes it."""
-    kazoo = client._core.link._kazoo
-    other = KazooClient(client.hosts, client_id=kazoo.client_id, timeout=2.0)
-    other.start()
-    other.stop()
-    other.close()
-
-
 def test_client_whose_connection_thread_ended_gets_a_session_after_the_old_one_is_over(
     proxied: Client, namespace: str, observer: Observer
 ) -> None:
@@ -351,10 +342,8 @@ def test_request_bound_to_a_session_that_ended_meanwhile_fails(
     proxy.refuse()
     eventually(lambda: proxied.state == "suspended")
     call = in_thread(proxied.run, ask(Create(f"{namespace}/late", ephemeral=True)))
-    other = KazooClient(server.hosts, client_id=identity, timeout=2.0)
-    other.start()
-    other.stop()
-    other.close()
+    eventually(lambda: proxied._core.link._waiting)  # type: ignore[union-attr]
+    expire((server.hosts, identity))
     proxy.heal()
     with pytest.raises(errors.SessionLostError):
         call.result()
