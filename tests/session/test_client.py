@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from asking import ask, leave, stand
 from leaks import Observer
-from peers import expire
+from peers import expire, waiting_calls
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
@@ -290,7 +290,7 @@ def test_client_whose_connection_thread_ended_gets_a_session_after_the_old_one_i
     before = proxied.run(ask(Connected())).session_id
     proxied.run(ask(Create(f"{namespace}/ephemeral", ephemeral=True)))
     core: Any = proxied._core
-    core.link._kazoo.end(UNIT, politely=False)
+    core.link._kazoo.end(PATIENCE, politely=False)
     after = proxied.run(ask(Connected()), timeout=PATIENCE).session_id
     assert after != before
     assert f"{namespace}/ephemeral" not in observer.tree(namespace)
@@ -500,14 +500,19 @@ def test_keeper_outlives_work_that_it_cannot_drive(
     proxied.run(leave(path, loss))
 
 
-def test_interrupted_wait_leaves_no_znode(near: Client, namespace: str) -> None:
+def test_interrupted_wait_leaves_no_znode(near: Client, namespace: str, in_thread: Callable[..., Any]) -> None:
     async def work() -> None:
         await Create(f"{namespace}/mine-", ephemeral=True, sequence=True)
         await Wait(Signal(), limit=PATIENCE)
 
-    threading.Timer(2 * UNIT, os.kill, (os.getpid(), signal.SIGINT)).start()
+    def interrupt() -> None:
+        eventually(lambda: waiting_calls(near))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = in_thread(interrupt)
     with pytest.raises(KeyboardInterrupt):
         near.run(work())
+    interrupting.result()
     eventually(lambda: not near.run(ask(Children(namespace))).names)
 
 
