@@ -8,7 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from shells import Shells, printed
+from servers import ServerProcess
+from shells import LIMIT, Shells, printed, watches
+from timing import eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
@@ -114,9 +116,12 @@ def test_transfers_change_both_accounts_or_none(shells: Shells, tmp_path: Path) 
     assert (a.read_text(), b.read_text()) == ("3", "17")
 
 
-def test_jobs_of_a_worker_that_is_killed_are_done_by_others(shells: Shells) -> None:
+def test_jobs_of_a_worker_that_is_killed_are_done_by_others(shells: Shells, server: ServerProcess) -> None:
     shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
-    workers = [shells.start("joinable_queue.py", "work") for _ in range(3)]
+    before = watches(server)
+    workers = [shells.start("joinable_queue.py", "work")]
+    eventually(lambda: watches(server) > before, "it does not wait for a job", LIMIT)
+    workers += [shells.start("joinable_queue.py", "work") for _ in range(2)]
     adding = shells.start("joinable_queue.py", "add", "mow", "fail", *map(str, range(12)))
     first = workers[0].stdout.readline()
     workers[0].kill()
