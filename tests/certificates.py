@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from links import LOOPBACK
-from servers import JARS, EmbeddedProcess, ZooKeeperProcess, free_port, need_zookeeper
+from servers import JARS, EmbeddedProcess, ZooKeeperProcess, keeping, need_zookeeper
 from timing import PATIENCE
 
 from distsync.wire import records as r
@@ -104,11 +104,15 @@ class SecureZooKeeper(ZooKeeperProcess):
     def __init__(self, folder: Path, certificates: Certificates, asks: str = "none") -> None:
         super().__init__(folder)
         self._certificates, self._asks = certificates, asks
-        self.secure_port = free_port()
+        self.secure_port = 0
 
     @property
     def secure(self) -> str:
         return f"{LOOPBACK}:{self.secure_port}"
+
+    def start(self) -> None:
+        with keeping(self.secure_port) as self.secure_port:
+            super().start()
 
     def ready(self) -> bool:
         if not super().ready():

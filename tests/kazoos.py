@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from kazoo.client import KazooClient
-from links import Link, linked
+from links import linked
+from peers import expire
 from servers import ServerProcess
 from timing import PATIENCE, eventually
 
@@ -54,11 +55,7 @@ class Kazoos:
 
     def end_session(self, credentials: tuple[int, bytes]) -> None:
         """Somebody else closes the session of this id and password."""
-        id, password = credentials
-        link = Link(self._server.port)
-        link.greet(r.ConnectRequest(timeout_ms=10_000, session_id=id, password=password))
-        link.ask(1, r.CloseSessionRequest())
-        link.close()
+        expire((self._server.hosts, credentials))
 
     def close(self) -> None:
         for client in self._made:

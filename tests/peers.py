@@ -13,12 +13,15 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kazoo.client import KazooClient
 from timing import PATIENCE
 
 from distsync.session import default
 from distsync.session.client import Client
 from distsync.session.pending import Waiting
+from distsync.testing.breaking import say
+from distsync.wire.codec import encode_connect, encode_request
+from distsync.wire.frames import framed
+from distsync.wire.records import CloseSessionRequest, ConnectRequest
 
 Credentials = tuple[str, tuple[int, bytes]]
 
@@ -164,9 +167,10 @@ def credentials(client: Client | None = None) -> Credentials:
 
 
 def expire(whose: Client | Credentials) -> None:
-    """The session ends, as if it had timed out; its owner learns of it when he reconnects."""
-    hosts, client_id = whose if isinstance(whose, tuple) else credentials(whose)
-    other = KazooClient(hosts, client_id=client_id, timeout=4.0)
-    other.start()
-    other.stop()
-    other.close()
+    """The session ends, as if it had timed out; its owner learns of it when he reconnects.
+
+    All is said at once: whoever loses his connection to another one of his session soon takes it back."""
+    hosts, (session_id, password) = whose if isinstance(whose, tuple) else credentials(whose)
+    host, _, port = hosts.rpartition(":")
+    hello = ConnectRequest(timeout_ms=4000, session_id=session_id, password=password)
+    say((host, int(port)), framed(encode_connect(hello)) + framed(encode_request(1, CloseSessionRequest())), PATIENCE)

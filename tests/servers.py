@@ -11,10 +11,14 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from timing import UNIT, eventually
+
+from distsync.testing.java import reserved_port
 
 LOOPBACK = "127.0.0.1"
 JARS = Path("/usr/share/java")
@@ -167,8 +171,12 @@ class ZooKeeperProcess(ServerProcess):
             return "no ZooKeeper: install Debian's package zookeeper or set ZOOKEEPER_CLASSPATH"
         return ""
 
+    def start(self) -> None:
+        """Until it listens nobody else is given its port."""
+        with keeping(self.port) as self.port:
+            super().start()
+
     def command(self) -> list[str]:
-        self.port = self.port or free_port()
         settings = self.folder / "zoo.cfg"
         settings.write_text("".join(f"{key}={value}\n" for key, value in self._settings().items()))
         properties = {
@@ -202,12 +210,11 @@ class ZooKeeperProcess(ServerProcess):
         return os.environ.get("ZOOKEEPER_CLASSPATH") or debian
 
 
-def free_port() -> int:
-    """A port of loopback that nobody uses at the moment."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+@contextmanager
+def keeping(port: int = 0) -> Iterator[int]:
+    """A port of loopback, 0 is any, at which nobody listens, and which the system gives to nobody who asks for any."""
+    with reserved_port(port) as kept:
+        yield kept.getsockname()[1]
 
 
 KINDS: dict[str, type[ServerProcess]] = {kind.name: kind for kind in (EmbeddedProcess, ZooKeeperProcess)}

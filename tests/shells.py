@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from servers import ServerProcess
 from timing import UNIT, eventually
 
 from distsync.server.address import ADDRESS, read_address
@@ -62,6 +63,11 @@ def printed(process: subprocess.Popen[str]) -> str:
     output, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, f"{process.args}: {errors}"
     return output
+
+
+def watches(server: ServerProcess) -> int:
+    """How many there are. Who waits for a change has one."""
+    return int(server.figures()["zk_watch_count"])
 
 
 class Home(Shells):

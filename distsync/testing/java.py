@@ -60,11 +60,11 @@ def command(properties: Mapping[str, object], main: str, *arguments: str) -> lis
     return ["java", *SMALL, *flags, "-cp", classpath(), main, *arguments]
 
 
-def reserved_port() -> socket.socket:
-    """A socket that keeps a port of loopback for a server that binds it with SO_REUSEADDR, as Java does."""
+def reserved_port(port: int = 0) -> socket.socket:
+    """A socket that keeps a port of loopback, 0 is any, for a server that binds it with SO_REUSEADDR, as Java does."""
     kept = socket.socket()
     kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    kept.bind((LOOPBACK, 0))
+    kept.bind((LOOPBACK, port))
     return kept
 
 

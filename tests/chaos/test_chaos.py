@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import chaos.stage
 import pytest
 from chaos.faults import strike, strikes
 from chaos.history import Call, Recorder, calls, read
@@ -18,6 +19,7 @@ from chaos.worker import Desk
 from chaos.workloads import SITES, WORKLOADS, Deciding
 from leaks import Observer
 from servers import need_zookeeper
+from timing import PATIENCE
 
 from distsync import Client, JoinableQueue
 from distsync.queue import Queue
@@ -74,7 +76,10 @@ LATEST: dict[str, Callable[[Call], bool]] = {
 
 
 @pytest.mark.parametrize("primitive", WORKLOADS)
-def test_who_is_struck_plays_the_role_that_was_asked_for(primitive: str, tmp_path: Path) -> None:
+def test_who_is_struck_plays_the_role_that_was_asked_for(
+    primitive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chaos.stage, "CATCH_S", 6 * PATIENCE)
     names, dice = [name for name in strikes([primitive]) if name.startswith("kill:")], random.Random(7)
     assert names
     with Stage("embedded", tmp_path, seed=7) as stage:
@@ -90,7 +95,8 @@ def test_who_is_struck_plays_the_role_that_was_asked_for(primitive: str, tmp_pat
         assert LATEST[role](latest), f"{who} was struck as {role} in {latest}"
 
 
-def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path) -> None:
+def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chaos.stage, "CATCH_S", 6 * PATIENCE)
     with Stage("embedded", tmp_path, seed=8) as stage:
         stage.add("lock", WORKERS)
         wait_for_all(stage)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
-from shells import Shells
+from servers import ServerProcess
+from shells import LIMIT, Shells, watches
+from timing import eventually
 
 
 def test_election_has_one_leader_at_a_time(shells: Shells) -> None:
@@ -24,8 +26,10 @@ def test_group_shows_all_to_all(shells: Shells) -> None:
     assert any(" is there\n" in text for text in printed)
 
 
-def test_registry_finds_what_comes_later(shells: Shells) -> None:
+def test_registry_finds_what_comes_later(shells: Shells, server: ServerProcess) -> None:
+    before = watches(server)
     finding = shells.start("registry.py", "find", "db")
+    eventually(lambda: watches(server) > before, "it does not wait", LIMIT)
     serving = shells.start("registry.py", "serve", "db", "10.0.0.7:5432", 3600)
     assert finding.communicate()[0] == "10.0.0.7:5432\n"
     assert serving.stdout is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from asking import ask
 from certificates import Certificates
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
@@ -22,6 +23,7 @@ from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import ConfigurationError, DistsyncError, UsageError
 from distsync.session.client import Client
+from distsync.session.steps import Exists
 from distsync.testing import EmbeddedServer, OpCode, Tls
 from distsync.threading import Lock
 
@@ -133,7 +135,7 @@ def test_expired_session_has_lost_what_it_held(embedded: EmbeddedServer, given: 
         whose: dict[str, Any] = {"client": user, "kazoo": kazoo, "id": user.session_id}
         embedded.expire(whose[given])
         if given == "kazoo":
-            assert embedded.counts().sessions == 1
+            assert user.run(ask(Exists("/held"))) is None
             lock.release()
         else:
             eventually(lambda: not lock.held)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from servers import LOOPBACK, TICK_MS, ServerProcess, ZooKeeperProcess, free_port, need_zookeeper
+from servers import LOOPBACK, TICK_MS, ServerProcess, ZooKeeperProcess, keeping, need_zookeeper
 from timing import eventually
 
 from distsync import Role
@@ -19,9 +20,9 @@ from distsync.session.ensemble import ask, read
 class Member(ZooKeeperProcess):
     """One of several servers; the last one observes."""
 
-    def __init__(self, folder: Path, number: int, ports: list[tuple[int, int]]) -> None:
+    def __init__(self, folder: Path, number: int, ports: list[tuple[int, int, int]]) -> None:
         super().__init__(folder)
-        self.number, self.ports, self.port = number, ports, free_port()
+        self.number, self.ports, self.port = number, ports, ports[number - 1][2]
         (folder / "data").mkdir()
         (folder / "data" / "myid").write_text(str(number))
 
@@ -31,7 +32,7 @@ class Member(ZooKeeperProcess):
 
     def _settings(self) -> dict[str, object]:
         settings = {**super()._settings(), "tickTime": TICK_MS, "initLimit": 20, "syncLimit": 10}
-        for number, (peer, election) in enumerate(self.ports, 1):
+        for number, (peer, election, _) in enumerate(self.ports, 1):
             observes = ":observer" if number == len(self.ports) else ""
             settings[f"server.{number}"] = f"{LOOPBACK}:{peer}:{election}{observes}"
         if self.number == len(self.ports):
@@ -48,23 +49,25 @@ class Member(ZooKeeperProcess):
 @pytest.fixture(scope="module")
 def ensemble(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Member]]:
     need_zookeeper()
-    ports = [(free_port(), free_port()) for _ in range(3)]
-    members = [Member(tmp_path_factory.mktemp("member") / "zk", number, ports) for number in (1, 2, 3)]
-    for one in members:
-        one.start()
-    eventually(lambda: all(one.serves() for one in members), "no quorum", 60)
+    with ExitStack() as stack:
+        kept = [stack.enter_context(keeping()) for _ in range(9)]
+        ports = [(kept[at], kept[at + 1], kept[at + 2]) for at in (0, 3, 6)]
+        members = [Member(tmp_path_factory.mktemp("member") / "zk", number, ports) for number in (1, 2, 3)]
+        for one in members:
+            one.start()
+        eventually(lambda: all(one.serves() for one in members), "no quorum", 60)
     yield members
     for one in members:
         one.kill()
 
 
 def test_each_server_tells_its_role_epoch_and_counter(ensemble: list[Member]) -> None:
-    nobody = free_port()
-    hosts = ",".join([*(one.hosts for one in ensemble), f"{LOOPBACK}:{nobody}"])
-    with Client(hosts) as client, Election(name="e", client=client) as _:
-        client.sync()
-        servers = client.ensemble()
-        token = Election(name="e", client=client).fencing_token
+    with keeping() as nobody:
+        hosts = ",".join([*(one.hosts for one in ensemble), f"{LOOPBACK}:{nobody}"])
+        with Client(hosts) as client, Election(name="e", client=client) as _:
+            client.sync()
+            servers = client.ensemble()
+            token = Election(name="e", client=client).fencing_token
     assert sorted(one.role.value for one in servers) == ["follower", "leader", "observer", "unreachable"]
     assert servers[2].role is Role.OBSERVER
     assert "does not answer" in servers[3].problem

@@ -109,7 +109,7 @@ def test_children_watch_ends_with_its_node(kazoo: Kazoos) -> None:
 def test_patient_watch_waits_until_no_more_children_come(kazoo: Kazoos) -> None:
     client = kazoo()
     client.create("/top")
-    result = PatientChildrenWatch(client, "/top", time_boundary=4 * UNIT).start()
+    result = PatientChildrenWatch(client, "/top", time_boundary=20 * UNIT).start()
     for name in ("a", "b", "c"):
         client.create(f"/top/{name}")
     children, changed = result.get(timeout=PATIENCE)

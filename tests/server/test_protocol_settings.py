@@ -8,13 +8,15 @@ from collections.abc import Iterator
 import pytest
 from servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess, need_zookeeper
 from speaker import Speaker
-from timing import eventually
+from timing import UNIT, eventually
 
 from distsync.server.acl import digest_of
 from distsync.wire import records as r
 from distsync.wire.records import CreateFlag, ErrorCode, EventType
 
 SUPER = b"super:admin"
+SHORT_MS = int(20_000 * UNIT)
+"""Long enough to make more, and to watch it."""
 
 
 class TunedEmbedded(EmbeddedProcess):
@@ -100,7 +102,7 @@ def test_soft_limits_are_told_to_who_runs_the_server(me: Speaker, root: str, tun
 
 def test_nodes_that_have_outlived_their_time_are_reaped(me: Speaker, root: str) -> None:
     """With an event, which a watcher hears of as of any other deletion; children keep them."""
-    for name, ttl in (("short", 300), ("used", 300), ("long", 600_000)):
+    for name, ttl in (("short", SHORT_MS), ("used", SHORT_MS), ("long", 600_000)):
         me.body(r.CreateTtlRequest(f"{root}/{name}", ttl=ttl))
     me.body(r.CreateRequest(f"{root}/used/child"))
     me.body(r.GetDataRequest(f"{root}/short", True))

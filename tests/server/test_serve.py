@@ -135,7 +135,7 @@ def test_refused_write_before_a_kill_does_not_shut_the_client_out(embedded: Embe
 
 
 def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: EmbeddedProcess) -> None:
-    gone = KazooClient(embedded.hosts, timeout=1.0)
+    gone = KazooClient(embedded.hosts, timeout=40 * UNIT)
     gone.start(PATIENCE)
     gone.create("/ephemeral", b"", ephemeral=True)
     embedded.kill()
@@ -207,7 +207,7 @@ def test_idle_exit_waits_for_the_last_session(tmp_path: Path) -> None:
     server = IdleProcess(tmp_path)
     server.start()
     with connected(server) as client:
-        threading.Event().wait(20 * UNIT)
+        threading.Event().wait(30 * UNIT)
         assert client.exists("/")
     assert settled(server) == 0
     assert "no sessions" in server.output()
@@ -215,7 +215,7 @@ def test_idle_exit_waits_for_the_last_session(tmp_path: Path) -> None:
 
 class IdleProcess(EmbeddedProcess):
     def command(self) -> list[str]:
-        return [*super().command(), "--idle-exit", "0.5"]
+        return [*super().command(), "--idle-exit", str(20 * UNIT)]
 
 
 class SecretProcess(EmbeddedProcess):

@@ -390,11 +390,11 @@ def test_corrupt_journal_is_told_to_who_wanted_the_server(home: Home) -> None:
 
 
 def test_idle_exit_is_set_by_the_environment(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DISTSYNC_IDLE_EXIT", "0.3")
+    monkeypatch.setenv("DISTSYNC_IDLE_EXIT", str(20 * UNIT))
     first = home.start()
     with connected(first) as client:
         client.create("/kept", b"data")
-        threading.Event().wait(20 * UNIT)
+        threading.Event().wait(30 * UNIT)
         assert is_running(first.pid)
     eventually(lambda: not is_running(first.pid))
     assert not home.address_file.exists()

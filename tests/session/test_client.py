@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from asking import ask, leave, stand
-from kazoo.client import KazooClient
 from leaks import Observer
+from peers import expire, waiting_calls
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
@@ -284,22 +284,13 @@ def test_client_whose_connection_thread_died_begins_anew(proxied: Any, namespace
     assert loss.reason == "session expired"
 
 
-def expire(client: Any) -> None:
-    """The session ends, as if it had timed out: somebody else with its id and password closes it."""
-    kazoo = client._core.link._kazoo
-    other = KazooClient(client.hosts, client_id=kazoo.client_id, timeout=2.0)
-    other.start()
-    other.stop()
-    other.close()
-
-
 def test_client_whose_connection_thread_ended_gets_a_session_after_the_old_one_is_over(
     proxied: Client, namespace: str, observer: Observer
 ) -> None:
     before = proxied.run(ask(Connected())).session_id
     proxied.run(ask(Create(f"{namespace}/ephemeral", ephemeral=True)))
     core: Any = proxied._core
-    core.link._kazoo.end(UNIT, politely=False)
+    core.link._kazoo.end(PATIENCE, politely=False)
     after = proxied.run(ask(Connected()), timeout=PATIENCE).session_id
     assert after != before
     assert f"{namespace}/ephemeral" not in observer.tree(namespace)
@@ -351,10 +342,8 @@ def test_request_bound_to_a_session_that_ended_meanwhile_fails(
     proxy.refuse()
     eventually(lambda: proxied.state == "suspended")
     call = in_thread(proxied.run, ask(Create(f"{namespace}/late", ephemeral=True)))
-    other = KazooClient(server.hosts, client_id=identity, timeout=2.0)
-    other.start()
-    other.stop()
-    other.close()
+    eventually(lambda: proxied._core.link._waiting)  # type: ignore[union-attr]
+    expire((server.hosts, identity))
     proxy.heal()
     with pytest.raises(errors.SessionLostError):
         call.result()
@@ -511,14 +500,19 @@ def test_keeper_outlives_work_that_it_cannot_drive(
     proxied.run(leave(path, loss))
 
 
-def test_interrupted_wait_leaves_no_znode(near: Client, namespace: str) -> None:
+def test_interrupted_wait_leaves_no_znode(near: Client, namespace: str, in_thread: Callable[..., Any]) -> None:
     async def work() -> None:
         await Create(f"{namespace}/mine-", ephemeral=True, sequence=True)
         await Wait(Signal(), limit=PATIENCE)
 
-    threading.Timer(2 * UNIT, os.kill, (os.getpid(), signal.SIGINT)).start()
+    def interrupt() -> None:
+        eventually(lambda: waiting_calls(near))
+        os.kill(os.getpid(), signal.SIGINT)
+
+    interrupting = in_thread(interrupt)
     with pytest.raises(KeyboardInterrupt):
         near.run(work())
+    interrupting.result()
     eventually(lambda: not near.run(ask(Children(namespace))).names)
 
 

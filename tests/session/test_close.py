@@ -15,10 +15,12 @@ from typing import Any
 import pytest
 from asking import ask, stand
 from leaks import Observer
+from peers import waiting_calls
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import ClientClosedError, UnreachableError
+from distsync.session import core
 from distsync.session.client import Client
 from distsync.session.steps import Background, Connected, Create, Exists, Loss, Signal, Wait
 from distsync.session.threads import OwnThread
@@ -55,7 +57,7 @@ def test_close_lets_who_waits_clean_up(
             await Create(f"{namespace}/cleaned")
 
     waiting = in_thread(near.run, work())
-    eventually(lambda: near._core is not None and len(near._core._calls) == 1)
+    eventually(lambda: waiting_calls(near) == 1)
     near.close()
     with pytest.raises(ClientClosedError):
         waiting.result()
@@ -71,7 +73,12 @@ def test_close_ends_the_session_and_what_was_held(near: Client, namespace: str, 
     assert (near.closed, near.state, near.session_id) == (True, "closed", None)
 
 
-def test_close_finishes_what_the_background_is_at(near: Client, namespace: str, observer: Observer) -> None:
+def test_close_finishes_what_the_background_is_at(
+    near: Client, namespace: str, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Within its time, which here is enough for a slow server."""
+    monkeypatch.setattr(core, "CLOSE_KEEPER_S", PATIENCE)
+
     async def later() -> None:
         for number in range(20):
             await Create(f"{namespace}/{number}")
@@ -181,7 +188,7 @@ def test_process_that_exits_closes_its_session(
     path = f"{namespace}/mine"
     program = PROGRAM.format(hosts=server.hosts, path=path, ending=EXITS[ending])
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=6 * PATIENCE, check=False
     )
     assert done.stdout == "standing\n"
     assert not observer.kazoo.exists(path)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from asking import ask
 from kazoo.protocol.connection import ConnectionHandler
+from peers import expire
 from relay import Relay
 from strikes import strikes
 from timing import PATIENCE, UNIT, eventually
@@ -19,7 +20,7 @@ from timing import PATIENCE, UNIT, eventually
 from distsync.errors import DisconnectedError, NoNodeError, PayloadTooLargeError
 from distsync.protocols.guard import read
 from distsync.session import fastwire
-from distsync.session.connection import Connection, FastConnection, Kazoo, connection_class
+from distsync.session.connection import Connection, FastConnection, connection_class
 from distsync.session.steps import (
     Children,
     Create,
@@ -286,10 +287,7 @@ def test_session_that_ends_with_requests_under_way_fails_them_and_is_followed_by
     identity = proxied._core.link._kazoo.client_id
     proxy.refuse()
     waiting = in_thread(proxied.run, ask(Together(*[Exists(namespace)] * 5)))
-    other = Kazoo(lambda host, port: None, lambda one, two: None, hosts=server.hosts, client_id=identity)
-    other.start_async()
-    assert other._live.wait(PATIENCE)
-    other.end(UNIT * 20)
+    expire((server.hosts, identity))
     proxy.heal()
     answers = waiting.result()
     assert all(isinstance(answer, Exception) or answer is not None for answer in answers)
