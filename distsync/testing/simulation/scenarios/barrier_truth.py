@@ -60,6 +60,8 @@ class Debt:
     call: str
     process: str
     turn: tuple[int, int]
+    unheard: tuple[int, ...] = ()
+    """The sessions in which it stood there, if its process did not know that it was in this turn."""
 
 
 class Passing(Check):
@@ -164,24 +166,31 @@ class Passing(Check):
         taken_out = in_time or any(stay.session_id in world.tampered for stay in stays)
         if taken_out and stays and not any(stay.counts for stay in stays):
             return
-        stood = bool(stays)
-        if not self.broken and turn == self.turn and (stood or self.arrived[call].knows == turn[0]):
-            self.debts.append(Debt(call, record.process, turn))
+        knew = self.arrived[call].knows == turn[0]
+        if not self.broken and turn == self.turn and (stays or knew):
+            unheard = () if knew else tuple(stay.session_id for stay in stays)
+            self.debts.append(Debt(call, record.process, turn, unheard))
 
-    def _unpaid(self, process: str) -> list[str]:
-        self.debts = [debt for debt in self.debts if debt.turn == self.turn]
+    def _unpaid(self, world: World, process: str) -> list[str]:
+        """Whose session has ended before he heard that he stood there cannot know it any more."""
+        live = world.server.engine.sessions
+        self.debts = [
+            debt
+            for debt in self.debts
+            if debt.turn == self.turn and (not debt.unheard or any(each in live for each in debt.unheard))
+        ]
         return [debt.call for debt in self.debts if debt.process == process]
 
     def _judge_anew(self, world: World, stay: Stay) -> None:
         """Who gives up and comes anew finds it broken, as do those who come later in his process."""
         record = self.arrived[stay.call]
-        earlier = [call for call in self._unpaid(record.process) if self.done[call].at_ms < record.at_ms]
+        earlier = [call for call in self._unpaid(world, record.process) if self.done[call].at_ms < record.at_ms]
         if earlier:
             world.fail(f"{stay.call} stands at a barrier which {earlier}, of its own process, did not break yet")
 
     def _judge_debts(self, world: World) -> None:
         for process in world.processes.values():
-            unpaid = self._unpaid(process.name)
+            unpaid = self._unpaid(world, process.name)
             if process.alive and unpaid:
                 world.fail(f"{unpaid} gave up, and the barrier was not broken by it")
 
