@@ -33,6 +33,8 @@ class Presence:
         self.data = data
         self.wanted = True
         self.session_id = 0
+        self.asked_in: set[int] = set()
+        """Sessions in which we have asked for it since it was there last: each may have it, and live on."""
         self.over = Signal()
         self._changed = changed
         self._making: Signal | None = None
@@ -87,6 +89,7 @@ class Presence:
         self._making = making = Signal()
         try:
             await self._create()
+            self.asked_in.clear()
         finally:
             self._making = None
             making.fire()
@@ -98,6 +101,7 @@ class Presence:
             session_id = (await Connected()).session_id
             try:
                 asked = session_id
+                self.asked_in.add(session_id)
                 created = await Create(self.path, self.data, ephemeral=True)
                 self.session_id = created.stat.ephemeral_owner if created.stat else session_id
                 break

@@ -50,8 +50,8 @@ class Kept(Presence):
             self.session_id = 0
 
     def owns(self, stat: Stat) -> bool:
-        """Whether the znode is that of the session in which we made it last; a lasting one is of none."""
-        return stat.ephemeral_owner == self.session_id != 0
+        """Whether the znode is that of a session in which we made it, or may have; a lasting one is of none."""
+        return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.asked_in)
 
     async def keep_what_is(self, was_there: bool) -> None:
         """As keep, after a change that was interrupted and may have happened."""
