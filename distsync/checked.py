@@ -1,4 +1,4 @@
-"""Numbers that callers give, checked where they are given.
+"""What callers give, numbers and the names of layouts, checked where it is given.
 
 Rules for this file: each error says what was given and what is allowed.
 """
@@ -8,6 +8,11 @@ from __future__ import annotations
 import operator
 import sys
 from typing import Any
+
+from distsync.errors import ConfigurationError
+
+#: How an object may spell the names of its znodes: as Curator does, or as kazoo's own recipes, beside our own way.
+LAYOUTS = ("curator", "kazoo")
 
 
 def whole_number(what: str, number: Any, least: int | None = None) -> int:
@@ -29,3 +34,10 @@ def positive_number(what: str, number: Any, or_zero: bool = False) -> float:
         least = ">= 0" if or_zero else "above 0"
         raise ValueError(f"{what} must be a number {least}, and at most {sys.float_info.max:g}, not {number}")
     return float(number)
+
+
+def checked_layout(layout: object, known: tuple[str, ...] = LAYOUTS) -> str:
+    """``layout``, if it is one. Raises ConfigurationError (a ValueError)."""
+    if layout not in known:
+        raise ConfigurationError("layout", layout, f"it must be one of {', '.join(map(repr, known))}")
+    return str(layout)

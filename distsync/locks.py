@@ -10,9 +10,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from distsync.checked import checked_layout
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
 from distsync.held import checked_acquire
-from distsync.layouts import checked_layout
 from distsync.named import contenders_of, leave_block, me
 from distsync.protocols import line
 from distsync.protocols.keep import ANSWER_S, standing

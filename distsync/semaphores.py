@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from distsync.checked import checked_layout
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError
 from distsync.held import Held, shown
-from distsync.layouts import checked_layout
 from distsync.named import checked_seconds, contenders_of, leave_block, me
 from distsync.protocols.lock import Grant
 from distsync.protocols.pool_semaphore import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore

@@ -46,7 +46,7 @@ from distsync.errors import (
     OutcomeUnknownError,
     SessionLostError,
 )
-from distsync.protocols.commit import Receipts
+from distsync.protocols.commit import Receipts, raise_deadline
 from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, lay, read, read_all, withdraw
 from distsync.protocols.line import LOCK, Place, in_order, look, stand
 from distsync.protocols.turn import RESET, Party, Turn, View, turn_in
@@ -168,8 +168,7 @@ class BarrierCore:
             except (BadVersionError, NoNodeError):
                 continue
             except OutcomeUnknownError as unknown:
-                if isinstance(unknown.__cause__, DeadlineError):
-                    raise unknown.__cause__ from None
+                raise_deadline(unknown)
 
     async def _passed(self, known: int, directory: str, guid: str) -> Place | None:
         """We have passed before we heard that we stood there. Raises BrokenBarrierError where nobody knows, so many
@@ -332,10 +331,9 @@ class BarrierCore:
             except BadVersionError:
                 continue
             except OutcomeUnknownError as unknown:
-                if isinstance(unknown.__cause__, DeadlineError) and turn is not None:
-                    raise unknown.__cause__ from None
                 if turn is None:
                     raise
+                raise_deadline(unknown)
             except NoNodeError:
                 await self._parents(self.path)
 

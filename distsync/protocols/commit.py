@@ -250,6 +250,12 @@ async def executed(receipt: Receipt, nonce: bytes) -> bool | None:
     return None if isinstance(answer, NoNodeError) else bool(answer.data == nonce)
 
 
+def raise_deadline(unknown: OutcomeUnknownError) -> None:
+    """Raises the DeadlineError that this is of; where it is of the end of a session, the caller looks again."""
+    if isinstance(unknown.__cause__, DeadlineError):
+        raise unknown.__cause__ from None
+
+
 async def discard(path: str) -> None:
     """The receipt is gone."""
     for gone in (f"{path}/alive", path):

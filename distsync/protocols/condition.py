@@ -23,9 +23,10 @@ from distsync.errors import (
     CorruptNodeError,
     DeadlineError,
     NoNodeError,
+    OutcomeUnknownError,
     SessionLostError,
 )
-from distsync.protocols.commit import Receipts
+from distsync.protocols.commit import Receipts, raise_deadline
 from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, leave, raise_first, read, read_all, remove
 from distsync.protocols.line import LOCK, Place, in_order, stand
 from distsync.session.steps import (
@@ -199,6 +200,8 @@ class ConditionCore:
                 await self.receipts.commit(*self._marks(state, heirs))
             except (BadVersionError, NoNodeError):
                 return
+            except OutcomeUnknownError as unknown:
+                raise_deadline(unknown)
 
     async def confirm(self, place: Place) -> None:
         """We have the lock again: our signal has arrived, and our znode goes; else it goes to another."""

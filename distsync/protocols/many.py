@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-from distsync.errors import DeadlineError, Full, NoNodeError, RequestError, ShutDown
+from distsync.errors import DeadlineError, Full, NoNodeError, RequestError
 from distsync.protocols.batches import BATCH, batches
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.queue import QueueCore
@@ -93,10 +93,8 @@ class Several:
         """The next items, as many as are there; None if there are none."""
         core, most = self.core, self.most
         while True:
-            path = await core.next(self.maxsize)
+            path = await core.next_or_over(self.maxsize)
             if path is None:
-                if await core.is_shutdown():
-                    raise ShutDown
                 return None
             paths = [path]
             while core.segmented and core.names and len(paths) < most:

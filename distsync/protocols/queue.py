@@ -179,15 +179,23 @@ class QueueCore:
 
     async def attempt(self, maxsize: int) -> bytes | None:
         while True:
-            path = await self.next(maxsize)
+            path = await self.next_or_over(maxsize)
             if path is None:
-                if await self.is_shutdown():
-                    raise ShutDown
                 return None
             data = await self._take(path)
             if data is not None:
                 self.outstanding += 1
                 return data
+
+    async def next_or_over(self, maxsize: int) -> str | None:
+        """As ``next``. Raises ShutDown: there is none, and none will come. What was put before it was shut down may
+        have come after the first look, so that there is one more."""
+        path = await self.next(maxsize)
+        if path is None and await self.is_shutdown():
+            path = await self.next(maxsize)
+            if path is None:
+                raise ShutDown
+        return path
 
     async def next(self, maxsize: int) -> str | None:
         """The path of the next item; no other thread of this process is given the same."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from simulation.toys import Lock, contend
 
+from distsync.errors import ShutDown
 from distsync.protocols import handed, line
 from distsync.protocols.ballot import ABORT, Decision
 from distsync.protocols.condition import ConditionCore
@@ -106,6 +107,13 @@ async def one_too_many(core: SemaphoreCore) -> int:
     return core.initial + 1 - len(getattr(listing, "names", ()))
 
 
+async def one_look(core: QueueCore, maxsize: int) -> str | None:
+    path = await core.next(maxsize)
+    if path is None and await core.is_shutdown():
+        raise ShutDown
+    return path
+
+
 @pytest.mark.parametrize(
     ("scenario", "of", "name", "instead", "message"),
     [
@@ -118,6 +126,7 @@ async def one_too_many(core: SemaphoreCore) -> int:
         ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
         ("waits", Watched, "until", Watched.get, "until more than|unexpected"),
         ("passed-on", handed, "_deleted", always(True), "asleep|2 hold"),
+        ("over", QueueCore, "next_or_over", one_look, "told that it is over"),
         ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
         ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is told"),
     ],

@@ -33,7 +33,7 @@ from distsync.testing.simulation.scenarios.looks import LOOKS
 from distsync.testing.simulation.scenarios.partition import PARTITION
 from distsync.testing.simulation.scenarios.passed_on import PASSED_ON
 from distsync.testing.simulation.scenarios.pool import POOL, SWEPT_POOL
-from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, PRIORITY, SHUTDOWN, TOGETHER
+from distsync.testing.simulation.scenarios.queues import BOUNDED, FIFO, LIFO, MANY, OVER, PRIORITY, SHUTDOWN, TOGETHER
 from distsync.testing.simulation.scenarios.rate import RATE
 from distsync.testing.simulation.scenarios.registry import REGISTRY
 from distsync.testing.simulation.scenarios.semaphore import CURATOR_SEMAPHORE, KAZOO_SEMAPHORE, SEMAPHORE, SIGNAL
@@ -94,6 +94,7 @@ ALL = (
     PASSED_ON,
     DELETED,
     SHUTDOWN,
+    OVER,
     DEPARTURES,
 )
 SCENARIOS: dict[str, Scenario] = {scenario.name: scenario for scenario in ALL}

@@ -118,7 +118,7 @@ class Play:
         self.maxsize = maxsize
         self.acknowledged: set[tuple[Any, ...]] = set()
         self.returns = Returns()
-        if maxsize:
+        if maxsize or closing == 1:
             world.checks.append(self.returns)
 
     def core(self, process: SimProcess) -> QueueCore:
@@ -176,6 +176,12 @@ class Play:
         if self.maxsize and len(inside) > self.maxsize:
             self.world.fail(f"{len(inside)} items are in a queue of {self.maxsize}: {inside}")
 
+    def check_over(self) -> None:
+        """Who hears that the queue was shut down has seen it empty since: nothing can have been put later."""
+        left = [item for item in self.present() if item not in self.returns.restored]
+        if left and self.returns in self.world.checks and not thrown_away(self.world):
+            self.world.fail(f"a getter is told that it is over, and there are {left}")
+
     async def consumer(self, process: SimProcess) -> None:
         world, core = self.world, self.core(process)
         for _ in range(world.rng.randint(1, 3)):
@@ -194,6 +200,7 @@ class Play:
                 continue
             except ShutDown:
                 world.record("empty")
+                self.check_over()
                 return
             if data is None:
                 world.record("empty")
@@ -317,6 +324,7 @@ def play(
 FIFO = Scenario("fifo", partial(play, make=QueueCore, bounded=False))
 BOUNDED = Scenario("bounded", partial(play, make=QueueCore, bounded=True))
 SHUTDOWN = Scenario("shutdown", partial(play, make=QueueCore, bounded=True, crowd=1, closing=1.0))
+OVER = Scenario("over", partial(play, make=QueueCore, bounded=False, several=True, closing=1.0))
 MANY = Scenario("many", partial(play, make=QueueCore, bounded=False, several=True))
 TOGETHER = Scenario("together", partial(play, make=QueueCore, bounded=False, crowd=2))
 LIFO = Scenario("lifo", partial(play, make=OrderedCore, bounded=False))
