@@ -23,6 +23,7 @@ from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
 
 MANY = 40
+THOUSAND, FEW = 1000, 10
 
 MakeClient = Callable[..., Client]
 
@@ -564,6 +565,41 @@ def test_loop_goes_on_while_no_server_can_be_reached(make_client: MakeClient) ->
         ticks.stop()
 
     run(scenario())
+
+
+@pytest.mark.parametrize("kind", ["Lock", "Event", "Queue"])
+def test_a_thousand_tasks_wait_without_a_thread_more(kind: str, client: Client) -> None:
+    made = getattr(tasks, kind)(name="x", client=client)
+    served = []
+
+    async def use(number: int) -> None:
+        if kind == "Lock":
+            async with made:
+                served.append(number)
+        else:
+            await (made.wait() if kind == "Event" else made.get())
+            served.append(number)
+
+    async def scenario() -> None:
+        if kind == "Lock":
+            await made.acquire()
+        before = stdlib_threading.active_count()
+        waiting = [asyncio.create_task(use(number)) for number in range(THOUSAND)]
+        await until(lambda: waiting_calls(client) > 0)
+        await Ticks().go_on()
+        assert not served
+        assert stdlib_threading.active_count() < before + FEW  # those of the client
+        if kind == "Lock":
+            made.release()
+        elif kind == "Event":
+            made.set()
+        else:
+            await asyncio.gather(*(made.put(number) for number in range(THOUSAND)))
+        await asyncio.gather(*waiting)
+        assert stdlib_threading.active_count() < before + FEW
+
+    run(scenario())
+    assert sorted(served) == list(range(THOUSAND))
 
 
 def test_call_that_waits_ends_with_its_client(client: Client, make_client: MakeClient) -> None:

@@ -121,6 +121,20 @@ def test_who_is_taken_out_stays_out(client: Client, observer: Observer) -> None:
         group.leave(me)
 
 
+def test_group_whose_znode_is_deleted_is_seen_again_when_somebody_joins(
+    client: Client, other: Client, observer: Observer
+) -> None:
+    seen: list[str] = []
+    group, elsewhere = Group(name="g"), Group(name="g", client=other)
+    group.on_join = lambda member: seen.append(member.id)
+    for _ in range(2):
+        member = elsewhere.join()
+        eventually(lambda: member.id in seen)
+        assert group.members == {member}
+        observer.kazoo.delete(group.path, recursive=True)
+        eventually(lambda: not group.members and not elsewhere.joined)
+
+
 def test_callback_that_fails_stops_no_other(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     reported: list[Any] = []
     monkeypatch.setattr("threading.excepthook", reported.append)

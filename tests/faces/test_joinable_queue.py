@@ -307,6 +307,17 @@ def test_item_given_back_is_first_again_and_counts(queue: Any) -> None:
     queue.task_done()
 
 
+def test_item_given_back_a_hundred_times_keeps_its_place_and_its_name(queue: Any, observer: Observer) -> None:
+    queue.put_many("ab")
+    before = sorted(observer.kazoo.get_children(f"{queue.path}/items/0000000000"))
+    for _ in range(100):
+        queue.claim().nack()
+    assert sorted(observer.kazoo.get_children(f"{queue.path}/items/0000000000")) == before
+    delivery = queue.claim()
+    assert (delivery.item, delivery.deliveries) == ("a", 101)
+    delivery.done()
+
+
 def test_item_delivered_too_often_is_a_dead_letter(client: Client, peer: Peer, observer: Observer) -> None:
     queue = JoinableQueue[str](0, 2, name="q")
     queue.put("bad", key="k")

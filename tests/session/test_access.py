@@ -118,6 +118,40 @@ def test_another_user_is_refused_at_once_by_every_kind(alice: Client, make_clien
             assert refusal(bob, kind).startswith(alice.namespace)
 
 
+#: Which kinds do all of this without the right; of all others it says who may not do what. ADMIN is needed by none.
+NEEDLESS = {
+    "read": set[str](),
+    "write": {"Lock", "Election", "Gate", "Group"},
+    "create": {"RateLimiter", "IdGenerator"},
+    "delete": {"Counter", "Value", "Config", "Event"},
+    "admin": KINDS.keys(),
+}
+#: Its site is refused; who decides waits as long for it as he wants.
+WAITS = {"delete": {"Transaction"}}
+
+
+@pytest.mark.parametrize("missing", NEEDLESS)
+def test_who_lacks_one_permission_is_told_so_by_every_kind_or_does_without(
+    missing: str, alice: Client, make_client: MakeClient
+) -> None:
+    rights = {each: each != missing for each in NEEDLESS}
+    both = [DIGEST_OF_ALICE, make_digest_acl(*BOB.split(":"), **rights)]
+    owner, bob = make_client(auth=f"digest:{ALICE}", acl=both), make_client(auth=f"digest:{BOB}", acl=both)
+    with one_of_each(owner, KINDS):
+        pass
+    owner.close()
+    served = set()
+    for kind in KINDS.keys() - WAITS.get(missing, set()):
+        try:
+            with one_of_each(bob, {kind: KINDS[kind]}):
+                served.add(kind)
+        except AccessDeniedError as error:
+            assert str(error.args[0]).startswith(owner.namespace)
+    assert served >= NEEDLESS[missing]
+    bob.close()
+    assert bob.closed
+
+
 def test_pool_that_is_refused_leaves_no_pipe_though_its_error_is_kept(alice: Client, make_client: MakeClient) -> None:
     bob, kind = make_client(auth=f"digest:{BOB}"), "multiprocessing.Pool"
     with one_of_each(alice, {kind: EVERY_KIND[kind]}):
