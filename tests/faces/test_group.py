@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from timing import PATIENCE, UNIT, eventually
 
 from distsync import ConfigurationError, NotHeldError, PayloadPickleError
 from distsync.protocols import presence
-from distsync.recipes import Group
+from distsync.recipes import Group, Member
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
 
@@ -121,16 +122,20 @@ def test_who_is_taken_out_stays_out(client: Client, observer: Observer) -> None:
         group.leave(me)
 
 
+def reached(seen: list[Member], count: int) -> bool:
+    return len(seen) == count
+
+
 def test_group_whose_znode_is_deleted_is_seen_again_when_somebody_joins(
     client: Client, other: Client, observer: Observer
 ) -> None:
-    seen: list[str] = []
+    seen: list[Member] = []
     group, elsewhere = Group(name="g"), Group(name="g", client=other)
-    group.on_join = lambda member: seen.append(member.id)
-    for _ in range(2):
+    group.on_join = seen.append
+    for count in (1, 2):
         member = elsewhere.join()
-        eventually(lambda: member.id in seen)
-        assert group.members == {member}
+        eventually(partial(reached, seen, count))
+        assert group.members == {member} == {seen[-1]}
         observer.kazoo.delete(group.path, recursive=True)
         eventually(lambda: not group.members and not elsewhere.joined)
 
