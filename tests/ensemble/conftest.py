@@ -1,7 +1,8 @@
 """Ensembles of Java's ZooKeeper, each the same for all tests, healed after each; and what may not remain on them.
 
 ``big`` has three participants and two observers, ``small`` two and one. All tests here are for one worker of xdist: an
-ensemble is five processes.
+ensemble is five processes. They end with the last of these tests: their links are in the process of the tests, and come
+and go by themselves, so that they would be counted by whatever test comes next.
 """
 
 from __future__ import annotations
@@ -37,20 +38,44 @@ def figures(server: EnsembleServer) -> dict[str, int]:
     return {name: int(value) for name, value in told if name in FIGURES}
 
 
+class Standing:
+    """The ensembles that run, by size."""
+
+    def __init__(self) -> None:
+        self._running: dict[tuple[int, int], Ensemble] = {}
+        self._stack = ExitStack()
+
+    def start(self, participants: int, observers: int) -> Ensemble:
+        """The one of this size."""
+        need_zookeeper()
+        size = participants, observers
+        if size not in self._running:
+            self._running[size] = self._stack.enter_context(Ensemble(*size, tick_ms=200))
+        return self._running[size]
+
+    def end(self) -> None:
+        self._running.clear()
+        self._stack.close()
+
+
+STANDING = Standing()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
+    """After the last test of ensembles none runs."""
+    try:
+        yield
+    finally:
+        if nextitem is None or "ensemble" not in nextitem.path.parts:
+            STANDING.end()
+
+
 @pytest.fixture(scope="session")
 def ensembles() -> Iterator[Callable[[int, int], Ensemble]]:
     """A function that answers the running ensemble of a size."""
-    running: dict[tuple[int, int], Ensemble] = {}
-    with ExitStack() as stack:
-
-        def start(participants: int, observers: int) -> Ensemble:
-            need_zookeeper()
-            size = participants, observers
-            if size not in running:
-                running[size] = stack.enter_context(Ensemble(*size, tick_ms=200))
-            return running[size]
-
-        yield start
+    yield STANDING.start
+    STANDING.end()
 
 
 @pytest.fixture
