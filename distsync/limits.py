@@ -1,6 +1,7 @@
-"""How long the calls of a thread may take: what a predicate asks, in the time of the call that asks the predicate.
+"""How long the looks of a thread may take: what a predicate looks at, in the time of the call that asks the predicate.
 
-Rules for this file: no znode and no protocol; session/deadline.py says what a deadline is.
+Rules for this file: no znode and no protocol; session/deadline.py says what a deadline is. It is for looks alone, which
+raise an error where there is no time left: who acquires in a predicate, or sleeps, has all the time that he asked for.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from distsync.session.deadline import NO_WAIT_S, deadline_of, earliest, seconds_
 
 
 class _Limit(threading.local):
-    """When the calls of this thread have to end."""
+    """When the looks of this thread have to end."""
 
     deadline: float | None = None
 
@@ -34,7 +35,7 @@ def remaining(deadline: float | None) -> float | None:
 
 @contextmanager
 def within(deadline: float | None) -> Iterator[None]:
-    """Calls of this thread that would wait for longer end as at their own deadline."""
+    """Looks of this thread that would take longer raise DeadlineError then."""
     before = _limit.deadline
     _limit.deadline = earliest(before, deadline)
     try:
@@ -43,7 +44,7 @@ def within(deadline: float | None) -> Iterator[None]:
         _limit.deadline = before
 
 
-def limited(timeout: float | None) -> float | None:
-    """The time-out of a call in seconds, no longer than is left; never so short that it would count as not waiting."""
+def time_for_a_look() -> float | None:
+    """How many seconds are left for it, never so few that it would count as not waiting; None: without end."""
     left = remaining(_limit.deadline)
-    return timeout if left is None else earliest(timeout, max(left, NO_WAIT_S))
+    return None if left is None else max(left, NO_WAIT_S)

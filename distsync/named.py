@@ -18,7 +18,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
-from distsync.limits import limited
 from distsync.protocols.commit import Receipts
 from distsync.protocols.tree import remove_tree
 from distsync.session import default, fork, names, whoami
@@ -132,7 +131,7 @@ class Named:
         return client.local(directory, partial(Receipts, directory))
 
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        return self.client.run(protocol, limited(timeout), self)
+        return self.client.run(protocol, timeout, self)
 
     def _first_of(self, names: tuple[str, ...]) -> str | None:
         """Of the children of a znode the one that has what others wait for; None: nobody, or it cannot be said."""

@@ -50,7 +50,7 @@ class Awaited(Observed):
     def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
         """``predicate()`` is true, or the time is over; it is asked at first, and after each change.
 
-        Units: seconds; None: without end. What the predicate asks of distsync's objects is asked in that time too.
+        Units: seconds; None: without end. What the predicate looks at is looked at in that time too.
         Returns: what ``predicate`` returned last; False if no server answered in time.
         On loss, On cancel, Cost, Source: as wait.
         """

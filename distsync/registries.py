@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import NameTakenError
 from distsync.jsons import encode, fields
+from distsync.limits import time_for_a_look
 from distsync.named import Named, checked_seconds
 from distsync.observed import Observed
 from distsync.protocols.registry import Entries, RegistryCore
@@ -130,15 +131,17 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
 
     # ---- looking
 
-    def _entries(self, fresh: bool = False) -> dict[str, Entry]:
-        found = self._seen(fresh)
+    def _entries(self) -> dict[str, Entry]:
+        found = self._seen()
         return {
             decode_name(part): _entry(f"{self.path}/{part}", node) for part, node in found.items() if _is_part(part)
         }
 
     def __getitem__(self, name: str) -> Entry:
         part = _part(name)
-        node = self._seen().get(part)
+        return self._found(name, part, self._seen().get(part))
+
+    def _found(self, name: str, part: str, node: Node | None) -> Entry:
         if node is None:
             raise KeyError(name)
         return _entry(f"{self.path}/{part}", node)
@@ -160,10 +163,12 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
         """The address that ``name`` leads to. ``fresh``: as a quorum of the ensemble knows it, not a server that lags.
 
         Raises: KeyError for a name that nobody has.
-        Cost: none while watched; with ``fresh`` 2 requests, and 1 for each entry that is new or changed.
+        Cost: none while watched; with ``fresh`` 2 requests.
         """
-        _part(name)
-        return self._entries(fresh)[name].address if fresh else self[name].address
+        if not fresh:
+            return self[name].address
+        part = _part(name)
+        return self._found(name, part, self._run(self._core.look_up(part), time_for_a_look())).address
 
     def wait_for(self, name: str, timeout: float | None = None) -> Entry | None:
         """Somebody has registered ``name``.

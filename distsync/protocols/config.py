@@ -70,12 +70,22 @@ class ConfigCore:
                     return NONE
 
     async def change(self, change: Change) -> bool:
-        """The settings are what ``change`` makes of them. False: it wants none."""
+        """The settings are what ``change`` makes of them. False: it wants none. Raises what it raises. It wants none,
+        or raises, by what was there when it was asked: a copy that is older is only good for a write, which fails."""
+        fresh = False
         while True:
-            seen = await self.view.get()
-            values = await Call(partial(change, dict(seen.values)))
+            seen = await self.view.get(fresh)
+            try:
+                values = await Call(partial(change, dict(seen.values)))
+            except Exception:
+                if fresh:
+                    raise
+                values = None
             if values is None:
-                return False
+                if fresh:
+                    return False
+                fresh = True
+                continue
             try:
                 await self.receipts.commit(self._write(values, seen.version))
                 return True

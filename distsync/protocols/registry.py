@@ -106,6 +106,16 @@ class RegistryCore:
         self._known = {name: each for name, each in known.items() if not (watch.fired and name in reads)}
         return {name: node for name, (node, _) in known.items()}
 
+    async def look_up(self, name: str) -> Node | None:
+        """The entry as a quorum of the ensemble knows it; None: there is none. What is watched is looked at again where
+        it is another one: no event comes of a change that is made while we may not read."""
+        _, answer = await read_all(Sync(self.path), GetData(f"{self.path}/{name}"))
+        found = answer if isinstance(answer, Node) else None
+        known, _ = self._known.get(name, (None, None))
+        if found != known:
+            self._forget(name)
+        return found
+
     def _forget(self, name: str) -> None:
         """We have written: what we know, and what a look that is under way will say, is old."""
         if name in self._known:

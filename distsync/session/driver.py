@@ -143,12 +143,21 @@ class Task:
         if self._interrupt is not None:
             return self._interrupted()
         outcome = self._pending.outcome()
+        if outcome is not None and isinstance(self._pending, Called):
+            self._excuse_the_call()
         limit = self._pending.limit
         if outcome is None and limit is not None and self.world.now() >= limit:
             outcome = self._pending.expired()
             if isinstance(outcome.error, DeadlineError):
                 self._begin_clean_up()
         return outcome
+
+    def _excuse_the_call(self) -> None:
+        """A function of the user's may have outlasted the deadline: what it has come to is told to the others all the
+        same, as by a call that must not wait."""
+        now = self.world.now()
+        if self.deadline is not None and self.deadline < now and not self.cleaning:
+            self.deadline, self.grace = now, deadlines.NO_WAIT_GRACE_S
 
     def _interrupted(self) -> Outcome:
         error, self._interrupt = self._interrupt, None

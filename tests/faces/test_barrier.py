@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import signal
+import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import deeds
@@ -57,6 +59,15 @@ def test_action_is_called_once_a_cycle_before_anybody_passes(client: Client, pee
         calls = note.read_text().split()
         assert len(calls) == cycle
         assert int(calls[-1]) in [peer.pid for peer in peers]
+
+
+def test_action_that_outlasts_the_time_out_of_the_last_one_breaks_nothing(client: Client, other: Client) -> None:
+    barrier = Barrier(2, partial(time.sleep, 4 * UNIT), name="b")
+    for _ in range(2):
+        first = Running(Barrier(2, client=other, name="b").wait)
+        eventually(lambda: barrier.n_waiting == 1)
+        assert {barrier.wait(2 * UNIT), first.result()} == {0, 1}
+    assert not barrier.broken
 
 
 def test_action_that_fails_breaks_the_barrier_for_all(client: Client, peers: list[Peer], tmp_path: Path) -> None:

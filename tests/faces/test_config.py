@@ -19,6 +19,7 @@ from distsync import CorruptNodeError, PayloadPickleError, PayloadTooLargeError
 from distsync.protocols import watched
 from distsync.recipes import Config
 from distsync.session.client import Client
+from distsync.testing.proxy import Proxy
 
 MakeClient = Callable[..., Client]
 
@@ -91,6 +92,32 @@ def test_compare_and_set(config: Config) -> None:
     assert not config.compare_and_set("a", ..., 2)
     assert config.compare_and_set("a", 1, 2)
     assert dict(config) == {"a": 2}
+
+
+def take(config: Config) -> Any:
+    return config.pop("new", "nothing")
+
+
+def drop(config: Config) -> Any:
+    del config["new"]
+
+
+def swap(config: Config) -> Any:
+    return config.compare_and_set("new", 1, 2)
+
+
+@pytest.mark.parametrize(("change", "told"), [(take, 1), (drop, None), (swap, True)])
+def test_what_is_there_when_it_is_asked_decides_whether_there_is_anything_to_do(
+    config: Config, far: Client, proxy: Proxy, change: Callable[[Config], Any], told: Any
+) -> None:
+    theirs = Config(name="c", client=far)
+    assert len(theirs) == 0
+    proxy.blackhole()
+    config["new"] = 1
+    changing = Running(change, theirs)
+    changing.join(2 * UNIT)  # by a copy it would be over
+    proxy.heal()
+    assert changing.result() == told
 
 
 def test_expected_value_is_compared_as_all_see_it(config: Config) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from peers import Peer, Running, credentials, expire, waiting_calls
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import ConfigurationError, NotHeldError, PayloadPickleError
+from distsync import ConfigurationError, Lock, NotHeldError, PayloadPickleError
 from distsync.protocols import presence
 from distsync.recipes import Group, Member
 from distsync.session.client import Client
@@ -166,6 +167,25 @@ def test_wait_is_for_a_change(client: Client, other: Client) -> None:
     Group(name="g").join()
     assert waiting.result()
     Group(name="g").leave()
+
+
+def test_lock_that_a_predicate_takes_is_waited_for_beyond_the_time_of_the_look(client: Client, other: Client) -> None:
+    group, mine, theirs = Group(name="g"), Lock(name="l"), Lock(name="l", client=other)
+    held: list[bool] = []
+
+    def predicate() -> bool:
+        with mine:
+            held.append(mine.held)
+        return True
+
+    theirs.acquire()
+    waiting = Running(group.wait_for, predicate, UNIT)
+    eventually(lambda: waiting_calls(client))
+    time.sleep(3 * UNIT)
+    assert not held
+    theirs.release()
+    assert waiting.result()
+    assert held == [True]
 
 
 def test_kazoos_party_and_ours_are_one(client: Client, observer: Observer) -> None:

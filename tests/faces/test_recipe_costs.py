@@ -357,7 +357,7 @@ def test_looks_at_a_registry_and_registering_again(client: Client, other: Client
     settle([other])
     assert spent(other, lambda: seen["b"]) == (1 + 1, 2)
     assert spent(other, partial(seen.resolve, "b")) == (0, 0)
-    assert spent(other, partial(seen.resolve, "b", fresh=True)) == (2, 2)
+    assert spent(other, partial(seen.resolve, "b", fresh=True)) == (2, 1)
     del registry["b"]
     settle([other])
     assert spent(other, lambda: len(seen)) == (1, 1)
@@ -390,6 +390,9 @@ def test_changes_and_looks_at_a_configuration(client: Client, other: Client) -> 
         settle([client])
         assert spent(client, change)[0] == 2
     config["a"] = 1
+    assert config.snapshot()
+    for nothing in (lambda: config.compare_and_set("a", 2, 3), lambda: config.pop("none", None)):
+        assert spent(client, nothing) == (2, 2)
     assert spent(client, partial(config.snapshot, fresh=True)) == (2, 2)
     assert spent(client, config.snapshot) == spent(client, lambda: config.setdefault("a", 2)) == (0, 0)
     settle([other])

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from faces.test_costs import counted
 from faces.test_recipe_costs import is_at_rest
+from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
 from leaks import Observer
 from members import register
 from peers import Peer, Running, expire, waiting_calls
@@ -100,6 +101,23 @@ def test_entry_returns_after_a_session_loss_unless_it_was_taken(
     eventually(lambda: "a" in elsewhere and elsewhere["a"].who.token > 0)
     assert registry.mine == {"a"}
     del registry["a"]
+
+
+def test_fresh_look_sees_what_changed_while_it_was_forbidden_to_look(
+    registry: Registry, elsewhere: Registry, observer: Observer
+) -> None:
+    registry.register("a", 1, lasting=True)
+    assert elsewhere.resolve("a") == 1
+    path = f"{registry.path}/a"
+    observer.kazoo.add_auth("digest", "u:p")
+    observer.kazoo.set_acls(path, [make_digest_acl("u", "p", all=True)])
+    data = json.loads(observer.kazoo.get(path)[0])
+    observer.kazoo.set(path, json.dumps({**data, "address": 2}).encode())
+    observer.kazoo.set_acls(path, OPEN_ACL_UNSAFE)
+    assert elsewhere.resolve("a", fresh=True) == elsewhere.resolve("a") == 2
+    del registry["a"]
+    with pytest.raises(KeyError):
+        elsewhere.resolve("a", fresh=True)
 
 
 def test_wait_for_is_for_one_name(registry: Registry, elsewhere: Registry, other: Client) -> None:

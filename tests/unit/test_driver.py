@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distsync.errors import ClientClosedError, DeadlineError, DisconnectedError, NoNodeError
-from distsync.session.deadline import CLEAN_UP_S, GRACE_S
+from distsync.session.deadline import CLEAN_UP_S, GRACE_S, NO_WAIT_GRACE_S
 from distsync.session.driver import Task, drive
 from distsync.session.ledger import Orphan
 from distsync.session.replies import Batch, Outcome, Reply
@@ -362,6 +362,24 @@ def test_call_runs_the_function_and_throws_what_it_raises() -> None:
         return None
 
     assert run(work(), Script()) == 5
+
+
+def test_function_of_the_users_that_outlasts_the_deadline_leaves_time_to_tell_what_it_came_to() -> None:
+    script = Script(a=LATE)
+
+    def takes_long() -> None:
+        script.clock = 60.0
+
+    async def work() -> Any:
+        await Call(takes_long)
+        return await GetData("/a"), await Wait(Signal())
+
+    task, _ = task_of(work(), script, 1.0)
+    assert not task.resume()
+    assert task.wait_until == 60.0 + NO_WAIT_GRACE_S
+    script.late[0].replies[0].settle(Outcome("told"))
+    assert task.resume()
+    assert task.result() == ("told", Woke.DEADLINE)
 
 
 def test_interrupt_is_thrown_into_the_protocol_which_cleans_up() -> None:
