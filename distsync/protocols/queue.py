@@ -8,7 +8,7 @@ Rules for this file: pure; the state of a QueueCore is shared by the threads of 
 Putting is one transaction: the state is open, the tail is not sealed, the item is created, the counter moves.
 Taking is one transaction: the item goes, the counter moves; both write a receipt, so that a lost answer neither
 doubles nor loses. A getter knows an item's data before it takes it. An item that a call takes after it has ended
-(deadline, Ctrl-C) is put back where it was. See segments.py for the znodes.
+(deadline, Ctrl-C) is put back where it was, unless the call threw it away. See segments.py for the znodes.
 """
 
 from __future__ import annotations
@@ -240,7 +240,7 @@ class QueueCore:
                 SetData(self.znodes.gets),
                 *also,
                 reads=(GetData(following),) if following else (),
-                if_unknown=partial(self._restore, path, data),
+                if_unknown=None if also else partial(self._restore, path, data),  # what is thrown away stays away
             )
             taken = True
             self.got = outcome.results[1].version if outcome.results else self.got
