@@ -73,6 +73,8 @@ class JoinableCore(Deliveries):
         self.sleeper: Watch | None = None
         #: When the first delayed item is due (ms, the servers' clock); None: there is none.
         self.soonest: int | None = None
+        #: The same, as the one who waits saw it as he armed his watches: others look meanwhile, or have looked before.
+        self.armed: int | None = None
         #: What the threads of this process have got, as the face knows it, in that order.
         self.open: list[Any] = []
 
@@ -244,6 +246,8 @@ class JoinableCore(Deliveries):
             waiting = znodes.free(znodes.delayed, in_time(delayed.names), taken)
             due = [path for path in waiting if due_of(path) <= self.time]
             self.soonest = due_of(waiting[0]) if waiting else None
+            if watch is not None:
+                self.armed = self.soonest
             segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
             return due or await self._look_in(segments, {head: first}, taken, watch)
 
@@ -344,8 +348,8 @@ class JoinableCore(Deliveries):
         if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
             return False
         self.patience = None
-        if self.soonest is not None:
-            self.patience = max(0, self.soonest - await self.now()) / 1000
+        if self.armed is not None:
+            self.patience = max(0, self.armed - await self.now()) / 1000
         return self.patience != 0
 
     # Ending
