@@ -249,15 +249,19 @@ class JoinableCore(Deliveries):
             if watch is not None:
                 self.armed = self.soonest
             segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
-            return due or await self._look_in(segments, {head: first}, taken, watch)
+            found = due or await self._look_in(segments, {head: first}, taken, watch)
+            if found is not None:
+                return found
 
     async def _look_in(
         self, segments: Sequence[str], known: dict[str, Any], taken: set[str], watch: Watch | None
-    ) -> list[str]:
-        """The free items of the first segment that has any; empty ones before it are dropped."""
-        self.head = None
+    ) -> list[str] | None:
+        """The free items of the first segment that has any; empty ones before it are dropped. None: the last one was
+        sealed since, or has gone, so that there is a next one, which may have some."""
+        self.head, is_open = None, True
         for segment in segments:
             (listing,) = (known[segment],) if segment in known else await read_all(Children(segment, watch))
+            is_open = not isinstance(listing, NoNodeError) and listing.stat.version == 0
             if isinstance(listing, NoNodeError):
                 continue
             if listing.names or segment == segments[-1]:
@@ -267,7 +271,10 @@ class JoinableCore(Deliveries):
             free = self.znodes.free(segment, (item.name for item in in_order(listing.names)), taken)
             if free:
                 return free
-        return []
+        if is_open:
+            return []
+        await self.znodes.follow(segments[-1])
+        return None
 
     async def is_over(self) -> bool:
         """Whether it was shut down and nothing is to be done any more."""

@@ -205,18 +205,23 @@ class QueueCore:
 
     async def _refresh(self) -> bool:
         """Whether there are items; the oldest segment that has any is the head."""
-        if self.head and await self._list(self.head):
-            return True
-        while True:
+        if self.head:
+            await self._list(self.head)
+        while not self.names:
             segments = await self.znodes.present()
-            if await self._list(segments[0]):
-                return True
-            if len(segments) == 1:
+            is_open = await self._list(segments[0])
+            if self.names:
+                break
+            if len(segments) > 1:
+                await self.znodes.drop(segments[0])
+            elif is_open:
                 return False
-            await self.znodes.drop(segments[0])
+            else:  # sealed since, or gone: there is a next one, which may have items
+                await self.znodes.follow(segments[0])
+        return True
 
     async def _list(self, segment: str) -> bool:
-        """Whether there are items in ``segment``, which is the head then."""
+        """Whether ``segment`` is there, and not sealed; it is the head then, and has the next items, if any."""
         try:
             listing = await read(Children(segment))
         except NoNodeError:
@@ -225,7 +230,7 @@ class QueueCore:
             self.head = segment
             self.known.clear()
             self.names = deque(item.name for item in in_order(listing.names))
-        return bool(self.names)
+        return listing.stat.version == 0
 
     async def _take(self, path: str, *also: SetData) -> bytes | None:
         """The item's data, once it is ours; None if somebody else has got it."""
