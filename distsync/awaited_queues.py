@@ -181,10 +181,12 @@ class Queue(Awaited, Generic[Item]):
     def shutdown(self, immediate: bool = False) -> None:
         """No item can be put any more; getters get what is left, with ``immediate`` nothing, and then QueueShutDown.
 
-        Cost: 1 request; with ``immediate`` 5, and 2 for each item that is thrown away. The loop waits for them.
+        Cost: 1 request; with ``immediate`` 5, and 2 for each item that is thrown away. The loop waits for them, with
+            ``immediate`` as long as it takes.
         Source: ``asyncio.Queue.shutdown`` of Python 3.13, here on every Python.
         """
-        self._ask(self._twin._core.shutdown(immediate, self.maxsize))
+        client, protocol = self.client, self._twin._core.shutdown(immediate, self.maxsize)
+        client.run(protocol, None if immediate else client.settings.session_timeout, self._twin)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x} maxsize={self.maxsize!r} name={self.name!r}>"

@@ -73,6 +73,8 @@ class JoinableCore(Deliveries):
         self.sleeper: Watch | None = None
         #: When the first delayed item is due (ms, the servers' clock); None: there is none.
         self.soonest: int | None = None
+        #: The same, as the one who waits saw it as he armed his watches: others look meanwhile, or have looked before.
+        self.armed: int | None = None
         #: What the threads of this process have got, as the face knows it, in that order.
         self.open: list[Any] = []
 
@@ -244,16 +246,22 @@ class JoinableCore(Deliveries):
             waiting = znodes.free(znodes.delayed, in_time(delayed.names), taken)
             due = [path for path in waiting if due_of(path) <= self.time]
             self.soonest = due_of(waiting[0]) if waiting else None
+            if watch is not None:
+                self.armed = self.soonest
             segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
-            return due or await self._look_in(segments, {head: first}, taken, watch)
+            found = due or await self._look_in(segments, {head: first}, taken, watch)
+            if found is not None:
+                return found
 
     async def _look_in(
         self, segments: Sequence[str], known: dict[str, Any], taken: set[str], watch: Watch | None
-    ) -> list[str]:
-        """The free items of the first segment that has any; empty ones before it are dropped."""
-        self.head = None
+    ) -> list[str] | None:
+        """The free items of the first segment that has any; empty ones before it are dropped. None: the last one was
+        sealed since, or has gone, so that there is a next one, which may have some."""
+        self.head, is_open = None, True
         for segment in segments:
             (listing,) = (known[segment],) if segment in known else await read_all(Children(segment, watch))
+            is_open = not isinstance(listing, NoNodeError) and listing.stat.version == 0
             if isinstance(listing, NoNodeError):
                 continue
             if listing.names or segment == segments[-1]:
@@ -263,7 +271,10 @@ class JoinableCore(Deliveries):
             free = self.znodes.free(segment, (item.name for item in in_order(listing.names)), taken)
             if free:
                 return free
-        return []
+        if is_open:
+            return []
+        await self.znodes.follow(segments[-1])
+        return None
 
     async def is_over(self) -> bool:
         """Whether it was shut down and nothing is to be done any more."""
@@ -344,8 +355,8 @@ class JoinableCore(Deliveries):
         if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
             return False
         self.patience = None
-        if self.soonest is not None:
-            self.patience = max(0, self.soonest - await self.now()) / 1000
+        if self.armed is not None:
+            self.patience = max(0, self.armed - await self.now()) / 1000
         return self.patience != 0
 
     # Ending

@@ -117,6 +117,7 @@ async def get_many(core: QueueCore, most: int, data: bytes, wait: bool, maxsize:
 async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
     """The items' data, once they are ours, all of them; none if somebody else has got one."""
     taken = False
+    items: dict[str, bytes] = {}
     try:
         unknown = [path for path in paths if path not in core.known]
         nodes = dict(zip(unknown, await read_items(core, unknown), strict=True)) if unknown else {}
@@ -131,7 +132,9 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
         taken = True
         core.got = outcome.results[-1].version if outcome.results else core.got
         return list(items.values())
-    except NoNodeError:
+    except NoNodeError as error:
+        if getattr(error, "index", -1) >= len(items):  # it is no item that has gone
+            await core.znodes.make()
         return []
     finally:
         if not taken:

@@ -85,27 +85,30 @@ class PriorityCore(OrderedCore):
     def __init__(self, path: str, receipts: Receipts, decode: Callable[[str, bytes], Any]) -> None:
         super().__init__(path, receipts)
         self.decode = decode
+        #: What the items are, as the last one who chose knew them: replaced as a whole, for threads choose at once.
         self.items: dict[str, Any] = {}
 
     async def choose(self, paths: list[str]) -> str | None:
         group = least_group(paths)
         if len(group) < 2:
             return group[0] if group else None
-        self.items = {path: item for path, item in self.items.items() if path in group}
-        unknown = [path for path in group if path not in self.items]
+        items = {path: self.items[path] for path in group if path in self.items}
+        unknown = [path for path in group if path not in items]
         nodes = await read_all(*map(GetData, unknown)) if unknown else ()
         found = {path: node.data for path, node in zip(unknown, nodes, strict=True) if isinstance(node, Node)}
-        chosen: str | None = await Call(lambda: self._least(group, found))
+        chosen: str | None = await Call(lambda: self._least(group, found, items))
+        self.items = items
         return chosen
 
-    def _least(self, group: list[str], found: dict[str, bytes]) -> str | None:
+    def _least(self, group: list[str], found: dict[str, bytes], items: dict[str, Any]) -> str | None:
+        """The one of ``group`` that is the least; what was ``found`` is among ``items`` then."""
         for path, data in found.items():
             try:
-                self.items[path] = self.decode(path, data)
+                items[path] = self.decode(path, data)
             except PayloadRefusedError:
                 return path
-        present = [path for path in group if path in self.items]
-        return min(present, key=self.items.__getitem__) if present else None
+        present = [path for path in group if path in items]
+        return min(present, key=items.__getitem__) if present else None
 
 
 def least_group(paths: list[str]) -> list[str]:

@@ -199,15 +199,31 @@ class PoolSemaphoreCore:
         self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None, owner: object = None
     ) -> None:
         """``count`` leases of this process go, those of ``owner`` first. Raises OverReleaseError if it has fewer, and
-        then none goes: a permit that nobody took cannot be added here."""
-        if begun is not None:
-            begun[0] = True
-        if count > len(self.grants):
-            raise OverReleaseError("Semaphore released too many times")
-        mine = sorted(self.grants, key=lambda grant: grant.owner is not owner)[:count]
-        lost = [grant for grant in mine if not await self._give_back(grant)]
+        then none goes: a permit that nobody took cannot be added here. Once ``begun`` says so, whatever interrupts it,
+        the leases go."""
+        mine: list[Grant] = []
+        try:
+            if begun is not None:
+                begun[0] = True
+            if count > len(self.grants):
+                raise OverReleaseError("Semaphore released too many times")
+            mine += self._leases_of(owner, count)
+            for grant in mine:
+                self.grants.remove(grant)
+            lost = [grant for grant in mine if not await self._give_back(grant)]
+        except OverReleaseError:
+            raise
+        except BaseException:
+            for grant in mine or self._leases_of(owner, count):
+                await Background(self.drop(grant))
+            raise
         if lost:
             raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
+
+    def _leases_of(self, owner: object, count: int) -> list[Grant]:
+        """At most ``count``, first those of ``owner``."""
+        grants = tuple(self.grants)
+        return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]
 
     async def drop(self, grant: Grant) -> None:
         """Its acquire or its release was interrupted somewhere."""

@@ -8,7 +8,7 @@ Rules for this file: pure; the state of a QueueCore is shared by the threads of 
 Putting is one transaction: the state is open, the tail is not sealed, the item is created, the counter moves.
 Taking is one transaction: the item goes, the counter moves; both write a receipt, so that a lost answer neither
 doubles nor loses. A getter knows an item's data before it takes it. An item that a call takes after it has ended
-(deadline, Ctrl-C) is put back where it was. See segments.py for the znodes.
+(deadline, Ctrl-C) is put back where it was, unless the call threw it away. See segments.py for the znodes.
 """
 
 from __future__ import annotations
@@ -205,18 +205,23 @@ class QueueCore:
 
     async def _refresh(self) -> bool:
         """Whether there are items; the oldest segment that has any is the head."""
-        if self.head and await self._list(self.head):
-            return True
-        while True:
+        if self.head:
+            await self._list(self.head)
+        while not self.names:
             segments = await self.znodes.present()
-            if await self._list(segments[0]):
-                return True
-            if len(segments) == 1:
+            is_open = await self._list(segments[0])
+            if self.names:
+                break
+            if len(segments) > 1:
+                await self.znodes.drop(segments[0])
+            elif is_open:
                 return False
-            await self.znodes.drop(segments[0])
+            else:  # sealed since, or gone: there is a next one, which may have items
+                await self.znodes.follow(segments[0])
+        return True
 
     async def _list(self, segment: str) -> bool:
-        """Whether there are items in ``segment``, which is the head then."""
+        """Whether ``segment`` is there, and not sealed; it is the head then, and has the next items, if any."""
         try:
             listing = await read(Children(segment))
         except NoNodeError:
@@ -225,7 +230,7 @@ class QueueCore:
             self.head = segment
             self.known.clear()
             self.names = deque(item.name for item in in_order(listing.names))
-        return bool(self.names)
+        return listing.stat.version == 0
 
     async def _take(self, path: str, *also: SetData) -> bytes | None:
         """The item's data, once it is ours; None if somebody else has got it."""
@@ -240,7 +245,7 @@ class QueueCore:
                 SetData(self.znodes.gets),
                 *also,
                 reads=(GetData(following),) if following else (),
-                if_unknown=partial(self._restore, path, data),
+                if_unknown=None if also else partial(self._restore, path, data),  # what is thrown away stays away
             )
             taken = True
             self.got = outcome.results[1].version if outcome.results else self.got
@@ -260,11 +265,15 @@ class QueueCore:
         """An item was taken by a call that had ended: it comes back to its place, or where its segment is gone, before
         all that are left."""
         znodes = self.znodes
+        counted: tuple[Operation, ...] = (SetData(znodes.puts), SetData(znodes.dones))
         while done:
             try:
-                await self.receipts.commit(Create(path, data), SetData(znodes.puts), SetData(znodes.dones))
+                await self.receipts.commit(Create(path, data), *counted)
                 return
-            except NoNodeError:
+            except NoNodeError as error:
+                if getattr(error, "index", 0) > 0:  # somebody has deleted a counter: nobody knows any more how many
+                    counted = ()
+                    continue
                 path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
 
     async def arm(self, watch: Watch) -> bool:

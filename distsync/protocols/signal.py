@@ -42,12 +42,13 @@ class SignalCore:
         return await take(self, self.turns, self.takers, data, wait) is not None
 
     async def attempt(self) -> str | None:
-        for name in await self._names():
-            try:
-                await self.receipts.commit(Delete(f"{self.permits}/{name}"), if_unknown=lambda done: self._undo(done))
-                return name
-            except NoNodeError:
-                continue
+        while names := await self._names():  # where others took all of these, more may have come
+            for name in names:
+                try:
+                    await self.receipts.commit(Delete(f"{self.permits}/{name}"), if_unknown=self._undo)
+                    return name
+                except NoNodeError:
+                    continue
         return None
 
     async def _undo(self, done: bool | None) -> None:

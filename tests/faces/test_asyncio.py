@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import pickle
 import threading as stdlib_threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
@@ -18,12 +19,16 @@ import distsync.asyncio as tasks
 from distsync import queue, threading
 from distsync.errors import ClientClosedError, LockLostError, NotHeldError, UnreachableError
 from distsync.protocols import ferry as ferry_protocol
+from distsync.protocols.queue import QueueCore
 from distsync.session import aio, core
 from distsync.session.client import Client
+from distsync.session.deadline import GRACE_S
+from distsync.session.steps import Call, SetData
 from distsync.testing.proxy import Proxy
 
 MANY = 40
 THOUSAND, FEW = 1000, 10
+SESSION_S = 20 * UNIT
 
 MakeClient = Callable[..., Client]
 
@@ -270,6 +275,28 @@ def test_queue_is_one_for_tasks_and_threads(kind: str, client: Client, other: Cl
                 await refused
 
     run(scenario())
+
+
+def test_shutdown_that_takes_longer_than_a_session_throws_all_away(
+    make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = make_client(session_timeout=SESSION_S)
+    box = queue.Queue[Any](name="q", client=client)
+    box.put_many(range(FEW))
+    take = QueueCore._take
+
+    async def slowly(core: QueueCore, path: str, *also: SetData) -> bytes | None:
+        monkeypatch.setattr(QueueCore, "_take", take)
+        await Call(lambda: time.sleep(SESSION_S + 2 * GRACE_S))
+        return await take(core, path, *also)
+
+    monkeypatch.setattr(QueueCore, "_take", slowly)
+
+    async def scenario() -> None:
+        tasks.Queue[Any](name="q", client=client).shutdown(immediate=True)
+
+    run(scenario())
+    assert (box.qsize(), box.unfinished_tasks) == (0, 0)
 
 
 def test_bounded_queue_is_one_for_tasks_and_threads(client: Client, other: Client) -> None:

@@ -424,6 +424,15 @@ def test_end_of_an_item_says_which_counter_somebody_has_deleted(
         end()
 
 
+def test_get_many_says_which_counter_somebody_has_deleted(client: Client, observer: Observer) -> None:
+    queue = Queue[str](name="q")
+    queue.put_many("abc")
+    observer.kazoo.delete(f"{queue.path}/gets")
+    with pytest.raises(CorruptNodeError, match="gets"):
+        queue.get_many(2, timeout=PATIENCE)
+    assert len(observer.kazoo.get_children(f"{queue.path}/items/0000000000")) == 3
+
+
 # ---- counting
 
 
