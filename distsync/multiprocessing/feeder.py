@@ -58,13 +58,15 @@ class Feeder:
         raise ValueError(f"Queue {queue!r} is closed")
 
     def _start(self, send: Send) -> None:
-        self._thread = threading.Thread(target=self._feed, args=(send,), name="QueueFeederThread", daemon=True)
-        self._thread.start()
         _running.add(self)
-        util.Finalize(self._thread, _finish, args=(weakref.ref(self),), exitpriority=-5)
+        thread = threading.Thread(target=self._feed, args=(send,), name="QueueFeederThread", daemon=True)
+        thread.start()
+        self._thread = thread
+        util.Finalize(thread, _finish, args=(weakref.ref(self),), exitpriority=-5)
 
     def _feed(self, send: Send) -> None:
-        ends = False
+        with self._changed:
+            ends = self._thread is not threading.current_thread()  # the start of this one was interrupted
         while not ends:
             items, ends = self._next()
             try:

@@ -96,6 +96,34 @@ def test_what_a_process_has_put_is_there_for_it_at_once(client: Client) -> None:
     assert queue.qsize() == 0
 
 
+@pytest.mark.parametrize(
+    ("error", "runs"), [(RuntimeError, False), (KeyboardInterrupt, False), (KeyboardInterrupt, True)]
+)
+def test_feeder_that_could_not_start_starts_with_the_next_put(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], runs: bool
+) -> None:
+    started, start = [], threading.Thread.start
+
+    def fails(thread: threading.Thread) -> None:
+        if thread.name != "QueueFeederThread" or started:
+            start(thread)
+            return
+        started.append(thread)
+        if runs:
+            start(thread)
+        raise error("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    queue: Any = Queue(name="q")
+    with pytest.raises(error):
+        queue.put(1)
+    queue.put(2)
+    queue.put(3)
+    assert Running(queue.qsize).result() == 2
+    eventually(lambda: started[0] is queue._feeder._thread or not started[0].is_alive(), "two feeders")
+    assert everything_in(queue) == [2, 3]
+
+
 def test_put_that_comes_to_the_feeder_after_a_close_beside_it_is_refused(client: Client) -> None:
     class Closed(face.Queue[Any]):
         """Another thread closes it as its put comes to the feeder."""
