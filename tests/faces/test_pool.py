@@ -224,6 +224,25 @@ def test_task_that_kills_its_workers_takes_no_other_with_it_though_answers_are_s
         assert [one.get(LONG) for one in good + more] == [0, 1, 4] * 2
 
 
+def test_worker_works_on_when_nobody_can_know_what_it_has_claimed_and_given_back(
+    client: Client, observer: Observer, tmp_path: Path
+) -> None:
+    mark = tmp_path / "given-back"
+    with Pool(0, name="p") as pool:
+        first = pool.apply_async(chores.wait_for, ("go",))
+        others = [pool.apply_async(chores.square, (number,)) for number in range(4)]
+        eventually(lambda: len([path for path in left(pool, observer) if "/i_" in path]) == 5)
+        with Pool(1, chores.doubt, (str(mark),), name="p") as working:
+            (worker,) = [process.pid for process in working._pool]
+            eventually(mark.exists, "nothing was given back", LONG)
+            Event(name="go").set()
+            assert first.get(LONG) == worker
+            assert [one.get(LONG) for one in others] == [0, 1, 4, 9]
+            assert [process.pid for process in working._pool] == [worker]
+        working.join()
+    pool.join()
+
+
 @pytest.mark.parametrize(
     ("initializer", "story"), [(chores.fail_to_begin, "no model file"), (chores.exit_at_begin, "exit code 3")]
 )
