@@ -6,7 +6,7 @@ Rules for this file: no znode; each method checks its arguments and runs one pro
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic
 
@@ -25,7 +25,11 @@ if TYPE_CHECKING:
 __all__ = ["Delivery", "JoinableQueue"]
 
 _NONE: Any = object()
+_ENDED = "this delivery was ended before"
 _MOST_DELAY_S = 10 * 366 * 86_400.0
+
+_Ending = Callable[[JoinableCore, Claimed], Any]
+"""Makes the protocol that ends a delivery."""
 
 
 def _checked_delay(delay: float) -> float:
@@ -34,6 +38,10 @@ def _checked_delay(delay: float) -> float:
     if not 0 <= delay <= _MOST_DELAY_S:
         raise ValueError(f"delay must be between 0 and {_MOST_DELAY_S:.0f} seconds, not {delay}")
     return float(delay)
+
+
+def _done(core: JoinableCore, claimed: Claimed) -> Any:
+    return core.done(claimed)
 
 
 def _checked_prefetch(prefetch: int, max_deliveries: int) -> int:
@@ -88,7 +96,8 @@ class Delivery(Generic[Item]):
             OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request.
         """
-        self._queue._end(self, lambda core: core.done(self._claimed))
+        if not self._queue._end(self, _done):
+            raise ValueError(_ENDED)
 
     def nack(self, *, delay: float = 0.0) -> None:
         """The item is to be got again, by anybody: first in order, or after ``delay`` seconds.
@@ -98,8 +107,8 @@ class Delivery(Generic[Item]):
             OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
         Cost: 1 request; with a delay 2.
         """
-        seconds = _checked_delay(delay)
-        self._queue._end(self, lambda core: core.nack(self._claimed, seconds, self._queue.max_deliveries))
+        if not self._queue._end(self, self._queue._nacking(delay)):
+            raise ValueError(_ENDED)
 
     def __enter__(self) -> Delivery[Item]:
         return self
@@ -293,7 +302,9 @@ class JoinableQueue(Queue[Item]):
             core.open += found
             return found
         except BaseException:
-            core.open[:] = [each for each in core.open if each._claimed not in claimed]
+            for each in tuple(core.open):
+                if each._claimed in claimed:
+                    self._take_off(each)
             for each in claimed:
                 self.client.background(core.give_back(each))
             raise
@@ -322,7 +333,7 @@ class JoinableQueue(Queue[Item]):
         On cancel: the item is done, or another one gets it.
         Cost: 1 request.
         """
-        self._mine(item, "task_done() called too many times").done()
+        self._end_mine(item, "task_done() called too many times", _done)
 
     def nack(self, item: Item = _NONE, *, delay: float = 0.0) -> None:
         """That item, as in `task_done`, is to be got again: first in order, or after ``delay`` seconds.
@@ -331,11 +342,18 @@ class JoinableQueue(Queue[Item]):
         Raises: as `task_done`.
         Cost: 1 request; with a delay 2.
         """
-        _checked_delay(delay)
-        self._mine(item, "nack() called too many times").nack(delay=delay)
+        self._end_mine(item, "nack() called too many times", self._nacking(delay))
+
+    def _nacking(self, delay: float) -> _Ending:
+        seconds = _checked_delay(delay)
+        return lambda core, claimed: core.nack(claimed, seconds, self.max_deliveries)
+
+    def _end_mine(self, item: Item, otherwise: str, how: _Ending) -> None:
+        while not self._end(self._mine(item, otherwise), how):  # another thread has just ended that one
+            pass
 
     def _mine(self, item: Item, otherwise: str) -> Delivery[Item]:
-        have = self._open()
+        have = tuple(self._open())  # other threads change it
         if item is not _NONE:
             same = [each for each in have if each.item is item] or [each for each in have if each.item == item]
             if not same:
@@ -347,13 +365,16 @@ class JoinableQueue(Queue[Item]):
             raise ValueError(otherwise)
         return ours[0]
 
-    def _end(self, delivery: Delivery[Item], how: Any) -> None:
+    def _end(self, delivery: Delivery[Item], how: _Ending) -> bool:
+        """Whether it was open; it is ended then, by this thread alone."""
         core = self._claims
         if delivery not in core.open:
-            raise ValueError("this delivery was ended before")
+            return False
         try:
-            core.open.remove(delivery)
-            self._run(how(core))
+            if not self._take_off(delivery):
+                return False
+            self._run(how(core, delivery._claimed))
+            return True
         except UsageError:  # nothing was done: this thread must not wait, say
             core.open.insert(0, delivery)
             raise
@@ -362,12 +383,18 @@ class JoinableQueue(Queue[Item]):
                 self.client.background(core.release(delivery._claimed))  # nobody knows of it any more
             raise
 
+    def _take_off(self, delivery: Delivery[Item]) -> bool:
+        """Whether it was open, and is no more. Of several threads one hears that."""
+        try:
+            self._open().remove(delivery)
+        except ValueError:
+            return False
+        return True
+
     def _let_go(self, delivery: Delivery[Item]) -> None:
         """Nobody here knows of it any more: another one gets it. May be done twice."""
-        core = self._claims
-        if delivery in core.open:
-            core.open.remove(delivery)
-            self.client.background(core.release(delivery._claimed))
+        if self._take_off(delivery):
+            self.client.background(self._claims.release(delivery._claimed))
 
     @property
     def dead_letters(self) -> JoinableQueue[Item]:

@@ -14,9 +14,11 @@ from typing import Any
 
 from timing import UNIT, eventually
 
-from distsync import Barrier, Event
+from distsync import Barrier, Event, OutcomeUnknownError
 from distsync.multiprocessing.pool import Pool
-from distsync.protocols.pool import PoolCore
+from distsync.multiprocessing.worker import Worker
+from distsync.protocols.claims import Delivery
+from distsync.protocols.pool import MOST, PoolCore
 from distsync.session.steps import Wait
 
 
@@ -43,6 +45,25 @@ def answer_slowly() -> None:
         await finish(core, answers)
 
     PoolCore.finish = later  # type: ignore[method-assign]
+
+
+def doubt(mark: str) -> None:
+    """For a worker: nobody can know what becomes of its first claim, and of all that it gives back, as the file
+    ``mark`` says. It claims many tasks at once."""
+    claim, give_back = PoolCore.claim, PoolCore.give_back
+
+    async def claim_nothing(*_: Any) -> Any:
+        PoolCore.claim = claim  # type: ignore[method-assign]
+        raise OutcomeUnknownError("a transaction", "/", "session")
+
+    async def give_back_in_doubt(core: PoolCore, delivery: Delivery) -> None:
+        await give_back(core, delivery)
+        Path(mark).touch()
+        raise OutcomeUnknownError("a transaction", "/", "session")
+
+    PoolCore.claim = claim_nothing  # type: ignore[method-assign]
+    PoolCore.give_back = give_back_in_doubt  # type: ignore[method-assign]
+    Worker._share = lambda _: MOST  # type: ignore[method-assign]
 
 
 def die(_: Any = None) -> None:

@@ -44,21 +44,29 @@ class Feeder:
         self._pid = os.getpid()
 
     def put(self, item: Any, queue: object, sender: Callable[[], Send]) -> None:
-        """``item`` will be sent; until then somebody has its ``queue``. ``sender`` makes the function to do so."""
+        """``item`` will be sent; until then somebody has its ``queue``. ``sender`` makes the function to do so.
+
+        Raises: ValueError if it is closed, also since the caller has looked.
+        """
         with self._changed:
-            if self._thread is None:
-                self._start(sender())
-            self._unsent += 1
-            self._buffer.put((item, queue))
+            if not self.closed:
+                if self._thread is None:
+                    self._start(sender())
+                self._unsent += 1
+                self._buffer.put((item, queue))
+                return
+        raise ValueError(f"Queue {queue!r} is closed")
 
     def _start(self, send: Send) -> None:
-        self._thread = threading.Thread(target=self._feed, args=(send,), name="QueueFeederThread", daemon=True)
-        self._thread.start()
         _running.add(self)
-        util.Finalize(self._thread, _finish, args=(weakref.ref(self),), exitpriority=-5)
+        thread = threading.Thread(target=self._feed, args=(send,), name="QueueFeederThread", daemon=True)
+        thread.start()
+        self._thread = thread
+        util.Finalize(thread, _finish, args=(weakref.ref(self),), exitpriority=-5)
 
     def _feed(self, send: Send) -> None:
-        ends = False
+        with self._changed:
+            ends = self._thread is not threading.current_thread()  # the start of this one was interrupted
         while not ends:
             items, ends = self._next()
             try:
@@ -75,7 +83,11 @@ class Feeder:
         while items[-1] is not _END and len(items) < MOST and not self._buffer.empty():
             items.append(self._buffer.get())
         ends = items[-1] is _END
-        return items[: len(items) - ends], ends
+        if ends:
+            with self._changed:  # whoever was putting as it was closed has put now
+                while not self._buffer.empty():
+                    items.append(self._buffer.get())
+        return [item for item in items if item is not _END], ends
 
     def flush(self, timeout: float | None = None) -> bool:
         """Whether all that was put before is sent, or was reported, in this time."""

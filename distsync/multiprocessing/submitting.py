@@ -177,10 +177,15 @@ class Submitting:
             if job in self._dropped:
                 self._dropped.remove(job)
                 return
-            self._under_way[job, part] = label
-            self._outgoing.append((Task(inbox.caller, job, part), payload))
-            self._outgoing_bytes += len(payload)
-            self._changed.notify_all()
+            is_ours = inbox is self._inbox
+            if is_ours:
+                self._under_way[job, part] = label
+                self._outgoing.append((Task(inbox.caller, job, part), payload))
+                self._outgoing_bytes += len(payload)
+                self._changed.notify_all()
+        if not is_ours:  # taken for dead meanwhile: nobody hears the answers to that name
+            self._submit(job, part, function, args, kwds)
+            return
         if self._watcher:
             self._watcher.begun(label.items)
         if self._crew.is_hopeless:

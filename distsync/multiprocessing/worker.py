@@ -19,6 +19,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from multiprocessing import connection, parent_process
@@ -296,7 +297,11 @@ class Worker:
             if not self._is_hungry():
                 await Wait(appetite)
                 continue
-            await self._take_on(await self._core.claim(who, True, self._share(), self._spec.max_deliveries) or [])
+            try:
+                claimed = await self._core.claim(who, True, self._share(), self._spec.max_deliveries)
+            except OutcomeUnknownError:  # with the session, and so has the claim
+                continue
+            await self._take_on(claimed or [])
 
     async def _take_on(self, deliveries: list[Delivery]) -> None:
         """The main thread may begin these."""
@@ -371,7 +376,8 @@ class Worker:
         except IndexError:
             await Wait(wake)
             return
-        await self._core.give_back(delivery)
+        with suppress(OutcomeUnknownError):  # with the session, and so has the claim
+            await self._core.give_back(delivery)
 
     def _poke(self) -> None:
         """Who sends looks again, and who fetches if there is a reason."""

@@ -14,7 +14,17 @@ from leaks import Observer
 from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import Empty, Full, JoinableQueue, LockLostError, PayloadError, PayloadRefusedError, ShutDown, UsageError
+from distsync import (
+    Delivery,
+    Empty,
+    Full,
+    JoinableQueue,
+    LockLostError,
+    PayloadError,
+    PayloadRefusedError,
+    ShutDown,
+    UsageError,
+)
 from distsync.protocols import joinable as joinable_protocol
 from distsync.session.client import Client
 
@@ -127,6 +137,67 @@ def test_task_done_is_for_the_thread_s_own_item_or_the_one_that_is_named(queue: 
         queue.task_done()
     with pytest.raises(ValueError, match="has not got 'x'"):
         queue.task_done("x")
+
+
+class Watched(Delivery[Any]):
+    """Something happens when somebody looks what it is, the first time."""
+
+    _happens: list[Callable[[], Any]]
+
+    def _look(self, attribute: str) -> Any:
+        while self._happens:
+            self._happens.pop()()
+        return vars(self)[attribute]
+
+    _owner = property(lambda self: self._look("_owner"))  # type: ignore[assignment]
+    item = property(lambda self: self._look("item"))  # type: ignore[assignment]
+    _claimed = property(lambda self: self._look("_claimed"))  # type: ignore[assignment]
+
+
+def watched(delivery: Any, happens: Callable[[], Any]) -> Any:
+    """``delivery``; another thread does something while somebody looks at it."""
+    vars(delivery)["_happens"] = [lambda: Running(happens).result()]
+    delivery.__class__ = Watched
+    return delivery
+
+
+def test_get_that_finds_nothing_leaves_what_other_threads_have_and_end_meanwhile(queue: Any) -> None:
+    queue.put_many("abc")
+    first, second, third = (Running(queue.claim).result() for _ in "abc")
+    watched(second, first.done)
+    with pytest.raises(Empty):
+        queue.get(block=False)
+    assert (first.held, second.held, third.held) == (False, True, True)
+    assert queue._open() == [second, third]
+    second.done()
+    third.done()
+    queue.join()
+
+
+def test_task_done_is_for_the_thread_s_own_item_though_others_end_theirs_meanwhile(queue: Any) -> None:
+    queue.put_many("abc")
+    first, second = (Running(queue.claim).result() for _ in "ab")
+    third = queue.claim()
+    watched(second, first.done)
+    queue.task_done()
+    assert (first.held, second.held, third.held) == (False, True, False)
+    second.done()
+    queue.join()
+
+
+@pytest.mark.parametrize("named", [(), ("a",)])
+def test_threads_that_choose_the_same_item_end_two(queue: Any, named: tuple[str, ...]) -> None:
+    queue.put_many("aaaa")
+    first, second, third, fourth = (queue.claim() for _ in range(4))
+    watched(second, first.done)
+    queue.task_done(*named)
+    assert queue._open() == [third, fourth]
+    watched(fourth, third.done)
+    queue.nack(*named)
+    assert not queue._open()
+    assert (queue.qsize(), queue.unfinished_tasks) == (1, 1)
+    with pytest.raises(ValueError, match="ended before"):
+        second.done()
 
 
 def test_delivery_is_done_at_the_end_of_its_block_and_given_back_if_that_fails(queue: Any) -> None:

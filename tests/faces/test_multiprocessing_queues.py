@@ -4,9 +4,11 @@ the server and a name, and nothing else.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from queue import Empty, Full
+from queue import SimpleQueue as Buffered
 from typing import Any
 
 import deeds
@@ -15,11 +17,11 @@ from leaks import Observer
 from peers import Peer, Running, waiting_calls
 from servers import ServerProcess
 from shells import Shells
-from timing import eventually
+from timing import PATIENCE, eventually
 
 import distsync.queue
 from distsync.errors import PayloadRefusedError, PayloadTooLargeError
-from distsync.multiprocessing import JoinableQueue, Queue, SimpleQueue, get_context
+from distsync.multiprocessing import JoinableQueue, Queue, SimpleQueue, feeder, get_context
 from distsync.multiprocessing import queues as face
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
@@ -92,6 +94,91 @@ def test_what_a_process_has_put_is_there_for_it_at_once(client: Client) -> None:
         assert not queue.empty()
         assert queue.get_nowait() == number
     assert queue.qsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"), [(RuntimeError, False), (KeyboardInterrupt, False), (KeyboardInterrupt, True)]
+)
+def test_feeder_that_could_not_start_starts_with_the_next_put(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], runs: bool
+) -> None:
+    started, start = [], threading.Thread.start
+
+    def fails(thread: threading.Thread) -> None:
+        if thread.name != "QueueFeederThread" or started:
+            start(thread)
+            return
+        started.append(thread)
+        if runs:
+            start(thread)
+        raise error("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    queue: Any = Queue(name="q")
+    with pytest.raises(error):
+        queue.put(1)
+    queue.put(2)
+    queue.put(3)
+    assert Running(queue.qsize).result() == 2
+    eventually(lambda: started[0] is queue._feeder._thread or not started[0].is_alive(), "two feeders")
+    assert everything_in(queue) == [2, 3]
+
+
+def test_put_that_comes_to_the_feeder_after_a_close_beside_it_is_refused(client: Client) -> None:
+    class Closed(face.Queue[Any]):
+        """Another thread closes it as its put comes to the feeder."""
+
+        closes = False
+
+        @property
+        def _sender(self) -> Any:
+            if self.closes:
+                Running(self.close).result()
+                Running(self.join_thread).result()
+            return super()._sender
+
+    queue = Closed(name="q")
+    queue.put(0)
+    queue.closes = True
+    with pytest.raises(ValueError, match="is closed"):
+        queue.put(1)
+    assert Running(queue.qsize).result() == 1
+
+
+class Buffer:
+    """A feeder's; another thread closes its queue as an item comes, and the feeder learns that first."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue, self._items = queue, Buffered[Any]()
+        self._learned = threading.Event()
+        self.closes = False
+
+    def put(self, item: Any) -> None:
+        if self.closes:
+            self.closes = False
+            Running(self._queue.close).result()
+            assert self._learned.wait(PATIENCE)
+        self._items.put(item)
+
+    def get(self) -> Any:
+        item = self._items.get()
+        if item is feeder._END:
+            self._learned.set()
+        return item
+
+    def empty(self) -> bool:
+        return self._items.empty()
+
+
+def test_put_that_was_in_the_feeder_at_a_close_beside_it_is_sent(client: Client) -> None:
+    queue: Any = face.Queue(name="q")
+    queue._feeder._buffer = buffer = Buffer(queue)
+    queue.put(0)
+    assert queue.qsize() == 1
+    buffer.closes = True
+    queue.put(1)
+    queue.join_thread()
+    assert everything_in(face.Queue(name="q")) == [0, 1]
 
 
 def test_a_killed_process_leaves_what_its_feeder_has_sent_in_order(

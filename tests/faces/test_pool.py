@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from distsync import (
 from distsync.errors import WorkerStartError
 from distsync.multiprocessing import submitting
 from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
+from distsync.protocols.callers import remove_caller
 from distsync.session import default
 from distsync.session.client import Client
 
@@ -101,6 +103,33 @@ def test_pool_whose_caller_is_refused_as_it_comes_back_has_results_again(
         observer.kazoo.set_acls(caller, OPEN_ACL_UNSAFE)
         eventually(lambda: observer.kazoo.exists(alive))
         assert pool.apply_async(chores.square, (4,)).get(LONG) == 16
+
+
+def test_task_that_waits_as_its_caller_is_taken_for_dead_is_put_under_the_next_name(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, is_full = threading.Event(), submitting.Submitting._is_full
+
+    def says(caller: submitting.Submitting) -> bool:
+        if is_full(caller):
+            waits.set()  # it holds the condition, and leaves it when it waits
+            return True
+        return False
+
+    monkeypatch.setattr(submitting, "UNDER_WAY", 2)
+    monkeypatch.setattr(submitting.Submitting, "_is_full", says)
+    with Pool(1, name="p") as pool:
+        result = pool.map_async(chores.wait_for, ["go"] * 5, chunksize=1)
+        assert waits.wait(LONG)
+        calling = pool._submitting
+        before = calling.caller
+        client.run(remove_caller(calling._core, before, False))
+        eventually(lambda: calling.caller != before)
+        Event(name="go").set()
+        with pytest.raises(TaskLostError, match="taken for dead"):
+            result.get(LONG)
+        assert pool.apply_async(chores.square, (3,)).get(LONG) == 9
+    pool.join()
 
 
 def test_pool_without_workers_of_its_own_makes_chunks_too(client: Client) -> None:
@@ -193,6 +222,25 @@ def test_task_that_kills_its_workers_takes_no_other_with_it_though_answers_are_s
         with pytest.raises(TaskLostError, match=r"chores\.die .*delivered 2 times"):
             bad.get(LONG)
         assert [one.get(LONG) for one in good + more] == [0, 1, 4] * 2
+
+
+def test_worker_works_on_when_nobody_can_know_what_it_has_claimed_and_given_back(
+    client: Client, observer: Observer, tmp_path: Path
+) -> None:
+    mark = tmp_path / "given-back"
+    with Pool(0, name="p") as pool:
+        first = pool.apply_async(chores.wait_for, ("go",))
+        others = [pool.apply_async(chores.square, (number,)) for number in range(4)]
+        eventually(lambda: len([path for path in left(pool, observer) if "/i_" in path]) == 5)
+        with Pool(1, chores.doubt, (str(mark),), name="p") as working:
+            (worker,) = [process.pid for process in working._pool]
+            eventually(mark.exists, "nothing was given back", LONG)
+            Event(name="go").set()
+            assert first.get(LONG) == worker
+            assert [one.get(LONG) for one in others] == [0, 1, 4, 9]
+            assert [process.pid for process in working._pool] == [worker]
+        working.join()
+    pool.join()
 
 
 @pytest.mark.parametrize(
