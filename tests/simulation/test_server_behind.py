@@ -12,7 +12,10 @@ from distsync.errors import BrokenBarrierError
 from distsync.protocols.barrier import BarrierCore
 from distsync.protocols.event import EventCore
 from distsync.protocols.guard import read
+from distsync.protocols.keep import is_taken
 from distsync.protocols.latch import LatchCore
+from distsync.protocols.lock import LockCore
+from distsync.protocols.revoke import ask
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.session.steps import Sync, Wait
 from distsync.testing.simulation.calls import Run
@@ -90,6 +93,10 @@ def barrier(process: SimProcess) -> BarrierCore:
     return BarrierCore(PATH, 2, receipts(process))
 
 
+def lock(process: SimProcess) -> LockCore:
+    return LockCore(PATH)
+
+
 async def clear(two: Two) -> bool:
     await Run(two.mine.clear())
     two.behind()
@@ -147,6 +154,13 @@ async def abort_after_a_reset(two: Two) -> tuple[int, bool]:
     return await two.truth(two.mine.state)
 
 
+async def revoke(two: Two) -> int:
+    assert await Run(is_taken(PATH)) is False
+    two.behind()
+    await two.meanwhile(lambda: two.far.acquire(two, b"{}"))
+    return len(await Run(ask(PATH)))
+
+
 @pytest.mark.parametrize(
     ("make", "play", "right"),
     [
@@ -157,6 +171,7 @@ async def abort_after_a_reset(two: Two) -> tuple[int, bool]:
         (semaphore, release_beside_one_who_took_what_was_added, 1),
         (barrier, reset_where_somebody_waits, (0, False)),
         (barrier, abort_after_a_reset, (0, True)),
+        (lock, revoke, 1),
     ],
 )
 def test_old_look_leaves_nothing_undone(make: Callable[[SimProcess], Any], play: Play, right: Any) -> None:
