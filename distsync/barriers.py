@@ -86,14 +86,14 @@ class Barrier(Named):
     def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError.
 
-        Cost: 3 requests, 2 round trips; 3 more in the background.
+        Cost: 3 requests, 2 round trips; 3 more in the background. 5, 2 round trips, if nobody has come to it yet.
         """
         self._run(self._core.reset())
 
     def abort(self) -> None:
         """The barrier is broken; who waits, and who comes, gets BrokenBarrierError.
 
-        Cost: 2 requests.
+        Cost: 2 requests; 3, 2 round trips, if it was broken.
         """
         self._run(self._core.abort())
 

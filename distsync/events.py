@@ -84,7 +84,7 @@ class Event(Glancing, Named):
         """The flag is not set; in a signal handler as set.
 
         Raises: as set.
-        Cost: 2 requests; 1 if it was not set.
+        Cost: 2 requests; 3, 2 round trips, if it was not set.
         """
         if self.client.may_wait():
             self._run(self._core.clear())

@@ -84,6 +84,8 @@ class Gate(Named):
         Returns: True; False if not in time.
         On loss: of the session: it goes on waiting.
         On cancel: nothing is left behind.
+        What others have done shows as soon as our server knows it: one that was closed just now may let pass. Who was
+        told that it is closed calls ``client.sync()`` first.
         Cost: 1 request, and no watch, if it is open; else 1 watch and 1 request more for each change.
         Source: recipes.txt, Barriers, steps 1 to 4.
         """

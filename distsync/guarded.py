@@ -15,6 +15,7 @@ from distsync.session.paths import check_path
 from distsync.session.steps import Check, Create, Delete, Lose, SetData
 
 if TYPE_CHECKING:
+    from distsync.protocols.grant import Grant
     from distsync.session.client import Client
 
 
@@ -43,13 +44,14 @@ class GuardedTransaction:
     """
 
     def __init__(
-        self, client: Client, receipts: Receipts, path: str, stands: Callable[[], bool] = lambda: True
+        self, client: Client, receipts: Receipts, grant: Grant, stands: Callable[[], bool] = lambda: True
     ) -> None:
-        """``stands()``: whether what ``path`` holds is held as it was, for a znode may outlive its release."""
+        """``stands()``: whether it is held as it was, for a znode may outlive its release. Who wrote, reads too and
+        goes on reading has another znode then, for the same ``grant``."""
         self._client = client
         self._stands = stands
         self._receipts = receipts
-        self._path = path
+        self._grant = grant
         self._operations: list[Operation] = []
         self.committed = False
 
@@ -78,14 +80,18 @@ class GuardedTransaction:
 
     async def _commit(self) -> tuple[Any, ...] | None:
         if not self._stands():
-            raise LockLostError(self._path.rpartition("/")[0], "released")
-        try:
-            outcome = await self._receipts.commit(Check(self._path), *self._operations)
-        except NoNodeError as error:
-            if getattr(error, "index", None) == 0:
-                await Lose(self._path)
-                raise LockLostError(self._path.rpartition("/")[0], "znode deleted") from error
-            raise
+            raise LockLostError(self._grant.place.directory, "released")
+        while True:
+            place = self._grant.place
+            try:
+                outcome = await self._receipts.commit(Check(place.path), *self._operations)
+                break
+            except NoNodeError as error:
+                if getattr(error, "index", None) != 0:
+                    raise
+                if self._grant.place is place:
+                    await Lose(place.path)
+                    raise LockLostError(place.directory, "znode deleted") from error
         return None if outcome.results is None else outcome.results[1:]
 
     def __enter__(self) -> GuardedTransaction:

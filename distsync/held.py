@@ -134,7 +134,7 @@ class Held(Named):
         Raises: NotHeldError when this process does not hold it; see GuardedTransaction for its end.
         Cost: 1 request at its commit.
         """
-        return GuardedTransaction(self.client, self._receipts, self._held_grant().place.path, self._standing_as_now())
+        return GuardedTransaction(self.client, self._receipts, self._held_grant(), self._standing_as_now())
 
     def _standing_as_now(self) -> Callable[[], bool]:
         """What says later whether it is held still as it is now."""

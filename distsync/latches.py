@@ -76,7 +76,8 @@ class CountDownLatch(Named):
         Returns: how many steps are left.
         Raises: MismatchError where others made it with another count; OutcomeUnknownError when the session ended in
             this moment and nobody can know.
-        Cost: 2 requests, 2 more each time that others were faster; at zero 1 event to each client that waits.
+        Cost: 2 requests, 2 more each time that others were faster; at zero 1 event to each client that waits. If it was
+            at zero before 3 requests, 2 round trips.
         """
         return int(self._run(self._core.count_down(whole_number("n", n, least=1))))
 
@@ -85,7 +86,7 @@ class CountDownLatch(Named):
 
         Returns: True; False if it was not at zero, and then nothing is changed.
         Raises: as count_down.
-        Cost: 2 requests.
+        Cost: 2 requests; 3, 2 round trips, if it was not at zero.
         Source: Redisson's ``trySetCount``.
         """
         return bool(self._run(self._core.try_set_count(whole_number("count", count, least=1))))
@@ -98,6 +99,7 @@ class CountDownLatch(Named):
         Raises: MismatchError where others made it with another count.
         On loss: of the session: it goes on waiting.
         On cancel: nothing is left behind.
+        What others have done shows as soon as our server knows it: see Gate.wait.
         Cost: 2 requests, 1 round trip, 1 watch; 2 more when it opens, none for the steps before.
         Source: recipes.txt, Barriers.
         """

@@ -135,7 +135,7 @@ class Revocable(Held):
         Units: seconds for all holders together; None: they are asked, and nothing more.
         Returns: True if they let go by themselves; False if it was taken from them, or if they were only asked.
         Raises: NotHeldError if nobody holds it; TypeError, ValueError for a time that is none, or negative.
-        Cost: 1 request, and 2 for each holder; with ``grace`` 1 or 2 more for each.
+        Cost: 1 request, and 2 for each holder; with ``grace`` 1 or 2 more for each. 3, 2 round trips, if nobody does.
         Source: recipes.txt, Revocable Shared Locks, with the laser beams.
         """
         return self._revoke(grace, self._is_meant)

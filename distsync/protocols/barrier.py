@@ -47,7 +47,7 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols.commit import Receipts, raise_deadline
-from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, lay, read, read_all, withdraw
+from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, lay, raise_first, read, read_all, withdraw
 from distsync.protocols.line import LOCK, Place, in_order, look, stand
 from distsync.protocols.turn import RESET, Party, Turn, View, turn_in
 from distsync.session.steps import (
@@ -321,9 +321,15 @@ class BarrierCore:
 
     async def _break(self, turn: Turn | None) -> None:
         """The barrier is broken: this turn of it, or (None) the present one."""
+        behind: tuple[Sync, ...] = ()
         while True:
             try:
-                now = self._turn(await read(GetData(self.path)))
+                *_, node = await read_all(*behind, GetData(self.path))
+                raise_first((node,))
+                now = self._turn(node)
+                if now.broken and turn is None and not behind:
+                    behind = (Sync(self.path),)  # our server may lag: it is reset since, perhaps
+                    continue
                 if now.broken or (turn is not None and now.generation != turn.generation):
                     return
                 await self.receipts.commit(SetData(self.path, replace(now, broken=True).data(), now.version))
@@ -346,12 +352,15 @@ class BarrierCore:
         await self.unfinished.finish()
         guid = await Guid()
         mark = Create(f"{self.path}/_r_{guid}{RESET}", ephemeral=True, sequence=True)
-        asked = False
+        asked, behind = False, tuple[Sync, ...]()
         try:
             while True:
-                listing, node = await read_all(Children(self.path), GetData(self.path))
+                *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
                 if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
-                    return
+                    if behind:
+                        return
+                    behind = (Sync(self.path),)  # our server may lag
+                    continue
                 now, standing = self._turn(node).seen_with(listing.names)
                 after = standing[-1].number if standing else now.after  # should we die before the mark is read
                 fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())

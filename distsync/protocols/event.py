@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import ensure, read
+from distsync.protocols.guard import ensure, read, read_all
 from distsync.protocols.watched import Watched
-from distsync.session.steps import Exists, GetData, Node, SetData, Signal, Wait, Watch, Woke
+from distsync.session.steps import Exists, GetData, Node, SetData, Signal, Sync, Wait, Watch, Woke
 
 SET = b"1"
 UNSET = b"0"
@@ -87,7 +87,9 @@ class EventCore:
     async def _clear(self) -> None:
         while True:
             node = await self._read()
-            if node.data != SET:
+            if node.data != SET:  # as far as our server knows, which may lag
+                _, node = await read_all(Sync(self.path), GetData(self.path))
+            if isinstance(node, NoNodeError) or node.data != SET:
                 return
             try:
                 await self.receipts.commit(SetData(self.path, UNSET, node.stat.version))

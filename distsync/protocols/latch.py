@@ -26,7 +26,7 @@ from distsync.errors import (
 from distsync.protocols.commit import Operation, Receipts
 from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, parent_of, read, read_all
 from distsync.protocols.value import setting
-from distsync.session.steps import Connected, Create, Delete, GetData, Multi, Node, Wait, Watch, Woke
+from distsync.session.steps import Connected, Create, Delete, GetData, Multi, Node, Sync, Wait, Watch, Woke
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,11 @@ class LatchCore:
             except NoNodeError:
                 await self._make()
 
+    async def _tally_now(self) -> Tally:
+        """The same, also where our server lags: for who would do nothing."""
+        _, node = await read_all(Sync(self.path), GetData(self.path))
+        return await self.tally() if isinstance(node, NoNodeError) else self._checked(node)
+
     def _checked(self, node: Node) -> Tally:
         tally = tally_in(self.path, node)
         if tally.count != self.count:
@@ -90,6 +95,8 @@ class LatchCore:
         OutcomeUnknownError."""
         while True:
             tally = await self.tally()
+            if tally.left == 0:
+                tally = await self._tally_now()
             left = max(0, tally.left - steps)
             if tally.left == 0 or await self._write(tally, left, tally.round):
                 return left
@@ -98,6 +105,8 @@ class LatchCore:
         """It is closed, with so many steps to zero. False: it was not open. Raises OutcomeUnknownError."""
         while True:
             tally = await self.tally()
+            if tally.left > 0:
+                tally = await self._tally_now()
             if tally.left > 0:
                 return False
             if await self._write(tally, count, tally.round + 1):

@@ -17,7 +17,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from distsync.errors import DeadlineError, DistsyncError, NoNodeError, NotHeldError
+from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NoNodeError, NotHeldError
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
 from distsync.protocols.keep import is_taken, keeps, only_readers, standing
@@ -28,9 +28,10 @@ from distsync.session.steps import (
     Delete,
     GetData,
     Heed,
+    Listing,
     Node,
-    Request,
     SetData,
+    Sync,
     Together,
     Wait,
     Watch,
@@ -40,6 +41,9 @@ from distsync.session.steps import (
 #: What the recipe writes into the holder's znode, and what Curator does.
 UNLOCK = b"unlock"
 CURATOR = b"__REVOKE__"
+
+#: Nothing was written, as far as is known: it is to be looked at again.
+RETRIED = (BadVersionError, *INTERRUPTED)
 
 #: The word where only the writer is meant.
 WRITER = "writer"
@@ -103,28 +107,42 @@ async def ask(directory: str, is_meant: line.Rule = everybody, word: object = Tr
 
     Raises NotHeldError if nobody holds.
     """
-    try:
-        listing = await read(Children(directory))
-        names = [each.name for each in line.front(line.in_order(listing.names)) if is_meant(each)]
-    except NoNodeError:
-        names = []
-    paths = [f"{directory}/{name}" for name in names]
-    nodes = await read_all(*map(GetData, paths)) if paths else ()
-    asked = {path: node.data for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
-    if any(map(keeps, asked.values())):
-        asked = await _surely_held(directory, asked)
+    asked = await _held(directory, is_meant) or await _held(directory, is_meant, Sync(directory))
     if not asked:
         raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
-    await _each_of([SetData(path, plea(path, data, word)) for path, data in asked.items()])
+    await _write(asked, word)
     return list(asked)
 
 
-async def _surely_held(directory: str, asked: dict[str, bytes]) -> dict[str, bytes]:
+async def _held(directory: str, is_meant: line.Rule, *before: Sync) -> dict[str, Node]:
+    """By which znodes those hold who are meant; ``before`` that is known, it is seen also where our server lags."""
+    *_, listing = await read_all(*before, Children(directory))
+    order = line.in_order(listing.names) if isinstance(listing, Listing) else []
+    paths = [f"{directory}/{each.name}" for each in line.front(order) if is_meant(each)]
+    nodes = await read_all(*map(GetData, paths)) if paths else ()
+    held = {path: node for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
+    return await _surely_held(directory, held) if any(keeps(node.data) for node in held.values()) else held
+
+
+async def _surely_held(directory: str, asked: dict[str, Node]) -> dict[str, Node]:
     """Of those who are to be asked, some of whom may only keep it, who holds."""
     if only_readers([each for path in asked if (each := line.parse(path.rpartition("/")[2]))]):
         held = dict(await standing(directory))
-        return {path: held[path].data for path in asked if path in held}
+        return {path: held[path] for path in asked if path in held}
     return {} if len(asked) == 1 and not await is_taken(directory) else asked
+
+
+async def _write(asked: dict[str, Node], word: object) -> None:
+    """Each of these znodes says the word, beside what others write there at the same time."""
+    while asked:
+        await Connected()
+        writes = [SetData(path, plea(path, node.data, word), node.stat.version) for path, node in asked.items()]
+        answers = await Together(*writes)
+        _raise_refusal(answers, NoNodeError, BadVersionError)
+        again = [path for path, answer in zip(asked, answers, strict=True) if isinstance(answer, RETRIED)]
+        nodes = await read_all(*map(GetData, again)) if again else ()
+        found = {path: node for path, node in zip(again, nodes, strict=True) if isinstance(node, Node)}
+        asked = {path: node for path, node in found.items() if node.data != plea(path, node.data, word)}
 
 
 async def left_of(paths: Sequence[str], follow: bool = False) -> Sequence[str]:
@@ -177,15 +195,20 @@ async def delete(paths: Sequence[str], follow: bool = False) -> bool:
     return await _each_of([Delete(path) for path in heirs]) or there
 
 
-async def _each_of(requests: Sequence[Request[Any]]) -> bool:
+def _raise_refusal(answers: Sequence[Any], *expected: type[Exception]) -> None:
+    """Raises the first error that is none of those ``expected``, and no interruption."""
+    for answer in answers:
+        if isinstance(answer, DistsyncError) and not isinstance(answer, (*expected, *INTERRUPTED)):
+            raise answer
+
+
+async def _each_of(requests: Sequence[Delete]) -> bool:
     """All are executed, again where an answer was lost; a znode that is not there needs none. Whether any was there."""
     there, rest = False, list(requests)
     while rest:
         await Connected()
         answers = await Together(*rest)
         there = there or not all(isinstance(answer, NoNodeError) for answer in answers)
-        for answer in answers:
-            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
-                raise answer
+        _raise_refusal(answers, NoNodeError)
         rest = [request for request, answer in zip(rest, answers, strict=True) if isinstance(answer, INTERRUPTED)]
     return there

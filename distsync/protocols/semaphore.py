@@ -42,6 +42,7 @@ from distsync.session.steps import (
     Node,
     Proven,
     SetData,
+    Sync,
     Unhold,
     Watch,
 )
@@ -236,14 +237,18 @@ class SemaphoreCore:
     async def leaving(self, bound: int) -> tuple[Check | SetData, bool]:
         """What is done in the transaction in which one leaves, and whether there are too many permits then. Raises
         NoNodeError; a BadVersionError of the transaction means that ``version`` is not known, -1."""
+        behind: tuple[Sync, ...] = ()
         while self.extra or self.version < 0:
-            listing, node = await read_all(Children(self.path), GetData(self.path))
+            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 raise NoNodeError(self.path)
             if listing.stat.version != node.stat.version:
                 continue
             free, leases = self.limit(node), len(line.in_order(listing.names))
             over = free - leases + 1 > bound and self.extra > 0
+            if over and not behind:
+                behind = (Sync(self.path),)  # our server may lag
+                continue
             if self.extra:
                 return SetData(self.path, permits_data(self.initial, self.extra - over), self.version), over
             break
@@ -252,8 +257,9 @@ class SemaphoreCore:
     async def _add(self, count: int, bound: int | None, returned: list[Grant]) -> None:
         """More permits for good. They, and those that are ``returned`` beside them, may be over the bound."""
         returning = {grant.place.name for grant in returned}
+        behind: tuple[Sync, ...] = ()
         while True:
-            listing, node = await read_all(Children(self.path), GetData(self.path))
+            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 await self.parents(self.path)
                 continue
@@ -261,6 +267,9 @@ class SemaphoreCore:
             holders = line.in_order(listing.names)[: initial + extra]
             taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
             over = 0 if bound is None else max(0, initial + extra + count - bound)
+            if over > len(taken) and not behind:
+                behind = (Sync(self.path),)  # our server may lag
+                continue
             if over > len(taken):
                 raise OverReleaseError("Semaphore released too many times")
             change = SetData(self.path, permits_data(initial, extra + count), node.stat.version)

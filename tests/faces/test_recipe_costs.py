@@ -27,6 +27,7 @@ from distsync import (
     JoinableQueue,
     Lock,
     LockLostError,
+    OverReleaseError,
     Partitioner,
     Registry,
     SharedLock,
@@ -36,7 +37,7 @@ from distsync import (
 from distsync.queue import PriorityQueue, Queue, SimpleQueue
 from distsync.session.client import Client
 from distsync.session.pending import Waiting
-from distsync.threading import Barrier, Condition, Event
+from distsync.threading import Barrier, BoundedSemaphore, Condition, Event
 
 MakeClient = Callable[..., Client]
 
@@ -168,11 +169,11 @@ def test_first_entry_of_a_process_costs_1_request_more(client: Client, other: Cl
     other.close()
 
 
-def test_clearing_an_event_that_is_not_set_costs_1_request(client: Client) -> None:
+def test_clearing_an_event_that_is_not_set_costs_3_requests_in_2_round_trips(client: Client) -> None:
     event = Event(name="e")
     event.set()
     event.clear()
-    assert spent(client, event.clear) == (1, 1)
+    assert spent(client, event.clear) == (3, 2)
     with counted(client) as cost:
         client.sync()
     assert cost == Cost(1, 1)
@@ -283,6 +284,25 @@ def test_latch_that_is_open_is_set_anew_for_2_requests_and_looked_at_for_1(clien
     latch.count_down()
     assert spent(client, partial(latch.try_set_count, 2)) == (2, 2)
     assert spent(client, lambda: latch.count) == (1, 1)
+
+
+def test_who_would_do_nothing_or_refuse_pays_one_round_trip_more_to_be_sure(client: Client) -> None:
+    latch, start, slots = CountDownLatch(1, name="l"), Barrier(2, name="b"), BoundedSemaphore(1, name="s")
+    assert spent(client, start.reset) == (2 + 3, 2)
+    assert latch.count == 1
+    assert spent(client, partial(latch.try_set_count, 2)) == (1 + 2, 2)
+    latch.count_down()
+    assert spent(client, latch.count_down) == (1 + 2, 2)
+    start.abort()
+    assert spent(client, start.abort) == (1 + 2, 2)
+    with slots:
+        pass
+
+    def one_too_many() -> None:
+        with pytest.raises(OverReleaseError):
+            slots.release()
+
+    assert spent(client, one_too_many) == (2 + 3, 2)
 
 
 def test_ids_cost_1_request_for_each_block_that_is_begun(client: Client) -> None:

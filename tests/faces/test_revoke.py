@@ -12,6 +12,8 @@ from peers import Peer, Running, expire
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import Lock, LockLostError, NotHeldError, RLock, SharedLock
+from distsync.protocols import revoke
+from distsync.protocols.keep import keeps
 from distsync.protocols.revoke import inherited, is_for_writer, is_plea, plea
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
@@ -192,6 +194,29 @@ def test_lost_request_or_reply_of_the_revoker_changes_nothing(
     assert ours.holders() == []
     with pytest.raises(LockLostError):
         ours.release()
+
+
+@pytest.mark.parametrize("first", ["writer", "whole"])
+def test_two_who_ask_at_once_are_both_heard(
+    client: Client, other: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    ours, theirs = pair(SharedLock, client, other)
+    late, early = (theirs.writer.revoke, ours.revoke) if first == "whole" else (theirs.revoke, ours.writer.revoke)
+    before = [early]
+
+    def overtaken(path: str, data: bytes, word: object = True) -> bytes:
+        """Somebody else asks after this one has looked, and before he writes."""
+        while before:
+            before.pop()()
+        return plea(path, data, word)
+
+    monkeypatch.setattr(revoke, "plea", overtaken)
+    with ours.writer, ours.reader:
+        late()
+        path = ours.writer.holders()[0].path
+        data, _ = observer.kazoo.get(path)
+        assert (is_plea(data), is_for_writer(data)) == (True, False)
+        eventually(lambda: not keeps(observer.kazoo.get(path)[0]))
 
 
 def test_waiter_is_not_asked(client: Client, other: Client) -> None:

@@ -17,6 +17,7 @@ from distsync import ConfigurationError, LockLostError, MismatchError, NameInUse
 from distsync.protocols.lock import LOCAL_TURNS
 from distsync.recipes import SharedLock
 from distsync.session.client import Client
+from distsync.session.steps import Call
 from distsync.threading import Condition, Lock
 
 MakeClient = Callable[..., Client]
@@ -229,6 +230,31 @@ def test_transaction_of_each_side_is_refused_once_it_is_lost(shared: SharedLock,
         with pytest.raises(LockLostError):
             side.release()
     assert observer.kazoo.exists(target) is None
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+def test_transaction_of_a_reader_who_writes_no_more_is_done(
+    shared: SharedLock, observer: Observer, monkeypatch: pytest.MonkeyPatch, meanwhile: bool
+) -> None:
+    target, receipts = f"{shared.client.namespace}/guarded", shared.writer._receipts
+    commit, before = receipts.commit, [shared.writer.release]
+
+    async def overtaken(*operations: Any) -> Any:
+        """The writer lets go before the transaction is sent."""
+        if before:
+            await Call(before.pop())
+        return await commit(*operations)
+
+    shared.writer.acquire()
+    with shared.reader:
+        transaction = shared.reader.transaction()
+        transaction.create(target, b"of a reader")
+        if not meanwhile:
+            before.pop()()
+        monkeypatch.setattr(receipts, "commit", overtaken)
+        transaction.commit()
+        assert shared.reader.held
+    assert observer.kazoo.get(target)[0] == b"of a reader"
 
 
 # ---- loss
