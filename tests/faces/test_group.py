@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from timing import PATIENCE, UNIT, eventually
 
 from distsync import ConfigurationError, Lock, NotHeldError, PayloadPickleError
 from distsync.protocols import presence
+from distsync.protocols.group import GroupCore
 from distsync.recipes import Group, Member
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
@@ -70,6 +72,27 @@ def test_who_has_joined_sees_itself_at_once(client: Client) -> None:
         assert group.joined
         group.leave()
         assert (len(group), group.joined) == (0, False)
+
+
+def test_who_joins_while_another_thread_asks_whether_we_have_is_a_member(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, real = Group(name="g"), GroupCore._present
+    asker, joined = threading.get_ident(), list[Member]()
+
+    def join_meanwhile(core: GroupCore) -> Any:
+        present = real(core)
+        if threading.get_ident() == asker:
+            joined.append(Running(group.join).result())
+        return present
+
+    first = group.join()
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupCore, "_present", join_meanwhile)
+        assert group.joined
+    group.leave(first)
+    assert group.members == {*joined}
+    group.leave(joined[0])
 
 
 def test_plain_clients_can_read_the_members(client: Client, observer: Observer) -> None:
@@ -156,6 +179,26 @@ def test_callback_that_fails_stops_no_other(client: Client, monkeypatch: pytest.
     group.join()
     eventually(lambda: len(told) == 2)
     assert [each.exc_type for each in reported] == [LookupError]
+    group.leave()
+
+
+def test_callback_that_is_set_again_is_called_once(client: Client) -> None:
+    """The keeper has no time yet: what is asked of it waits, in order."""
+    told: list[Member] = []
+    group = Group(name="g")
+    assert not group.joined
+    with client.mutex_and_lease()[0]:
+        for _ in range(3):
+            group.on_join = told.append
+            group.on_join = None
+        group.on_join = told.append
+    joined = []
+    for _ in range(2):
+        joined.append(group.join())
+        eventually(lambda: told[-1:] == joined[-1:])
+    assert told == joined
+    group.on_join = None
+    eventually(lambda: group._watched.idle)
     group.leave()
 
 
