@@ -77,7 +77,10 @@ def _matches(entry: Acl, identities: tuple[Identity, ...]) -> bool:
 
 def _within(address: str, text: str) -> bool:
     network = _network(text)
-    return network is not None and ipaddress.ip_address(address) in network
+    try:
+        return network is not None and ipaddress.ip_address(address) in network
+    except ValueError:  # whose address nobody knows
+        return False
 
 
 def settle(acl: tuple[Acl, ...], identities: Iterable[Identity], policy: Policy = USUAL_POLICY) -> tuple[Acl, ...]:

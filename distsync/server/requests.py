@@ -132,7 +132,8 @@ class Requests:
         audiences: list[Audience],
         results: list[r.Result],
     ) -> None:
-        """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was."""
+        """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was. The zxid is
+        used up by what is refused, and by no bug: nothing has changed then."""
         state, watched, plans, result = (
             self._core.state,
             self._core.watches.any,
@@ -149,9 +150,11 @@ class Requests:
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(result(operation, change))
-        except BaseException:
+        except BaseException as error:
             for take_back in reversed(reversals):
                 take_back()
+            if not isinstance(error, Refusal):
+                state.zxid -= 1
             raise
 
     def _failed(self, link: Link, xid: int, left: int, done: int, code: int) -> Reply:

@@ -176,7 +176,9 @@ class Rim:
         self._connections.add(connection)
         self._last_busy = time.monotonic()
         connection.deadline = self._last_busy + self._limits.handshake_seconds
-        if len(self._connections) > self._most_connections:
+        if not connection.address[0]:
+            connection.break_off("it is gone already, and with it who that was")
+        elif len(self._connections) > self._most_connections:
             connection.break_off(f"{self._most_connections} connections are all that this process may have")
 
     def farewell_deadline(self) -> float:

@@ -115,6 +115,16 @@ class TestIdentities:
         client.create("/t", acl=(r.Acl(ALL, "ip", network),))
         assert client.err(r.GetDataRequest("/t")) == (0 if allowed else ErrorCode.NO_AUTH)
 
+    def test_who_has_no_address_is_nobody_of_an_ip(self) -> None:
+        bench = Bench()
+        other, nowhere = bench.client(), Client(bench, 7, r.ConnectRequest(), "")
+        assert nowhere.err(r.ExistsRequest("/t", True)) == ErrorCode.NO_NODE
+        other.create("/t", acl=(r.Acl(ALL, "ip", "127.0.0.1"),))
+        assert nowhere.events() == []
+        assert nowhere.err(r.GetDataRequest("/t")) == ErrorCode.NO_AUTH
+        reply = nowhere.body(r.MultiRequest((r.CheckVersionRequest("/t"),)))
+        assert reply.results == (r.ErrorReply(ErrorCode.NO_AUTH),)
+
     def test_the_gate_opens_to_the_right_digest(self) -> None:
         client = Bench(required_digest=digest_of(ALICE)).client()
         client.auth(BOB)
