@@ -321,7 +321,7 @@ class Rim:
                 self._committed = commits[-1][0]
             for connection in dirty:
                 connection.flush()
-            if self._journal.wants_compaction:
+            if self.failure is None and self._journal.wants_compaction:  # what is flushed is worked for again
                 self._journal.compact(self.engine.snapshot())
             self.report.turn(time.monotonic() - self._turn_began)
         except Exception as error:

@@ -249,6 +249,31 @@ def test_bug_of_the_server_within_a_change_stops_it_and_nobody_sees_the_half(tmp
             assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == -101
 
 
+EAGER = """
+from distsync.server import connection
+from distsync.server.journal import Journal
+connection.ANSWERS_BYTES = 100
+Journal.wants_compaction = property(lambda self: True)
+"""
+
+
+def test_bug_within_a_change_is_in_no_snapshot_either(tmp_path: Path) -> None:
+    """It is met as a connection goes on, its answers having left: within the flush that would compact."""
+    server = TunedProcess(tmp_path, before=BUG + EAGER)
+    with running(server):
+        with linked(server.port, greeted=False) as link:
+            link.greet()
+            link.ask(1, r.CreateRequest("/before", bytes(200)), r.CreateReply)
+            link.send(encode_request(2, r.GetDataRequest("/before")), encode_request(3, r.CreateRequest("/half", b"")))
+            assert server.process
+            assert server.process.wait(PATIENCE) == 1
+        server.before = ""
+        server.start()
+        with linked(server.port) as link:
+            assert link.ask(1, r.ExistsRequest("/before"), r.StatReply)[2] == 0
+            assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == r.ErrorCode.NO_NODE
+
+
 MULTI_BUG = """
 from distsync.server.writes import Writes
 def buggy(self, link, request):
