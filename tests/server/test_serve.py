@@ -11,7 +11,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +22,12 @@ from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
 from servers import LOOPBACK, EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
+from tuned import TunedProcess
 
 from distsync.server.acl import digest_of
 from distsync.server.config import EngineConfig
+from distsync.server.engine import Engine
+from distsync.server.journal import Journal
 from distsync.server.listening import ServeError
 from distsync.server.options import Options
 from distsync.server.serve import read_passwords
@@ -89,6 +92,38 @@ def test_signal_stops_it_cleanly(embedded: EmbeddedProcess, number: signal.Signa
         assert settled(embedded) == 0
     assert "Traceback" not in embedded.output()
     assert b"synced" in (embedded.folder / "data" / "journal.mark").read_bytes()
+
+
+CLOCK_OF_2001 = "import time; time.time = lambda: 1e9"
+
+
+def test_clock_before_2024_keeps_nobody_out_of_a_new_folder(tmp_path: Path) -> None:
+    server = TunedProcess(tmp_path, before=CLOCK_OF_2001)
+    server.start()
+    try:
+        with connected(server) as client:
+            assert 0 < client.exists(client.create("/made")).czxid < 2 << 32
+    finally:
+        server.kill()
+
+
+def test_folder_whose_zxids_are_below_zero_is_served_again(tmp_path: Path) -> None:
+    """Earlier versions made such a one on a clock before 2024."""
+    server, folder = EmbeddedProcess(tmp_path), tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    with closing(Journal(folder)) as journal:
+        journal.load()
+        journal.compact(Engine(EngineConfig(initial_zxid=-7 << 32)).snapshot())
+    server.start()
+    try:
+        with connected(server) as client:
+            made = client.exists(client.create("/made")).czxid
+            assert made > 0
+            server.restart(kill=True)
+            eventually(lambda: client.connected)
+            assert client.retry(client.exists, "/made").czxid == made
+    finally:
+        server.kill()
 
 
 def test_sigkill_under_load_loses_no_acknowledged_write_and_no_session(embedded: EmbeddedProcess) -> None:
