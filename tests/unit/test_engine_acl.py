@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from enginekit import NOW_MS, Bench, Client
 
-from distsync.server.acl import digest_of
+from distsync.server.acl import LONGEST_NETWORK, MOST_ENTRIES, _network, digest_of
 from distsync.server.effects import Drop, Reply
 from distsync.wire import records as r
 from distsync.wire.records import ErrorCode, Permission
@@ -149,6 +149,28 @@ class TestAcls:
     def test_what_makes_no_sense(self, client: Client, acl: tuple[r.Acl, ...]) -> None:
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
         assert client.err(r.SetAclRequest("/", acl)) == ErrorCode.INVALID_ACL
+
+    @pytest.mark.parametrize("scheme", ["ip", "digest"])
+    def test_more_entries_than_may_be_looked_at(self, client: Client, scheme: str) -> None:
+        suffix = ":x" if scheme == "digest" else ""
+        acl = tuple(r.Acl(ALL, scheme, f"10.0.{one >> 8}.{one & 255}{suffix}") for one in range(MOST_ENTRIES + 1))
+        assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
+        assert client.err(r.SetAclRequest("/", acl)) == ErrorCode.INVALID_ACL
+        client.create("/t", acl=acl[:-1] * 2)
+        assert len(client.bench.engine.tree.nodes["/t"].acl) == MOST_ENTRIES
+
+    def test_auth_stands_for_too_many(self, client: Client) -> None:
+        for one in range(31):
+            client.auth(b"%d:secret" % one)
+        acl = tuple(r.Acl(permissions, "auth", "") for permissions in range(1, 10))
+        assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
+        client.create("/t", acl=acl[:8])
+
+    def test_a_long_network_is_none_and_is_forgotten(self, client: Client) -> None:
+        known = _network.cache_info().currsize
+        acl = (r.Acl(ALL, "ip", "::1%" + "x" * LONGEST_NETWORK),)
+        assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
+        assert _network.cache_info().currsize == known
 
     def test_auth_stands_for_who_asks(self, client: Client) -> None:
         client.auth(ALICE)
