@@ -7,6 +7,7 @@ from enginekit import NOW_MS, Bench, Client
 
 from distsync.server.acl import LONGEST_NETWORK, MOST_ENTRIES, _network, digest_of
 from distsync.server.effects import Drop, Reply
+from distsync.server.requests import LONGEST_IDENTITY, MOST_IDENTITIES
 from distsync.wire import records as r
 from distsync.wire.records import ErrorCode, Permission
 
@@ -89,6 +90,21 @@ class TestIdentities:
         client.auth(ALICE)
         client.auth(BOB)
         assert client.err(r.GetDataRequest("/a")) == client.err(r.GetDataRequest("/b")) == 0
+
+    def test_no_more_than_a_request_may_look_at(self) -> None:
+        client = Bench(required_digest=digest_of(ALICE)).client()
+        for one in range(MOST_IDENTITIES - 1):  # and the address
+            assert client.auth(b"%d:secret" % one) == 0
+        assert client.auth(b"0:secret") == 0
+        reply, drop = client.send(r.AuthRequest(0, "digest", ALICE))
+        assert reply == Reply(client.peer, client.xid, 0, ErrorCode.AUTH_FAILED, None)
+        assert drop == Drop(client.peer)
+
+    def test_none_that_is_as_long_as_a_frame(self) -> None:
+        client = Bench(required_digest=digest_of(ALICE)).client()
+        assert client.auth(b"x" * (LONGEST_IDENTITY - 29) + b":" + b"long" * 10_000) == 0
+        assert client.auth(b"x" * (LONGEST_IDENTITY - 28) + b":short") == ErrorCode.AUTH_FAILED
+        assert client.dropped
 
     def test_they_are_lost_with_the_connection(self, client: Client) -> None:
         client.create("/t", acl=only(ALICE))
