@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -20,6 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
+from links import linked
 from servers import LOOPBACK, EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
 from tuned import TunedProcess
@@ -31,6 +33,7 @@ from distsync.server.journal import Journal
 from distsync.server.listening import ServeError
 from distsync.server.options import Options
 from distsync.server.serve import read_passwords
+from distsync.wire import records as r
 
 ROOT = Path(__file__).parents[2]
 
@@ -122,6 +125,31 @@ def test_folder_whose_zxids_are_below_zero_is_served_again(tmp_path: Path) -> No
             server.restart(kill=True)
             eventually(lambda: client.connected)
             assert client.retry(client.exists, "/made").czxid == made
+    finally:
+        server.kill()
+
+
+CLOCK_THAT_IS_SET = """
+import time
+wall, steady = time.time_ns, time.monotonic_ns
+began = steady()
+time.time_ns = lambda: wall() + (steady() - began) // 100_000_000 * 300_000_000
+"""
+"""Ten times a second, each time by less than what is taken for a pause."""
+
+
+def test_clock_that_is_set_again_and_again_ends_no_session_early(tmp_path: Path) -> None:
+    server, seconds = TunedProcess(tmp_path, before=CLOCK_THAT_IS_SET), 40 * UNIT
+    server.start()
+    try:
+        with linked(server.port, greeted=False) as silent, linked(server.port) as other:
+            began = time.monotonic()
+            silent.greet(r.ConnectRequest(timeout_ms=round(1000 * seconds)))
+            silent.ask(1, r.CreateRequest("/mine", flags=1), r.CreateReply)
+            there = 0
+            while there != r.ErrorCode.NO_NODE and time.monotonic() < began + seconds:
+                there = other.ask(1, r.ExistsRequest("/mine"), r.StatReply)[2]
+            assert time.monotonic() >= began + seconds
     finally:
         server.kill()
 
