@@ -13,6 +13,7 @@ import ipaddress
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
+from itertools import islice
 from typing import NamedTuple
 
 from distsync.server.refusal import Refusal
@@ -22,6 +23,13 @@ from distsync.wire.records import OPEN_ACL, Acl
 
 READ, WRITE, CREATE, DELETE, ADMIN = (int(one) for one in Permission if one != Permission.ALL)
 READ_ONLY_ACL: tuple[Acl, ...] = (Acl(READ, "world", "anyone"),)
+
+
+MOST_ENTRIES = 256
+"""Of an ACL: each request of its znode may look at all of them."""
+
+LONGEST_NETWORK = 80
+"""With a zone and a length. What is longer is not kept to be known again."""
 
 
 class Identity(NamedTuple):
@@ -75,18 +83,23 @@ def _matches(entry: Acl, identities: tuple[Identity, ...]) -> bool:
     return (entry.scheme, entry.id) in identities
 
 
+@lru_cache(4 * MOST_ENTRIES)
 def _within(address: str, text: str) -> bool:
     network = _network(text)
-    return network is not None and ipaddress.ip_address(address) in network
+    try:
+        return network is not None and ipaddress.ip_address(address) in network
+    except ValueError:  # whose address nobody knows
+        return False
 
 
 def settle(acl: tuple[Acl, ...], identities: Iterable[Identity], policy: Policy = USUAL_POLICY) -> tuple[Acl, ...]:
-    """The ACL as it is stored: without duplicates, ``auth`` replaced by who asks. INVALID_ACL when it is empty, or
-    has an entry that makes no sense."""
+    """The ACL as it is stored: without duplicates, ``auth`` replaced by who asks. INVALID_ACL when it is empty or too
+    long, or has an entry that makes no sense."""
     if acl == OPEN_ACL:
         return OPEN_ACL
-    settled = [stored for entry in dict.fromkeys(acl) for stored in _settle_entry(entry, identities, policy)]
-    if not settled:
+    entries = islice(dict.fromkeys(acl), MOST_ENTRIES + 1)
+    settled = [stored for entry in entries for stored in _settle_entry(entry, identities, policy)]
+    if not 0 < len(settled) <= MOST_ENTRIES:
         raise Refusal(ErrorCode.INVALID_ACL)
     return tuple(settled)
 
@@ -110,7 +123,7 @@ def _is_valid(entry: Acl, schemes: frozenset[str]) -> bool:
     if entry.scheme == "digest":
         return entry.id.rstrip(":").count(":") == 1
     if entry.scheme == "ip":
-        return _network(entry.id) is not None
+        return len(entry.id) <= LONGEST_NETWORK and _network(entry.id) is not None
     return entry.scheme == "world" and entry.id == "anyone"
 
 

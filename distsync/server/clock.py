@@ -1,11 +1,29 @@
 """Waking time: the time in which sessions grow old.
 
-Rules for this file: it reads no clock; it is told the time. While the engine was not called for more than a tick (the
-process was stopped, or starved), and whenever the time that it is told jumps back, waking time stands still: a server
-that could not hear its clients must not expire them.
+Rules for this file: it reads no clock; it is told the time. A step of the wall's clock is no time. While the engine was
+not called for more than a tick (the process was stopped, or starved), and whenever the time that it is told jumps back,
+waking time stands still: a server that could not hear its clients must not expire them.
 """
 
 from __future__ import annotations
+
+
+class SteadyClock:
+    """The wall's clock, without its steps of a tick or less, which an engine would take for time that has passed; a
+    longer one it takes for a pause."""
+
+    __slots__ = ("_least_ns", "_ahead_ns")
+
+    def __init__(self, tick_ms: int, wall_ns: int, steady_ns: int) -> None:
+        self._least_ns = (tick_ms + 1) * 1_000_000  # longer than a tick in whole milliseconds too
+        self._ahead_ns = wall_ns - steady_ns
+
+    def tell(self, wall_ns: int, steady_ns: int) -> int:
+        """The time in ms since the epoch; ``steady_ns`` is that of a clock that nobody sets."""
+        ahead_ns = wall_ns - steady_ns
+        if abs(ahead_ns - self._ahead_ns) > self._least_ns:
+            self._ahead_ns = ahead_ns
+        return (steady_ns + self._ahead_ns) // 1_000_000
 
 
 class WakingClock:

@@ -24,6 +24,11 @@ def stats_path(prefix: str) -> str:
     return f"{QUOTA}{prefix}/{STATS}"
 
 
+def is_limits(path: str) -> bool:
+    """Whether it says what may be held of some path, and does not only end like one that does."""
+    return path.endswith(LIMITS) and path == limits_path(target_of(path))
+
+
 def target_of(path: str) -> str:
     """The path whose quota this node is about; "" when it is about none, nor may the root have one."""
     return path[len(QUOTA) : path.rfind("/")] if path.startswith(QUOTA + "/") else ""

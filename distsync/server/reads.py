@@ -19,6 +19,11 @@ from distsync.wire.codes import ErrorCode
 
 _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
+MULTI_READ_BYTES = 16 << 20
+"""Of data and names, after which the reads of a multiRead are refused: a few bytes ask for a megabyte each."""
+
+_TOO_MUCH = r.ErrorReply(ErrorCode.MARSHALLING_ERROR)
+
 _BLANKS = "".join(map(chr, range(33)))
 """What Java trims."""
 
@@ -78,8 +83,14 @@ class Reads:
         return r.SyncReply(request.path)
 
     def _multi_read(self, link: Link, request: r.MultiReadRequest) -> r.MultiReply:
-        """Each read for itself; no watch is armed."""
-        return r.MultiReply(tuple(self._read_one(link, one) for one in request.operations))
+        """Each read for itself, as long as they fit into one answer; no watch is armed."""
+        results: list[r.Result] = []
+        room = MULTI_READ_BYTES
+        for operation in request.operations:
+            result = self._read_one(link, operation) if room > 0 else _TOO_MUCH
+            room -= _size(result)
+            results.append(result)
+        return r.MultiReply(tuple(results))
 
     def _read_one(self, link: Link, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
         try:
@@ -133,3 +144,10 @@ class Reads:
         if node is None:
             raise Refusal(ErrorCode.NO_NODE)
         return node
+
+
+def _size(result: r.Result) -> int:
+    """In bytes, or letters, of what can be long."""
+    if isinstance(result, r.GetDataReply):
+        return len(result.data or b"")
+    return sum(map(len, result.children)) if isinstance(result, r.GetChildrenReply) else 0

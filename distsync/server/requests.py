@@ -31,6 +31,12 @@ Handler = Callable[[Link, int, Any, int], list[Effect]]
 WRITES = IN_MULTI | {OpCode.SET_ACL, OpCode.MULTI}
 """What uses up a zxid, refused or not."""
 
+MOST_IDENTITIES = 64
+"""Of a connection: each request may look at all of them."""
+
+LONGEST_IDENTITY = 1024
+"""Characters, the hash of the password among them."""
+
 _PROOFS = (r.AuthRequest, r.SaslRequest)
 _OUTSIDE_THE_GATE = (*_PROOFS, r.PingRequest, r.CloseSessionRequest)
 
@@ -132,7 +138,8 @@ class Requests:
         audiences: list[Audience],
         results: list[r.Result],
     ) -> None:
-        """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was."""
+        """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was. The zxid is
+        used up by what is refused, and by no bug: nothing has changed then."""
         state, watched, plans, result = (
             self._core.state,
             self._core.watches.any,
@@ -149,9 +156,11 @@ class Requests:
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(result(operation, change))
-        except BaseException:
+        except BaseException as error:
             for take_back in reversed(reversals):
                 take_back()
+            if not isinstance(error, Refusal):
+                state.zxid -= 1
             raise
 
     def _failed(self, link: Link, xid: int, left: int, done: int, code: int) -> Reply:
@@ -169,15 +178,22 @@ class Requests:
     def _auth(self, link: Link, xid: int, request: r.AuthRequest, now_ms: int) -> list[Effect]:
         """Identities add up; a scheme that proves nothing here ends the connection. The zxid in the reply is 0."""
         if request.scheme == "digest":
-            self._show_digest(link, digest_of(request.auth or b""))
-        elif request.scheme != "ip" and not _is_named(link, request.scheme):
+            proved = self._show_digest(link, Identity("digest", digest_of(request.auth or b"")))
+        else:
+            proved = request.scheme == "ip" or _is_named(link, request.scheme)
+        if not proved:
             return [Reply(link.peer, xid, 0, ErrorCode.AUTH_FAILED, None), *self._core.drop(link.peer)]
         return [Reply(link.peer, xid, 0, 0, None)]
 
-    def _show_digest(self, link: Link, digest: str) -> None:
-        self._know(link, Identity("digest", digest))
-        if digest == self._core.config.super_digest:
+    def _show_digest(self, link: Link, identity: Identity) -> bool:
+        """Anybody may make one up, who has proved nothing else too: False for one too many, or too long."""
+        if identity not in link.identities:
+            if len(link.identities) >= MOST_IDENTITIES or len(identity.id) > LONGEST_IDENTITY:
+                return False
+            self._know(link, identity)
+        if identity.id == self._core.config.super_digest:
             self._know(link, SUPER)
+        return True
 
     def _know(self, link: Link, identity: Identity) -> None:
         if identity not in link.identities:

@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from distsync.server.clock import SteadyClock
 from distsync.server.connection import Connection
 from distsync.server.digest_md5 import Talk
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
@@ -92,6 +93,7 @@ class Rim:
         """Bytes received and sent since the last look at how much of them is held."""
         self.failure: Exception | None = None
         self._last_busy = self._turn_began = time.monotonic()
+        self._clock = SteadyClock(engine.config.tick_time_ms, time.time_ns(), time.monotonic_ns())
         self.report = Report(engine, journal.path.parent, options.words, secret)
         self.report.connections = self._connections
 
@@ -140,7 +142,7 @@ class Rim:
 
     def _beat(self) -> None:
         """Time passes: sessions expire, strangers are shown out, an idle server stops."""
-        now_ms = _now_ms()
+        now_ms = self._now_ms()
         self._carry_out(self.engine.advance, now_ms)
         self._look_for_strangers()
         self._look_for_hoards()
@@ -152,7 +154,7 @@ class Rim:
     def _look_for_strangers(self) -> None:
         now = time.monotonic()
         for id in self._strangers.due(now):
-            self._carry_out(self.engine.expire, id, _now_ms())
+            self._carry_out(self.engine.expire, id, self._now_ms())
         for connection in tuple(self._connections):
             if connection.deadline is not None and connection.deadline < now:
                 connection.break_off("it takes too long")
@@ -176,7 +178,9 @@ class Rim:
         self._connections.add(connection)
         self._last_busy = time.monotonic()
         connection.deadline = self._last_busy + self._limits.handshake_seconds
-        if len(self._connections) > self._most_connections:
+        if not connection.address[0]:
+            connection.break_off("it is gone already, and with it who that was")
+        elif len(self._connections) > self._most_connections:
             connection.break_off(f"{self._most_connections} connections are all that this process may have")
 
     def farewell_deadline(self) -> float:
@@ -187,13 +191,13 @@ class Rim:
         self._connections.discard(connection)
         self.report.gone(connection)
         if self._peers.pop(connection.peer, None) is not None:
-            self._carry_out(self.engine.hang_up, connection.peer, _now_ms())
+            self._carry_out(self.engine.hang_up, connection.peer, self._now_ms())
 
     def work(self, connection: Connection, frames: deque[bytes]) -> None:
         """The frames of a client are worked for, one after the other, while there is room for the answers."""
         if not connection.greeted:
             self._greet(connection, frames.popleft())
-        now_ms, peer, step, gather = _now_ms(), connection.peer, self.engine.step, self._gather
+        now_ms, peer, step, gather = self._now_ms(), connection.peer, self.engine.step, self._gather
         done, frame = 0, b""
         while frames and connection.has_room:
             frame, done = frames.popleft(), done + 1
@@ -232,7 +236,7 @@ class Rim:
         return self.engine.connect(
             connection.peer,
             request,
-            _now_ms(),
+            self._now_ms(),
             connection.address[0],
             subject=subject_of(certificate) if certificate else "",
             sasl=None if passwords is None else Talk(secrets.token_urlsafe(NONCE_BYTES), passwords),
@@ -319,7 +323,7 @@ class Rim:
                 self._committed = commits[-1][0]
             for connection in dirty:
                 connection.flush()
-            if self._journal.wants_compaction:
+            if self.failure is None and self._journal.wants_compaction:  # what is flushed is worked for again
                 self._journal.compact(self.engine.snapshot())
             self.report.turn(time.monotonic() - self._turn_began)
         except Exception as error:
@@ -335,6 +339,9 @@ class Rim:
         for connection in tuple(self._connections):
             connection.abort()
 
+    def _now_ms(self) -> int:
+        return self._clock.tell(time.time_ns(), time.monotonic_ns())
+
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What went wrong with one connection, or with accepting one, is over; nothing else is passed over."""
         error = context.get("exception")
@@ -342,8 +349,3 @@ class Rim:
             self._fail(error)
         else:
             log.info("%s: %s", context.get("message"), error)
-
-
-def _now_ms() -> int:
-    """The wall's clock: the engine copes with its leaps in both directions."""
-    return time.time_ns() // 1_000_000

@@ -49,7 +49,8 @@ LOCK_SECONDS = 3.0
 log = logging.getLogger("distsync.server")
 
 EPOCH = 1_704_067_200
-"""2024-01-01: a new tree's zxids start at the seconds since then, above those of a tree that was thrown away."""
+"""2024-01-01: a new tree's zxids start at the seconds since then, above those of a tree that was thrown away. They are
+above 0 on a clock that is before it."""
 
 
 def serve(
@@ -167,7 +168,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
     """The state as it was when the journal was last written to."""
     contents = journal.load()
     required = digest_of(f"{USER}:{secret}".encode()) if secret else None
-    first_zxid = int(time.time() - EPOCH) << 32
+    first_zxid = max(1, int(time.time() - EPOCH)) << 32
     config = EngineConfig(
         secret=contents.secret,
         required_digest=required,
@@ -190,6 +191,8 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
         engine.tree.count_anew()
         if contents.died:
             _begin_epoch(engine, journal, contents.lost)
+        if engine.zxid < 0:  # of an earlier version, on a clock before 2024
+            _skip_to(first_zxid, engine, journal)
     except JournalError:
         raise
     except DistsyncError as error:
@@ -201,7 +204,10 @@ def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
     """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
     told = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
     log.error("the server was killed, and the machine started anew since: %s lost; --sync full would keep them", told)
-    zxid = ((engine.zxid >> 32) + 1) << 32
+    _skip_to(((engine.zxid >> 32) + 1) << 32, engine, journal)
+
+
+def _skip_to(zxid: int, engine: Engine, journal: Journal) -> None:
     payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
     engine.replay(payload)
     journal.append([(zxid, payload)], synced=True)  # another death must not lead to the same zxids again

@@ -21,7 +21,7 @@ from distsync.server.changes import (
     StoredNode,
 )
 from distsync.server.paths import SPECIAL, parent_of
-from distsync.server.quotas import LIMITS, QUOTA, held, limits_path, moved, prefix_of, stats_path, target_of
+from distsync.server.quotas import QUOTA, held, is_limits, limits_path, moved, prefix_of, stats_path, target_of
 from distsync.wire.records import OPEN_ACL, Acl, Stat
 
 _stat: Callable[[type[Stat], tuple[int, ...]], Stat] = tuple.__new__
@@ -248,7 +248,7 @@ class Tree:
             self.ttls[path] = None
         elif node.container:
             self.containers[path] = None
-        if path.endswith(LIMITS) and path == limits_path(target_of(path)):
+        if is_limits(path):
             self.limited.add(target_of(path))
 
     def _remove(self, path: str) -> Node:
@@ -264,7 +264,7 @@ class Tree:
             del self.ttls[path]
         elif node.container:
             del self.containers[path]
-        if path.startswith(QUOTA) and path.endswith(LIMITS):
+        if path.startswith(QUOTA) and is_limits(path):
             self.limited.discard(target_of(path))
         return parent
 

@@ -25,6 +25,7 @@ from tuned import TunedProcess
 
 from distsync.wire import records as r
 from distsync.wire.codec import encode_request
+from distsync.wire.frames import framed
 
 EXAMPLES = int(os.environ.get("DISTSYNC_TEST_FRAMES", "150"))
 GROWTH = 40_000_000
@@ -246,6 +247,77 @@ def test_bug_of_the_server_within_a_change_stops_it_and_nobody_sees_the_half(tmp
         with linked(server.port) as link:
             assert link.ask(1, r.ExistsRequest("/before"), r.StatReply)[2] == 0
             assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == -101
+
+
+EAGER = """
+from distsync.server import connection
+from distsync.server.journal import Journal
+connection.ANSWERS_BYTES = 100
+Journal.wants_compaction = property(lambda self: True)
+"""
+
+
+def test_bug_within_a_change_is_in_no_snapshot_either(tmp_path: Path) -> None:
+    """It is met as a connection goes on, its answers having left: within the flush that would compact."""
+    server = TunedProcess(tmp_path, before=BUG + EAGER)
+    with running(server):
+        with linked(server.port, greeted=False) as link:
+            link.greet()
+            link.ask(1, r.CreateRequest("/before", bytes(200)), r.CreateReply)
+            link.send(encode_request(2, r.GetDataRequest("/before")), encode_request(3, r.CreateRequest("/half", b"")))
+            assert server.process
+            assert server.process.wait(PATIENCE) == 1
+        server.before = ""
+        server.start()
+        with linked(server.port) as link:
+            assert link.ask(1, r.ExistsRequest("/before"), r.StatReply)[2] == 0
+            assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == r.ErrorCode.NO_NODE
+
+
+MULTI_BUG = """
+from distsync.server.writes import Writes
+def buggy(self, link, request):
+    raise ZeroDivisionError("a bug")
+Writes._check = buggy
+"""
+
+
+def test_bug_of_the_server_within_a_multi_costs_the_connection_that_met_it(tmp_path: Path) -> None:
+    """All of it is taken back: nothing has changed."""
+    with running(TunedProcess(tmp_path, before=MULTI_BUG)) as server, linked(server.port) as other:
+        with linked(server.port, greeted=False) as link:
+            link.greet(r.ConnectRequest(timeout_ms=1000))
+            link.send(encode_request(1, r.MultiRequest((r.CreateRequest("/half"), r.CheckVersionRequest("/")))))
+            assert link.at_end()
+        assert other.ask(1, r.ExistsRequest("/half"), r.StatReply)[2] == r.ErrorCode.NO_NODE
+        assert other.ask(2, r.CreateRequest("/half", flags=1), r.CreateReply)[2] == 0
+
+
+NOWHERE = """
+from distsync.server.connection import Connection
+made = Connection.connection_made
+class Reset:
+    def __init__(self, transport):
+        self._transport = transport
+    def __getattr__(self, name):
+        return getattr(self._transport, name)
+    def get_extra_info(self, name):
+        told = self._transport.get_extra_info(name)
+        return None if name == "peername" and told[0] == "127.0.0.2" else told
+Connection.connection_made = lambda self, transport: made(self, Reset(transport))
+"""
+"""uvloop asks for the address late: it knows none of a connection that was reset before, and reads what was sent."""
+
+
+def test_who_was_reset_before_his_address_was_asked_for_is_not_worked_for(tmp_path: Path) -> None:
+    with running(TunedProcess(tmp_path, before=NOWHERE)) as server, linked(server.port) as witness:
+        address = (LOOPBACK, server.port)
+        with socket.create_connection(address, PATIENCE, source_address=("127.0.0.2", 0)) as link:
+            with suppress(ConnectionError):
+                link.sendall(HELLO + framed(encode_request(1, r.CreateRequest("/made"))))
+                assert link.recv(1) == b""
+        assert "it is gone already" in server.output()
+        assert witness.ask(1, r.ExistsRequest("/made"), r.StatReply)[2] == r.ErrorCode.NO_NODE
 
 
 PASSWORD = "in wonderland"

@@ -88,6 +88,11 @@ def test_hard_limits_refuse(me: Speaker, root: str) -> None:
     assert me.err(r.SetDataRequest(f"{root}/a", b"54321", 7)) == ErrorCode.BAD_VERSION
     refused = me.body(r.MultiRequest((r.DeleteRequest(f"{root}/none"), r.CreateRequest(f"{root}/b")))).results
     assert [result.err for result in refused] == [ErrorCode.NO_NODE, ErrorCode.RUNTIME_INCONSISTENCY]
+    other = f"{quota}/xzookeeper_limits"
+    me.body(r.MultiRequest((r.CreateRequest(other), r.DeleteRequest(f"{root}/none"))))
+    me.body(r.CreateRequest(other))
+    me.body(r.DeleteRequest(other))
+    assert me.err(r.CreateRequest(f"{root}/b")) == ErrorCode.QUOTA_EXCEEDED
 
 
 def test_soft_limits_are_told_to_who_runs_the_server(me: Speaker, root: str, tuned: ServerProcess) -> None:

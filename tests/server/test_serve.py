@@ -9,9 +9,10 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -20,14 +21,19 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
+from links import linked
 from servers import LOOPBACK, EmbeddedProcess
 from timing import PATIENCE, UNIT, eventually
+from tuned import TunedProcess
 
 from distsync.server.acl import digest_of
 from distsync.server.config import EngineConfig
+from distsync.server.engine import Engine
+from distsync.server.journal import Journal
 from distsync.server.listening import ServeError
 from distsync.server.options import Options
 from distsync.server.serve import read_passwords
+from distsync.wire import records as r
 
 ROOT = Path(__file__).parents[2]
 
@@ -89,6 +95,63 @@ def test_signal_stops_it_cleanly(embedded: EmbeddedProcess, number: signal.Signa
         assert settled(embedded) == 0
     assert "Traceback" not in embedded.output()
     assert b"synced" in (embedded.folder / "data" / "journal.mark").read_bytes()
+
+
+CLOCK_OF_2001 = "import time; time.time = lambda: 1e9"
+
+
+def test_clock_before_2024_keeps_nobody_out_of_a_new_folder(tmp_path: Path) -> None:
+    server = TunedProcess(tmp_path, before=CLOCK_OF_2001)
+    server.start()
+    try:
+        with connected(server) as client:
+            assert 0 < client.exists(client.create("/made")).czxid < 2 << 32
+    finally:
+        server.kill()
+
+
+def test_folder_whose_zxids_are_below_zero_is_served_again(tmp_path: Path) -> None:
+    """Earlier versions made such a one on a clock before 2024."""
+    server, folder = EmbeddedProcess(tmp_path), tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    with closing(Journal(folder)) as journal:
+        journal.load()
+        journal.compact(Engine(EngineConfig(initial_zxid=-7 << 32)).snapshot())
+    server.start()
+    try:
+        with connected(server) as client:
+            made = client.exists(client.create("/made")).czxid
+            assert made > 0
+            server.restart(kill=True)
+            eventually(lambda: client.connected)
+            assert client.retry(client.exists, "/made").czxid == made
+    finally:
+        server.kill()
+
+
+CLOCK_THAT_IS_SET = """
+import time
+wall, steady = time.time_ns, time.monotonic_ns
+began = steady()
+time.time_ns = lambda: wall() + (steady() - began) // 100_000_000 * 300_000_000
+"""
+"""Ten times a second, each time by less than what is taken for a pause."""
+
+
+def test_clock_that_is_set_again_and_again_ends_no_session_early(tmp_path: Path) -> None:
+    server, seconds = TunedProcess(tmp_path, before=CLOCK_THAT_IS_SET), 40 * UNIT
+    server.start()
+    try:
+        with linked(server.port, greeted=False) as silent, linked(server.port) as other:
+            began = time.monotonic()
+            silent.greet(r.ConnectRequest(timeout_ms=round(1000 * seconds)))
+            silent.ask(1, r.CreateRequest("/mine", flags=1), r.CreateReply)
+            there = 0
+            while there != r.ErrorCode.NO_NODE and time.monotonic() < began + seconds:
+                there = other.ask(1, r.ExistsRequest("/mine"), r.StatReply)[2]
+            assert time.monotonic() >= began + seconds
+    finally:
+        server.kill()
 
 
 def test_sigkill_under_load_loses_no_acknowledged_write_and_no_session(embedded: EmbeddedProcess) -> None:

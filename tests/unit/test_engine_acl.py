@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from enginekit import NOW_MS, Bench, Client
 
-from distsync.server.acl import digest_of
+from distsync.server.acl import LONGEST_NETWORK, MOST_ENTRIES, _network, digest_of
 from distsync.server.effects import Drop, Reply
+from distsync.server.requests import LONGEST_IDENTITY, MOST_IDENTITIES
 from distsync.wire import records as r
 from distsync.wire.records import ErrorCode, Permission
 
@@ -90,6 +91,21 @@ class TestIdentities:
         client.auth(BOB)
         assert client.err(r.GetDataRequest("/a")) == client.err(r.GetDataRequest("/b")) == 0
 
+    def test_no_more_than_a_request_may_look_at(self) -> None:
+        client = Bench(required_digest=digest_of(ALICE)).client()
+        for one in range(MOST_IDENTITIES - 1):  # and the address
+            assert client.auth(b"%d:secret" % one) == 0
+        assert client.auth(b"0:secret") == 0
+        reply, drop = client.send(r.AuthRequest(0, "digest", ALICE))
+        assert reply == Reply(client.peer, client.xid, 0, ErrorCode.AUTH_FAILED, None)
+        assert drop == Drop(client.peer)
+
+    def test_none_that_is_as_long_as_a_frame(self) -> None:
+        client = Bench(required_digest=digest_of(ALICE)).client()
+        assert client.auth(b"x" * (LONGEST_IDENTITY - 29) + b":" + b"long" * 10_000) == 0
+        assert client.auth(b"x" * (LONGEST_IDENTITY - 28) + b":short") == ErrorCode.AUTH_FAILED
+        assert client.dropped
+
     def test_they_are_lost_with_the_connection(self, client: Client) -> None:
         client.create("/t", acl=only(ALICE))
         client.auth(ALICE)
@@ -115,6 +131,16 @@ class TestIdentities:
         client.create("/t", acl=(r.Acl(ALL, "ip", network),))
         assert client.err(r.GetDataRequest("/t")) == (0 if allowed else ErrorCode.NO_AUTH)
 
+    def test_who_has_no_address_is_nobody_of_an_ip(self) -> None:
+        bench = Bench()
+        other, nowhere = bench.client(), Client(bench, 7, r.ConnectRequest(), "")
+        assert nowhere.err(r.ExistsRequest("/t", True)) == ErrorCode.NO_NODE
+        other.create("/t", acl=(r.Acl(ALL, "ip", "127.0.0.1"),))
+        assert nowhere.events() == []
+        assert nowhere.err(r.GetDataRequest("/t")) == ErrorCode.NO_AUTH
+        reply = nowhere.body(r.MultiRequest((r.CheckVersionRequest("/t"),)))
+        assert reply.results == (r.ErrorReply(ErrorCode.NO_AUTH),)
+
     def test_the_gate_opens_to_the_right_digest(self) -> None:
         client = Bench(required_digest=digest_of(ALICE)).client()
         client.auth(BOB)
@@ -139,6 +165,28 @@ class TestAcls:
     def test_what_makes_no_sense(self, client: Client, acl: tuple[r.Acl, ...]) -> None:
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
         assert client.err(r.SetAclRequest("/", acl)) == ErrorCode.INVALID_ACL
+
+    @pytest.mark.parametrize("scheme", ["ip", "digest"])
+    def test_more_entries_than_may_be_looked_at(self, client: Client, scheme: str) -> None:
+        suffix = ":x" if scheme == "digest" else ""
+        acl = tuple(r.Acl(ALL, scheme, f"10.0.{one >> 8}.{one & 255}{suffix}") for one in range(MOST_ENTRIES + 1))
+        assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
+        assert client.err(r.SetAclRequest("/", acl)) == ErrorCode.INVALID_ACL
+        client.create("/t", acl=acl[:-1] * 2)
+        assert len(client.bench.engine.tree.nodes["/t"].acl) == MOST_ENTRIES
+
+    def test_auth_stands_for_too_many(self, client: Client) -> None:
+        for one in range(31):
+            client.auth(b"%d:secret" % one)
+        acl = tuple(r.Acl(permissions, "auth", "") for permissions in range(1, 10))
+        assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
+        client.create("/t", acl=acl[:8])
+
+    def test_a_long_network_is_none_and_is_forgotten(self, client: Client) -> None:
+        known = _network.cache_info().currsize
+        acl = (r.Acl(ALL, "ip", "::1%" + "x" * LONGEST_NETWORK),)
+        assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
+        assert _network.cache_info().currsize == known
 
     def test_auth_stands_for_who_asks(self, client: Client) -> None:
         client.auth(ALICE)

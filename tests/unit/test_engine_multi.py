@@ -99,12 +99,14 @@ class TestSuccess:
 
 
 def test_an_error_halfway_leaves_the_tree_as_it_was(client: Client) -> None:
-    """Not only a refusal: here a path of a type that no decoded request has."""
-    before = client.stat("/")
+    """Not only a refusal: here a path of a type that no decoded request has. It uses up no zxid, which no commit would
+    tell of."""
+    before, zxid = client.stat("/"), client.bench.engine.zxid
     with pytest.raises(TypeError):
         client.send(multi(r.CreateRequest("/a"), r.SetDataRequest(None, b"x")))  # type: ignore[arg-type]
     assert client.stat("/") == before
     assert "/a" not in client.bench.engine.tree.nodes
+    assert client.bench.engine.zxid == zxid
 
 
 class TestFailure:

@@ -330,6 +330,18 @@ class TestStrangeRequests:
         assert client.err(request_) == code
         assert client.bench.engine.zxid == before + 1
 
+    def test_a_multi_read_is_answered_as_far_as_it_fits(self, client: Client) -> None:
+        client.create("/a", bytes(1 << 20))
+        for number in range(16):
+            client.create(f"/a/{number:02}" + "x" * 9998)
+        reads = (r.GetChildrenRequest("/a"),) * 3 + (r.GetDataRequest("/a"),) * 20
+        results = client.body(r.MultiReadRequest(reads)).results
+        kinds = [r.GetChildrenReply] * 3 + [r.GetDataReply] * 16
+        assert [type(result) for result in results[:19]] == kinds
+        assert results[19:] == (r.ErrorReply(ErrorCode.MARSHALLING_ERROR),) * 4
+        names = client.body(r.MultiReadRequest((r.GetChildrenRequest("/a"),) * 200)).results
+        assert [type(result) for result in names] == [r.GetChildrenReply] * 105 + [r.ErrorReply] * 95
+
     def test_sasl_is_answered_with_nothing(self, client: Client) -> None:
         assert client.send(r.SaslRequest(b"x")) == [Reply(client.peer, client.xid, 0, 0, r.SaslReply(None))]
 

@@ -126,6 +126,14 @@ class TestEnforcement:
         client = limited(Bench(), self.LIMITS)
         client.create("/q/a", b"12345678")
 
+    def test_a_node_with_a_like_name_is_no_limits(self, client: Client) -> None:
+        """Neither as it goes, nor as it is taken back."""
+        other = f"{QUOTA}/xzookeeper_limits"
+        client.ask(r.MultiRequest((r.CreateRequest(other), r.CheckVersionRequest("/none"))))
+        client.create(other)
+        client.body(r.DeleteRequest(other))
+        assert client.err(r.CreateRequest("/q/a", b"12345")) == ErrorCode.QUOTA_EXCEEDED
+
     def test_a_quota_without_stats_limits_nothing(self, client: Client) -> None:
         client.body(r.DeleteRequest(STATS))
         client.create("/q/a", b"12345678")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 from enginekit import NOW_MS, TICK_MS, Bench, Client
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from distsync.server.clock import WakingClock
+from distsync.server.clock import SteadyClock, WakingClock
 from distsync.server.config import EngineConfig
 from distsync.server.effects import Accepted, Commit, Drop, Notify, Reply
 from distsync.server.engine import Engine
 from distsync.wire import records as r
 from distsync.wire.records import CreateFlag, ErrorCode
 
+MS = 1_000_000
 EPHEMERAL = CreateFlag.EPHEMERAL
 REFUSED = r.ConnectResponse(0, 0, 0, bytes(16), None)
 
@@ -247,6 +248,22 @@ class TestPauses:
             assert 0 <= awake - before <= TICK_MS
             assert clock.wall(awake) == now_ms
             before = awake
+
+    @given(st.lists(st.tuples(st.integers(0, 900 * MS), st.integers(-2_000 * MS, 2_000 * MS)), max_size=30))
+    @example([(1 * MS, 499 * MS)] * 5)
+    @example([(0, 500 * MS), (0, 501 * MS - 1), (0, 1), (0, 501 * MS + 1)])
+    def test_steps_of_the_walls_clock_age_nobody(self, moves: list[tuple[int, int]]) -> None:
+        """However long they are: waking time is at most the time that has passed."""
+        wall_ns, steady_ns = NOW_MS * MS, 7
+        clock, steady = WakingClock(TICK_MS, forgiving=True), SteadyClock(TICK_MS, wall_ns, steady_ns)
+        began = clock.tell(steady.tell(wall_ns, steady_ns))
+        for passed, step in moves:
+            wall_ns, steady_ns = wall_ns + passed + step, steady_ns + passed
+            now_ms = steady.tell(wall_ns, steady_ns)
+            assert abs(now_ms - wall_ns // MS) <= TICK_MS + 2
+            before = clock.awake_ms
+            assert 0 <= clock.tell(now_ms) - before <= passed // MS + 1
+        assert clock.awake_ms - began <= steady_ns // MS + 1
 
 
 class TestRestart:
