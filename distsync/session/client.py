@@ -51,6 +51,7 @@ class Client:
         self.closed = False
         self._core: Core | None = None
         self._starting = threading.RLock()
+        self._closer: int | None = None
         self._listeners: list[Callable[[str], object]] = []
         self._before: Statistics | None = None
         self._farewells: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
@@ -309,14 +310,20 @@ class Client:
 
         Units: takes less than 2 seconds, also without a server. Callable from everywhere, again and again.
         On loss: calls that wait raise ClientClosedError; what was held is lost ("client closed").
+        On cancel: KeyboardInterrupt ends it halfway; the next close, or the one at the end of the process, does it all.
         """
+        me = threading.get_ident()
         with self._starting:
-            first = not self.closed
-            core = self._core or (self._started_to_part() if first and self._farewells else None)
+            core = self._core or (self._started_to_part() if self._farewells and not self.closed else None)
             self.closed = True
-        if core is not None and first:
+            if core is None or self._closer not in (None, me):
+                return
+            self._closer = me  # who is interrupted in the next line may come again
+        try:
             core.close()
             self._before, self._core = core.link.statistics(), None
+        finally:
+            self._closer = None
 
     def __enter__(self) -> Client:
         return self
@@ -330,7 +337,7 @@ class Client:
         """In a forked child: nothing of the parent's session is ours."""
         core, self._core = self._core, None
         self._farewells = {}
-        self._starting = threading.RLock()
+        self._starting, self._closer = threading.RLock(), None
         if core is not None:
             core.forget()
 

@@ -374,7 +374,8 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         """The session is closed, if a server can still be told within half of ``seconds`` (also one that is just
         being connected to); thread and sockets are gone."""
         connection = self._connection
-        if politely:
+        politely = politely and not connection.connection_closed.is_set()  # else it has ended, or never began
+        if politely and not self._stopped.is_set():
             self._live.wait(seconds / 4)  # it may be coming back just now
         self._stopped.set()
         if politely:

@@ -142,12 +142,12 @@ class Core:
             self._embedded.look()
 
     def close(self) -> None:
-        """Nothing is left: no call, thread, socket, session."""
+        """Nothing is left: no call, thread, socket, session. After an interrupt it can be done again."""
         self.closing = True
         self.link.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
-        farewells, self._farewells = self._farewells, {}
-        self.keeper.stop(CLOSE_KEEPER_S, farewells.values() if self.link.info is not None else ())
+        self.keeper.stop(CLOSE_KEEPER_S, self._farewells.values() if self.link.info is not None else ())
+        self._farewells = {}
         self.link.close(CLOSE_LINK_S)
         self.holds.lose_all(CLIENT_CLOSED)
         if self._embedded:

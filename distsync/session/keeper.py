@@ -78,9 +78,10 @@ class Keeper:
     def stop(self, seconds: float, farewells: Iterable[Callable[[], Work]] = ()) -> None:
         """Background protocols that have something to do over the present connection do it, and so do those that wait
         for them; then who still waits is over, and the ``farewells`` are done. So long at most."""
-        self._farewells = [*farewells]
-        self._part_at = wait_clock() + seconds / 2
-        self._drain_until = wait_clock() + seconds
+        if self._drain_until is None:
+            self._farewells = [*farewells]
+            self._part_at = wait_clock() + seconds / 2
+            self._drain_until = wait_clock() + seconds
         self.poke()
         if threading.get_ident() != self.thread.ident:
             self.thread.join(seconds + 0.2)

@@ -357,9 +357,10 @@ class Link:
         with self.lock:
             self.state = State.CLOSED
             self.info = None
-            kazoo, self._kazoo = self._kazoo, None
+        kazoo = self._kazoo
         if kazoo is not None:
             kazoo.end(seconds)
+            self._kazoo = None  # not before: who is interrupted closes again
         self._lease.end()
         self.watches.fire_all()
         self._tell()

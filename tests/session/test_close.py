@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from asking import ask, stand
 from leaks import Observer
 from peers import waiting_calls
 from servers import ServerProcess
+from strikes import Strike
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import ClientClosedError, UnreachableError
@@ -156,6 +158,43 @@ def test_close_in_two_threads_at_once(near: Client, in_thread: Callable[..., Any
     for one in [in_thread(near.close) for _ in range(4)]:
         one.result()
     assert near.closed
+
+
+def test_close_that_was_interrupted_is_done_by_the_next_one(
+    near: Client,
+    make_client: Callable[..., Client],
+    namespace: str,
+    observer: Observer,
+    in_thread: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """At each place of it. ``near`` has made the namespace."""
+    monkeypatch.setattr(core, "CLOSE_KEEPER_S", PATIENCE)
+    monkeypatch.setattr(core, "CLOSE_LINK_S", PATIENCE)
+    gc.collect()  # no finalizer of an earlier test's is interrupted
+    where: str | None = "the start"
+    which = 0
+    while where is not None:
+        client, farewells = make_client(), list[str]()
+        path = client.run(stand(namespace, Loss()))
+        waiting = in_thread(client.run, ask(Wait(Signal())))
+        eventually(lambda client=client: waiting_calls(client) == 1)
+        client.at_close("/farewell", partial(noted, farewells, path))
+        parts, which = client._core, which + 1
+        where = Strike(which).during(client.close)
+        client.close()
+        assert parts is not None
+        assert not observer.kazoo.exists(path), f"its session lives after an interrupt at {where}"
+        assert not parts.keeper.thread.is_alive()
+        assert (client._core, client.state, farewells) == (None, "closed", [path])
+        with pytest.raises(ClientClosedError):
+            waiting.result()
+    assert which > 100, which
+
+
+async def noted(what: list[str], path: str) -> None:
+    await Exists(path)
+    what.append(path)
 
 
 EXITS = {
