@@ -65,9 +65,8 @@ class GroupCore:
 
     @property
     def mine(self) -> list[str]:
-        """The names of our members."""
-        self.joined = self._present()
-        return list(self.joined)
+        """The names of our members. Also a thread that drives no protocol asks, so this changes nothing."""
+        return list(self._present())
 
     def over(self, name: str) -> Signal:
         """Fires when this member of ours has left, or was taken out."""
@@ -78,5 +77,5 @@ class GroupCore:
         """We are one member less. False: we were not, or not any more."""
         self.view.forget()
         presence = self.joined.get(name)
-        self.joined = {one: each for one, each in self.joined.items() if one != name}
+        self.joined = {one: each for one, each in self._present().items() if one != name}
         return presence is not None and presence.wanted and await presence.vanish()

@@ -90,9 +90,8 @@ class RegistryCore:
 
     @property
     def mine(self) -> list[str]:
-        """The names that live as long as we do."""
-        self.kept = {name: kept for name, kept in self.kept.items() if kept.wanted}
-        return list(self.kept)
+        """The names that live as long as we do. Also a thread that drives no protocol asks, so this changes nothing."""
+        return [name for name, kept in self.kept.copy().items() if kept.wanted]
 
     async def _look(self, watch: Watch) -> Entries:
         """Each entry has a watch of its own, and is read again only when that has fired."""
@@ -183,8 +182,9 @@ class RegistryCore:
             if await Wait(busy) is Woke.DEADLINE:
                 raise DeadlineError(f"another change of {self.path}/{name}")
         self._busy[name] = Signal()
+        self.kept = {one: kept for one, kept in self.kept.items() if kept.wanted}
         kept = self.kept.pop(name, None)
-        if kept is None or not kept.wanted:
+        if kept is None:
             return None
         try:
             kept.withdraw()

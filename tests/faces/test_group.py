@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,6 +22,7 @@ from timing import PATIENCE, UNIT, eventually
 
 from distsync import ConfigurationError, Lock, NotHeldError, PayloadPickleError
 from distsync.protocols import presence
+from distsync.protocols.group import GroupCore
 from distsync.recipes import Group, Member
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
@@ -70,6 +72,27 @@ def test_who_has_joined_sees_itself_at_once(client: Client) -> None:
         assert group.joined
         group.leave()
         assert (len(group), group.joined) == (0, False)
+
+
+def test_who_joins_while_another_thread_asks_whether_we_have_is_a_member(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, real = Group(name="g"), GroupCore._present
+    asker, joined = threading.get_ident(), list[Member]()
+
+    def join_meanwhile(core: GroupCore) -> Any:
+        present = real(core)
+        if threading.get_ident() == asker:
+            joined.append(Running(group.join).result())
+        return present
+
+    first = group.join()
+    with monkeypatch.context() as patched:
+        patched.setattr(GroupCore, "_present", join_meanwhile)
+        assert group.joined
+    group.leave(first)
+    assert group.members == {*joined}
+    group.leave(joined[0])
 
 
 def test_plain_clients_can_read_the_members(client: Client, observer: Observer) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import threading
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import NameTakenError, PayloadPickleError
+from distsync.protocols.registry import Kept
 from distsync.recipes import Entry, Registry
 from distsync.session.client import Client
 
@@ -53,6 +55,28 @@ def test_who_has_registered_sees_it_at_once(registry: Registry) -> None:
         assert registry["a"].address == number
         del registry["a"]
         assert "a" not in registry
+
+
+def test_who_registers_while_another_thread_asks_what_is_ours_keeps_it(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asker = threading.get_ident()
+
+    def register_meanwhile(kept: Kept) -> bool:
+        if threading.get_ident() == asker:
+            Running(registry.register, "b", 2).result()
+        return vars(kept)["wanted"]  # type: ignore[no-any-return]
+
+    def write(kept: Kept, wanted: bool) -> None:
+        vars(kept)["wanted"] = wanted
+
+    registry["a"] = 1
+    with monkeypatch.context() as patched:
+        patched.setattr(Kept, "wanted", property(register_meanwhile, write), raising=False)
+        assert registry.mine == {"a"}
+    assert registry.mine == {"a", "b"}
+    registry.register("b", 3)
+    registry.clear()
 
 
 def test_plain_clients_can_read_entries(registry: Registry, client: Client, observer: Observer) -> None:
