@@ -236,7 +236,7 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
         if callback is not None and self._listener is None:
             self._listener = self._tell(self._told)
         elif callback is None and self._listener is not None:
-            self._core.view.silence(self._listener)
+            self._silence(self._listener)
             self._listener = None
 
     def _told(self, before: Settings, now: Settings) -> None:

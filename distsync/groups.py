@@ -195,7 +195,7 @@ class Group(Awaited, Named):
         if wanted and self._listener is None:
             self._listener = self._tell(self._told, {})
         elif not wanted and self._listener is not None:
-            self._core.view.silence(self._listener)
+            self._silence(self._listener)
             self._listener = None
 
     def _told(self, before: Members, now: Members) -> None:

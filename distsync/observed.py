@@ -43,6 +43,10 @@ class Observed(Glancing):
         self.client.background(self._watched.tell(told, before))
         return told
 
+    def _silence(self, listener: Listener) -> None:
+        """It is told no more, soon: behind what asked for it. Never waits."""
+        self.client.background(self._watched.silence(listener))
+
 
 class Awaited(Observed):
     """As Observed, and in the shape of a Condition."""

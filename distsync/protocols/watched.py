@@ -155,7 +155,7 @@ class Watched(Generic[Value]):
             self._following = True
             await Background(self._follow())
 
-    def silence(self, listener: Listener) -> None:
+    async def silence(self, listener: Listener) -> None:
         """``listener`` is called no more."""
         self._told = {one: told for one, told in self._told.items() if one != listener}
         self._asked.fire()

@@ -17,6 +17,7 @@ from timing import PATIENCE, UNIT, eventually
 
 from distsync import CorruptNodeError, PayloadPickleError, PayloadTooLargeError
 from distsync.protocols import watched
+from distsync.protocols.watched import UNKNOWN
 from distsync.recipes import Config
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
@@ -138,6 +139,24 @@ def test_on_change_is_told_of_each_state_once(config: Config, elsewhere: Config)
     eventually(lambda: len(told) == 2)
     assert told == [({"a": 1}, {"a": 2, "b": 2}), ({"a": 2, "b": 2}, {"a": 2})]
     elsewhere.on_change = None
+
+
+def test_on_change_that_is_set_again_is_told_once(config: Config, client: Client) -> None:
+    """The keeper has no time yet: what is asked of it waits, in order."""
+    told: list[Any] = []
+    config["a"] = 0
+    with client.mutex_and_lease()[0]:
+        for _ in range(3):
+            config.on_change = lambda _, now: told.append(now["a"])
+            config.on_change = None
+        config.on_change = lambda _, now: told.append(now["a"])
+    eventually(lambda: config._watched._told and UNKNOWN not in config._watched._told.values())
+    for number in (1, 2):
+        config["a"] = number
+        eventually(lambda: told[-1:] == [number])  # noqa: B023
+    assert told == [1, 2]
+    config.on_change = None
+    eventually(lambda: config._watched.idle)
 
 
 def test_on_change_goes_on_when_malformed_data_are_mended(

@@ -182,6 +182,26 @@ def test_callback_that_fails_stops_no_other(client: Client, monkeypatch: pytest.
     group.leave()
 
 
+def test_callback_that_is_set_again_is_called_once(client: Client) -> None:
+    """The keeper has no time yet: what is asked of it waits, in order."""
+    told: list[Member] = []
+    group = Group(name="g")
+    assert not group.joined
+    with client.mutex_and_lease()[0]:
+        for _ in range(3):
+            group.on_join = told.append
+            group.on_join = None
+        group.on_join = told.append
+    joined = []
+    for _ in range(2):
+        joined.append(group.join())
+        eventually(lambda: told[-1:] == joined[-1:])
+    assert told == joined
+    group.on_join = None
+    eventually(lambda: group._watched.idle)
+    group.leave()
+
+
 def test_wait_is_for_a_change(client: Client, other: Client) -> None:
     group = Group(name="g", client=other)
     assert not group.wait(UNIT)
