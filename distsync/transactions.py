@@ -287,7 +287,7 @@ class Participant:
             OutcomeUnknownError for one that was decided so long ago that it is forgotten, or that somebody has
             deleted; CorruptNodeError if he has deleted the decision only.
         On loss: of the session: it goes on; but before the vote it may be taken for dead, and all is aborted.
-        On cancel: what was prepared stays prepared, a vote stands: call it again.
+        On cancel: what was prepared stays prepared, a vote stands: call it again; what was done is not done again.
         Cost: 18 requests, 3 watches; with peers as decider 5 more for who decides, 4 more for each vote after its own;
             3 or 4 more each time that another one clears up, or steps down, in the same moment.
         Source: recipes.txt, Two-phased Commit ("each site then processes the query and votes").

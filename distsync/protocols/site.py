@@ -40,6 +40,7 @@ from distsync.protocols.ballot import (
 from distsync.protocols.guard import INTERRUPTED, leave, read, read_all
 from distsync.protocols.transaction import Prepared, TransactionCore, presence
 from distsync.session.steps import (
+    Background,
     Call,
     Check,
     Children,
@@ -84,7 +85,7 @@ class Site:
                 record, version = await core.record(watch)
                 for transaction, site in list(core.prepared):
                     if site == self.site and transaction != record.current:
-                        await self._too_late(transaction, work)
+                        await self._too_late(transaction, work, goes_on=True)
                         core.prepared.pop((transaction, site), None)
                 if await self._join(who, watch, record, version) and record.current:
                     decision = await self._through(record.current, work)
@@ -146,11 +147,15 @@ class Site:
         core, node = self.core, self.core.node(transaction)
         mine = (transaction, self.site)
         while True:
+            done = mine in core.done  # asked before it is read: meanwhile it may be acknowledged
             listing, payload = await read_all(Children(node), GetData(node))
             if isinstance(listing, NoNodeError) or isinstance(payload, NoNodeError):
                 return await self._too_late(transaction, work)
             view = listed(listing)
             vote = view.vote_of(self.site)
+            if done:
+                await self._acknowledge(transaction, vote or "ballot")
+                return None
             if vote is None and view.is_open:
                 await core.write(transaction, spoilt(self.site), view)
                 continue
@@ -168,12 +173,12 @@ class Site:
             decision = await self._learn(transaction)
             return await self._finish(decision, vote or "ballot", work, payload.data) if decision else None
 
-    async def _too_late(self, transaction: str, work: Work) -> Decision | None:
+    async def _too_late(self, transaction: str, work: Work, goes_on: bool = False) -> Decision | None:
         """It is over: what we prepared for it is ended as was decided."""
         prepared = self.core.prepared.get((transaction, self.site))
         if prepared is None:
             return None
-        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data)
+        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data, goes_on)
 
     async def _ended(self, transaction: str) -> Decision:
         """What was decided about one that is over. If nobody knows any more, nobody here waits for it again."""
@@ -183,17 +188,35 @@ class Site:
             self.core.prepared.pop((transaction, self.site), None)
             raise
 
-    async def _finish(self, decision: Decision, vote: str, work: Work, data: bytes) -> Decision:
-        """What was decided is done here, and acknowledged; the last one to do so clears up."""
-        core = self.core
+    async def _finish(self, decision: Decision, vote: str, work: Work, data: bytes, goes_on: bool = False) -> Decision:
+        """What was decided is done here, and acknowledged: in the background, if we are interrupted once it is done. At
+        the deadline that is no error, unless the caller would go on then."""
+        core, mine = self.core, (decision.id, self.site)
         do = work.commit if decision.outcome == COMMIT else work.abort
-        await Call(lambda: do(decision.id, data))
-        core.prepared.pop((decision.id, self.site), None)
+
+        def act() -> None:
+            do(decision.id, data)
+            core.done.add(mine)
+            core.prepared.pop(mine, None)
+
+        try:
+            await Call(act)
+            await self._acknowledge(decision.id, vote)
+        except BaseException as error:
+            if mine not in core.done:
+                raise
+            await Background(self._acknowledge(decision.id, vote))
+            if goes_on or not isinstance(error, DeadlineError):
+                raise
+        return decision
+
+    async def _acknowledge(self, transaction: str, vote: str) -> None:
+        """Nobody waits for us any more; the last site to say so clears up."""
         if vote != "ballot":
             with suppress(NoNodeError):
-                await read(Delete(f"{core.node(decision.id)}/{vote}-{encoded(self.site)}"))
-        await core.tidy(decision.id)
-        return decision
+                await read(Delete(f"{self.core.node(transaction)}/{vote}-{encoded(self.site)}"))
+        await self.core.tidy(transaction)
+        self.core.done.discard((transaction, self.site))
 
     # Voting
 

@@ -85,12 +85,14 @@ class TransactionCore:
         self.terms = terms
         #: What sites of this process have prepared, by transaction and site.
         self.prepared: dict[tuple[str, str], Prepared] = {}
+        #: What they have done, and not acknowledged yet.
+        self.done: set[tuple[str, str]] = set()
         self.working: set[str] = set()
 
     @property
     def idle(self) -> bool:
         """No site of this process is at work."""
-        return not self.working and not self.prepared
+        return not self.working and not self.prepared and not self.done
 
     @property
     def folder(self) -> str:

@@ -16,7 +16,9 @@ from peers import Peer, Running, expire, is_quiet, results
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import DeadlineError, MismatchError, Participant, PayloadError, Transaction, UsageError, VoteRefusedError
+from distsync.protocols import site as site_protocol
 from distsync.session.client import Client
+from distsync.session.steps import Delete
 
 MakeClient = Callable[..., Client]
 
@@ -283,6 +285,33 @@ def test_function_that_fails_is_called_again(trip: Transaction) -> None:
     assert site.take_part(PATIENCE) == "commit"
     assert tries == ["x", "x"]
     assert site.take_part(UNIT) is None
+
+
+def test_site_that_is_interrupted_when_it_has_done_it_does_it_once(
+    trip: Transaction, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    struck: list[str] = []
+
+    def strike(path: str) -> Delete:
+        if "/commit-" in path and not struck:
+            struck.append(path)
+            raise KeyboardInterrupt
+        return Delete(path)
+
+    alone = Transaction(["one"], trip.decided_by, name="alone")
+    site = alone.participant("one", commit=done.append)
+    alone.begin("x")
+    site.vote(True)
+    assert alone.decide()
+    monkeypatch.setattr(site_protocol, "Delete", strike)
+    with pytest.raises(KeyboardInterrupt):
+        site.take_part()
+    alone.begin("y", PATIENCE)
+    site.vote(True)
+    assert alone.decide()
+    assert site.take_part(PATIENCE) == "commit"
+    assert done == ["x", "y"]
 
 
 def test_site_is_still_there_after_its_function_failed(client: Client, decider: str, observer: Observer) -> None:

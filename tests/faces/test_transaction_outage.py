@@ -12,7 +12,7 @@ from typing import Any
 import deeds
 import pytest
 from peers import Running, results, waiting_calls
-from timing import PATIENCE, Control, eventually
+from timing import PATIENCE, UNIT, Control, eventually
 
 from distsync import Transaction
 from distsync.session.client import Client
@@ -131,4 +131,29 @@ def test_site_takes_part_no_longer_than_it_was_told_and_its_vote_stands(
     assert near.decide(PATIENCE)
     proxy.heal()
     assert rail.take_part(PATIENCE) == "commit"
+    far.close()
+
+
+def test_site_that_had_done_it_when_the_server_went_does_it_once(
+    near: Transaction, far: Client, proxy: Proxy, how: str
+) -> None:
+    done: list[int] = []
+
+    def commit(item: int) -> None:
+        done.append(item)
+        if item == 1:
+            breaks(proxy, how)
+
+    alone = Transaction(["one"], near.decided_by, name="alone", client=near.client)
+    site = Transaction(["one"], near.decided_by, name="alone", client=far).participant("one", commit=commit)
+    alone.begin(1)
+    site.vote(True)
+    assert alone.decide()
+    eventually(lambda: site.take_part(10 * UNIT) == "commit")
+    proxy.heal()
+    alone.begin(2, PATIENCE)
+    site.vote(True)
+    alone.decide(PATIENCE)
+    assert site.take_part(PATIENCE)
+    assert done.count(1) == 1
     far.close()

@@ -184,10 +184,14 @@ class Play:
                 spawn(process, self.serve(process, site, QUIET_SECONDS), name=f"{site}again")
 
     def check_end(self) -> None:
-        """Who voted has done what was decided, at least once; nothing of any transaction is left."""
+        """Who voted has done what was decided, at least once, and once in each process; nothing of any transaction is
+        left."""
         world, history = self.world, self.world.history
         if self.left():
             world.fail(f"znodes are left: {', '.join(self.left())}")
+        done = [(record.transaction, record.site, record.process) for record in history.events("did")]
+        if len(done) > len(set(done)):
+            world.fail(f"a process has done twice what was decided: {done}")
         did = {(record.transaction, record.site) for record in history.events("did")}
         known = {record.transaction for record in history.events("did") + history.events("decided")}
         for transaction in sorted(known):
