@@ -24,6 +24,7 @@ from distsync import (
     RLock,
     Semaphore,
     SharedLock,
+    Transaction,
 )
 from distsync.multiprocessing import Value
 from distsync.protocols import joinable as joinable_protocol
@@ -197,7 +198,15 @@ def shared_out(name: str) -> tuple[Any, Callable[[], object], str]:
     return partitioner, partitioner.leave, partitioner.path
 
 
-@pytest.mark.parametrize("begin", [claimed, shared_out])
+def taking_part(name: str) -> tuple[Any, Callable[[], object], str]:
+    order = Transaction(["x"], "peers", name=name)
+    site = order.participant("x")
+    order.begin()
+    assert (site.take_part(), order.decide()) == ("commit", True)
+    return site, site.leave, order.path
+
+
+@pytest.mark.parametrize("begin", [claimed, shared_out, taking_part])
 def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
     begin: Any, client: Client, observer: Observer
 ) -> None:
