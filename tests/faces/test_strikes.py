@@ -17,6 +17,7 @@ from timing import PATIENCE, UNIT, eventually
 from distsync import (
     Condition,
     DoubleBarrier,
+    Group,
     JoinableQueue,
     Lock,
     LockLostError,
@@ -27,6 +28,7 @@ from distsync import (
     Transaction,
 )
 from distsync.multiprocessing import Value
+from distsync.named import Named
 from distsync.protocols import joinable as joinable_protocol
 from distsync.protocols.guard import read_all
 from distsync.protocols.line import contenders
@@ -223,6 +225,24 @@ def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
             f"{path}: something is left after an interrupt at {where}",
         )
     assert which > 30
+
+
+@pytest.mark.parametrize("make", [Group])
+def test_interrupt_when_it_has_joined_leaves_no_member(
+    make: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, real = make(name="x"), Named._run
+
+    def strike(named: Named, *args: Any) -> Any:
+        real(named, *args)
+        assert standing(observer, ours.path)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Named, "_run", strike)
+        with pytest.raises(KeyboardInterrupt):
+            ours.join()
+    eventually(lambda: not standing(observer, ours.path), "a member is left")
 
 
 def standing(observer: Observer, path: str) -> list[str]:
