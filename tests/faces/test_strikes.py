@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -227,7 +228,7 @@ def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
     assert which > 30
 
 
-@pytest.mark.parametrize("make", [Group])
+@pytest.mark.parametrize("make", [Group, partial(Partitioner, ["a", "b"])], ids=["Group", "Partitioner"])
 def test_interrupt_when_it_has_joined_leaves_no_member(
     make: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
