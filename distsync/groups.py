@@ -111,8 +111,16 @@ class Group(Awaited, Named):
             raise TypeError(f"with layout='kazoo' the data must be a str, not {type(data).__name__}")
         said = (data or "").encode() if kazoo else with_data(describe(), data, "the data of a member")
         encode(data, "the data of a member")
-        name = self._run(self._core.join(said, kazoo))
-        return Member(name, data, whoami.read(said, f"{self.path}/{name}", 0))
+        names: list[str] = []
+        try:
+            name = self._run(self._core.join(said, kazoo, names))
+            return Member(name, data, whoami.read(said, f"{self.path}/{name}", 0))
+        except Exception:
+            raise
+        except BaseException:  # perhaps interrupted when it had joined
+            for name in names:
+                self.client.background(self._core.leave(name))
+            raise
 
     def leave(self, member: Member | None = None) -> None:
         """``member`` of this process is out; without it all of them.

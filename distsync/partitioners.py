@@ -94,14 +94,22 @@ class Partitioner(Named):
         """
         said = jsons.encode({**jsons.fields(describe()), "data": _said(self._shares)}, "the names of the shares")
         callbacks = Callbacks(partial(self._call, "on_acquire"), partial(self._call, "on_release"))
-        before = self._run(self._core.join(said, callbacks))
-        if before is None:
-            raise RuntimeError(f"this process takes part in {self.path} already")
-        for node in before.values():
-            theirs = jsons.fields(node.data).get("data")
-            if theirs != _said(self._shares):
-                self.leave()
-                raise MismatchError("the shares", self.path, theirs, _said(self._shares))
+        names: list[str] = []
+        try:
+            before = self._run(self._core.join(said, callbacks, names))
+            if before is None:
+                raise RuntimeError(f"this process takes part in {self.path} already")
+            for node in before.values():
+                theirs = jsons.fields(node.data).get("data")
+                if theirs != _said(self._shares):
+                    self.leave()
+                    raise MismatchError("the shares", self.path, theirs, _said(self._shares))
+        except Exception:
+            raise
+        except BaseException:  # perhaps interrupted when it had joined
+            for name in names:
+                self.client.background(self._core.leave(name))
+            raise
 
     def leave(self) -> None:
         """This process takes no part any more; its shares are given up first, each when ``on_release`` has returned.

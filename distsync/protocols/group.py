@@ -51,11 +51,13 @@ class GroupCore:
         self._known = {**known, **found}
         return self._known
 
-    async def join(self, data: bytes, kazoo: bool = False) -> str:
-        """We are one member more; its name."""
+    async def join(self, data: bytes, kazoo: bool = False, names: list[str] | None = None) -> str:
+        """We are one member more; its name, which ``names`` has before it is one."""
         guid = await Guid()
         name = guid.replace("-", "") + KAZOO if kazoo else f"{OURS}{guid}"
         presence = Presence(f"{self.path}/{name}", data, self.view.forget)
+        if names is not None:
+            names.append(name)
         self.joined = {**self._present(), name: presence}
         await presence.appear()
         return name

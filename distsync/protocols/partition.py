@@ -99,22 +99,22 @@ class PartitionerCore:
     async def _look(self, watch: Watch) -> frozenset[str]:
         return frozenset(await names_below(self.claims.path, watch))
 
-    async def join(self, data: bytes, callbacks: Callbacks) -> Members | None:
+    async def join(self, data: bytes, callbacks: Callbacks, names: list[str] | None = None) -> Members | None:
         """We are a member, and get our shares soon. Returns the members that were there before us; None if we were one
-        already: of the threads that join at once one does."""
+        already: of the threads that join at once one does. ``names`` has our name before we are one."""
         while (before := self._joining or self._undone) is not None:
             await Wait(before)
         if self.member is not None:
             return None
         self._joining = joining = Signal()
         try:
-            return await self._join(data, callbacks)
+            return await self._join(data, callbacks, names)
         finally:
             self._joining = None
             joining.fire()
 
-    async def _join(self, data: bytes, callbacks: Callbacks) -> Members:
-        member = await self.group.join(data)
+    async def _join(self, data: bytes, callbacks: Callbacks, names: list[str] | None) -> Members:
+        member = await self.group.join(data, names=names)
         try:
             members = await self.group.view.get()
             self.member, self._over, self._finished = member, Signal(), Signal()
@@ -130,9 +130,9 @@ class PartitionerCore:
         mine = members.get(member)
         return {} if mine is None else {n: m for n, m in members.items() if m.stat.czxid < mine.stat.czxid}
 
-    async def leave(self) -> bool:
-        """Our shares are given up, and then we are no member. False: we were none."""
-        if self.member is None:
+    async def leave(self, member: str | None = None) -> bool:
+        """Our shares are given up, and then we are no member. False: we were none, or not this one."""
+        if self.member is None or member not in (None, self.member):
             return False
         self._over.fire()
         if await Wait(self._finished) is Woke.DEADLINE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,7 @@ from timing import PATIENCE, UNIT, eventually
 from distsync import (
     Condition,
     DoubleBarrier,
+    Group,
     JoinableQueue,
     Lock,
     LockLostError,
@@ -24,8 +26,10 @@ from distsync import (
     RLock,
     Semaphore,
     SharedLock,
+    Transaction,
 )
 from distsync.multiprocessing import Value
+from distsync.named import Named
 from distsync.protocols import joinable as joinable_protocol
 from distsync.protocols.guard import read_all
 from distsync.protocols.line import contenders
@@ -197,7 +201,15 @@ def shared_out(name: str) -> tuple[Any, Callable[[], object], str]:
     return partitioner, partitioner.leave, partitioner.path
 
 
-@pytest.mark.parametrize("begin", [claimed, shared_out])
+def taking_part(name: str) -> tuple[Any, Callable[[], object], str]:
+    order = Transaction(["x"], "peers", name=name)
+    site = order.participant("x")
+    order.begin()
+    assert (site.take_part(), order.decide()) == ("commit", True)
+    return site, site.leave, order.path
+
+
+@pytest.mark.parametrize("begin", [claimed, shared_out, taking_part])
 def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
     begin: Any, client: Client, observer: Observer
 ) -> None:
@@ -214,6 +226,24 @@ def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
             f"{path}: something is left after an interrupt at {where}",
         )
     assert which > 30
+
+
+@pytest.mark.parametrize("make", [Group, partial(Partitioner, ["a", "b"])], ids=["Group", "Partitioner"])
+def test_interrupt_when_it_has_joined_leaves_no_member(
+    make: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, real = make(name="x"), Named._run
+
+    def strike(named: Named, *args: Any) -> Any:
+        real(named, *args)
+        assert standing(observer, ours.path)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Named, "_run", strike)
+        with pytest.raises(KeyboardInterrupt):
+            ours.join()
+    eventually(lambda: not standing(observer, ours.path), "a member is left")
 
 
 def standing(observer: Observer, path: str) -> list[str]:
