@@ -22,6 +22,7 @@ from distsync.session.holds import ZNODE_DELETED, Held
 from distsync.session.janitor import guard
 from distsync.session.pending import Called
 from distsync.session.replies import Batch
+from distsync.session.threads import join
 from distsync.session.world import Work
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Keeper:
             self._drain_until = wait_clock() + seconds
         self.poke()
         if threading.get_ident() != self.thread.ident:
-            self.thread.join(seconds + 0.2)
+            join(self.thread, seconds + 0.2)
 
     # ---- in the keeper's thread
 
