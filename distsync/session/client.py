@@ -298,12 +298,12 @@ class Client:
                 raise
         return self._core
 
-    def _started_to_part(self) -> Core:
-        """Only other processes have used what was made here."""
-        core = self._started()
-        with suppress(DistsyncError):
-            core.run(_connected(), 0.0)
-        return core
+    def _started_to_part(self) -> Core | None:
+        """Only other processes have used what was made here. None: it could not be started; at the end of a process
+        Python 3.12 gives nobody a thread."""
+        with suppress(DistsyncError, OSError, RuntimeError):
+            self._started().run(_connected(), 0.0)
+        return self._core
 
     def _changed(self, state: State) -> None:
         core = self._core

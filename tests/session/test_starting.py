@@ -116,6 +116,16 @@ def test_callbacks_that_got_no_thread_get_it_at_the_next_one(make_client: Callab
     eventually(lambda: called == [2])
 
 
+def test_client_that_gets_no_thread_to_do_what_is_to_be_done_at_its_end_closes(
+    make_client: Callable[..., Client],
+) -> None:
+    client = make_client()
+    client.at_close("/farewell", nothing)
+    with failing(threading.Thread, "start", RuntimeError("can't create new thread at interpreter shutdown"), 1):
+        client.close()
+    assert client.closed
+
+
 @contextmanager
 def failing(kind: type[Any], method: str, error: Exception, which: int) -> Iterator[None]:
     """So-many-th call of it, in this thread, fails."""
