@@ -85,6 +85,23 @@ def test_server_that_cannot_be_looked_for_or_connected_to_is_the_callers_error_a
     own.sync(timeout=PATIENCE)
 
 
+def test_server_that_died_is_started_again_though_there_was_no_thread_to_look_for_it_at_first(
+    own: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.sync()
+    failures: list[None] = []
+
+    def fails(self: OwnThread) -> None:
+        failures.append(None)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnThread, "start", fails)
+        kill_server()
+        eventually(lambda: len(failures) > 1)
+    own.sync(timeout=PATIENCE)
+
+
 def test_server_that_cannot_start_is_the_callers_error_and_is_tried_again(
     own: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
