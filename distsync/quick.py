@@ -44,10 +44,11 @@ class Quick:
         if mutex._is_owned():  # a finalizer in the midst of a protocol: the driver refuses it
             return False
         with mutex:
+            until = lease.proven_at + lease.timeout * RELIED_ON  # before the session: see lease.py
             if core.kept is not grant or lease.session_id != self.session_id:
                 return False
             before.append((None, None, 0, tuple(core.lost)))
-            return lease_now() < lease.proven_at + lease.timeout * RELIED_ON and core.retake(_me.token)
+            return lease_now() < until and core.retake(_me.token)
 
     def put_by(self, before: list[Any], mine: bool = False) -> bool:
         """Whether the lock was held, by this thread if it has to be, and is kept now, or another thread's."""
@@ -58,7 +59,8 @@ class Quick:
         if mutex._is_owned() or (mine and (core.owner is not _me.token or core.depth != 1)):
             return False
         with mutex:
+            until = lease.proven_at + lease.timeout * RELIED_ON
             if core.grant is not grant or core.lost or lease.session_id != self.session_id:
                 return False
             before.append((grant, core.owner, 1, (), core.taken))
-            return lease_now() < lease.proven_at + lease.timeout * RELIED_ON and core.put_by()
+            return lease_now() < until and core.put_by()

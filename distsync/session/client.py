@@ -280,24 +280,30 @@ class Client:
         return core
 
     def _started(self) -> Core:
-        """A finalizer that the collector runs in here may use the client, and so start it: then that is its core."""
+        """A finalizer that the collector runs in here may use the client, and so start it: then that is its core. One
+        whose start failed, or was interrupted, is nobody's: the next use makes another."""
         fork.in_use()
         core = Core(self.settings, self.hosts, self._access, self._changed)
         if self._core is None:
-            self._core = core
-            core.start()
-            for path, work in self._farewells.items():
-                core.at_close(work, path)
-            if self._listeners:
-                core.dispatcher.prepare()
+            try:
+                self._core = core
+                core.start()
+                for path, work in self._farewells.items():
+                    core.at_close(work, path)
+                if self._listeners:
+                    core.dispatcher.prepare()
+            except BaseException:
+                self._core = None
+                core.close()
+                raise
         return self._core
 
-    def _started_to_part(self) -> Core:
-        """Only other processes have used what was made here."""
-        core = self._started()
-        with suppress(DistsyncError):
-            core.run(_connected(), 0.0)
-        return core
+    def _started_to_part(self) -> Core | None:
+        """Only other processes have used what was made here. None: it could not be started; at the end of a process
+        Python 3.12 gives nobody a thread."""
+        with suppress(DistsyncError, OSError, RuntimeError):
+            self._started().run(_connected(), 0.0)
+        return self._core
 
     def _changed(self, state: State) -> None:
         core = self._core

@@ -379,7 +379,8 @@ class Kazoo(KazooClient):  # type: ignore[misc]
             self._live.wait(seconds / 4)  # it may be coming back just now
         self._stopped.set()
         if politely:
-            self.enqueue((CloseInstance, None))
+            with contextlib.suppress(OSError, AttributeError):  # somebody else ends it as well, and has come further
+                self.enqueue((CloseInstance, None))
             connection.connection_stopped.wait(seconds / 2)
         connection.hang_up()
         with contextlib.suppress(OSError, AttributeError):

@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from distsync.session.threads import join
+
 
 class Dispatcher:
     """Calls functions one after another, in a daemon thread that is started for the first one."""
@@ -26,7 +28,11 @@ class Dispatcher:
         with self._starting:
             if self._thread is None and not self._stopped:
                 self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
-                self._thread.start()
+                try:
+                    self._thread.start()
+                except Exception:  # there is none to be had now
+                    self._thread = None
+                    raise
 
     def call(self, function: Callable[[], object]) -> None:
         """``function`` will be called; what it raises is reported as a thread's death is."""
@@ -49,4 +55,4 @@ class Dispatcher:
             self._stopped = True
         self._waiting.put(None)
         if self._thread is not None and not self.is_current():
-            self._thread.join(seconds)
+            join(self._thread, seconds)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from distsync.session.threads import OwnThread
+from distsync.session.threads import OwnThread, join
 
 if TYPE_CHECKING:
     from distsync.server.startup import Address
@@ -36,20 +36,26 @@ class Embedded:
         import_module("distsync.server.startup")  # here: a fork while the thread imports it would leave half of it
         if self._busy.acquire(blocking=False):
             self._looking = OwnThread(target=self._look, name="distsync-embedded", daemon=True)
-            self._looking.start()
+            try:
+                self._looking.start()
+            except Exception:  # there is no thread to be had
+                self._busy.release()
+                raise
 
     def _look(self) -> None:
         from distsync.server.startup import find_or_start
 
         try:
-            address = find_or_start()
+            address = self._address = find_or_start()
         except Exception as error:
             self._busy.release()  # first: who is told may have it looked for again
             self._failed(error)
-        else:
-            self._address = address
-            self._busy.release()
+            return
+        self._busy.release()
+        try:
             self._found(address.hosts, (*self._auth, address.credential))
+        except Exception as error:  # there is no socket to be had, or no thread
+            self._failed(error)
 
     def is_genuine(self, host: str, port: int) -> bool:
         """Whether the server that was found listens there now: another program is shown neither secret nor session."""
@@ -64,4 +70,4 @@ class Embedded:
 
     def join(self, seconds: float) -> None:
         if self._looking is not None:
-            self._looking.join(seconds)
+            join(self._looking, seconds)

@@ -17,6 +17,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Protocol
 
 
@@ -117,9 +118,10 @@ def _close_if_alone() -> None:
 
 
 def close_clients() -> None:
-    """Every client is closed."""
-    for one in list(_living):
-        one.close()
+    """Every client is closed, also where closing another one fails."""
+    with ExitStack() as each:
+        for one in list(_living):
+            each.callback(one.close)
 
 
 os.register_at_fork(before=_before_fork, after_in_child=_after_fork_in_child)

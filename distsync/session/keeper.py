@@ -9,6 +9,7 @@ watches over the held znodes; and sees to it that a dead connection becomes a ne
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from queue import Empty, SimpleQueue
@@ -22,6 +23,7 @@ from distsync.session.holds import ZNODE_DELETED, Held
 from distsync.session.janitor import guard
 from distsync.session.pending import Called
 from distsync.session.replies import Batch
+from distsync.session.threads import join
 from distsync.session.world import Work
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ LOOK_AFTER_S = 0.5
 #: The longest sleep (seconds) while anything is held: this part of the session's time-out, or this long.
 TICKS, TICK_S = 6, 0.5
 
+logger = logging.getLogger("distsync.session")
 
 Remains = tuple[Task, "BaseException | None"]
 """A call that failed, and what it ended with; None: it goes on here, and nobody waits for it."""
@@ -84,7 +87,7 @@ class Keeper:
             self._drain_until = wait_clock() + seconds
         self.poke()
         if threading.get_ident() != self.thread.ident:
-            self.thread.join(seconds + 0.2)
+            join(self.thread, seconds + 0.2)
 
     # ---- in the keeper's thread
 
@@ -176,7 +179,10 @@ class Keeper:
             self._keep()
         if self._core.link.info is None and now - self._looked_at >= LOOK_AFTER_S:
             self._looked_at = now
-            self._core.look_after_connection()
+            try:
+                self._core.look_after_connection()
+            except Exception as error:  # no thread or socket is to be had now; what is held depends on this one
+                logger.warning("the connection cannot be made anew, which is tried again: %s", error)
 
     def _part(self, now: float) -> None:
         """What was begun ends first: it may be what somebody was told, or make what a farewell removes."""

@@ -34,8 +34,10 @@ class LeaseClock:
         self.proven_at = NEVER
 
     def begin(self, session_id: int, timeout: float, sent_at: float) -> None:
-        """A new session, asked for at ``sent_at``: its creation is a write."""
-        self.session_id, self.timeout, self.proven_at = session_id, timeout, sent_at
+        """A new session, asked for at ``sent_at``: its creation is a write. In this order: who reads beside it reads
+        the session last, so that no proof is taken for that of the one before."""
+        self.session_id = session_id
+        self.timeout, self.proven_at = timeout, sent_at
 
     def renegotiate(self, timeout: float) -> None:
         """The session was attached to another server, which may have clamped its time-out otherwise."""
@@ -61,4 +63,5 @@ class LeaseClock:
 
     def proves(self, session_id: int, now: float, fresh: bool = False) -> bool:
         """Whether ``session_id`` surely lives at ``now``; ``fresh``: and no proof is due yet."""
-        return session_id == self.session_id and now < (self.next_beat if fresh else self.valid_until)
+        until = self.next_beat if fresh else self.valid_until  # first: a session that begins meanwhile is seen then
+        return session_id == self.session_id and now < until

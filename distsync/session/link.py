@@ -107,6 +107,9 @@ class Link:
     def move(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The server may be found elsewhere now."""
         kazoo = self._kazoo
+        if kazoo is not None and kazoo.is_dead and not self.was_connected:  # it could not be started
+            kazoo.end(0.0, politely=False)
+            kazoo = None
         if kazoo is None:
             self.start(hosts, auth)
         elif not self.info:

@@ -7,6 +7,7 @@ in which the garbage collector may run a finalizer; and an identifier is used ag
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 
 class OwnThread(threading.Thread):
@@ -23,3 +24,9 @@ class OwnThread(threading.Thread):
     def is_current(self) -> bool:
         """Whether the caller runs in this thread; from any line of it."""
         return self.ident == threading.get_ident() and not self.over
+
+
+def join(thread: threading.Thread, seconds: float) -> None:
+    """It is over, or the time; also one whose start failed."""
+    with suppress(RuntimeError):
+        thread.join(seconds)

@@ -11,12 +11,14 @@ import pytest
 from faces.test_costs import sent, settle
 from leaks import Observer
 from peers import Running
+from preempted import Preempted
 from timing import UNIT, eventually
 
 from distsync import Condition, Lock, RLock, SharedLock
 from distsync.errors import LockLostError, NotHeldError
 from distsync.protocols.grant import Keeping
 from distsync.session.client import Client
+from distsync.session.clock import lease_clock
 
 pytestmark = pytest.mark.usefixtures("no_guards")
 
@@ -547,3 +549,21 @@ def test_transaction_of_a_reading_that_is_over_is_refused_though_it_is_kept(clie
         later = reader.transaction()
     with reader, pytest.raises(LockLostError):
         later.commit()
+
+
+@pytest.mark.parametrize("reads", [1, 2, 3])
+@pytest.mark.parametrize("step", ["take", "put_by"])
+def test_kept_lock_is_not_taken_nor_put_by_while_a_session_ends_and_another_one_begins(
+    client: Client, step: str, reads: int
+) -> None:
+    lock = keeping(Lock, client)
+    if step == "put_by":
+        lock.acquire()
+    quick, now = lock._quick, lease_clock()
+    before, quick.lease = quick.lease, Preempted(reads, (quick.session_id + 1, LONG, now))
+    quick.lease.begin(quick.session_id, 10.0, now - LONG)
+    try:
+        assert not getattr(quick, step)([])
+    finally:
+        quick.lease = before
+    assert lock.held is (step == "put_by")

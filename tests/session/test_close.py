@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
@@ -22,7 +23,7 @@ from strikes import Strike
 from timing import PATIENCE, UNIT, eventually
 
 from distsync.errors import ClientClosedError, UnreachableError
-from distsync.session import core
+from distsync.session import core, fork
 from distsync.session.client import Client
 from distsync.session.steps import Background, Connected, Create, Exists, Loss, Signal, Wait
 from distsync.session.threads import OwnThread
@@ -231,6 +232,52 @@ def test_process_that_exits_closes_its_session(
     )
     assert done.stdout == "standing\n"
     assert not observer.kazoo.exists(path)
+
+
+PARTING = """
+from distsync.session.client import Client
+from distsync.session.steps import *
+
+async def ask(step):
+    return await step
+
+idle = [Client({hosts!r}) for _ in range(4)]
+for one in idle:
+    one.at_close("/farewell", lambda: ask(Exists("/")))
+client = Client({hosts!r})
+client.run(ask(Create({path!r}, ephemeral=True)))
+"""
+
+
+def test_process_whose_other_clients_have_only_something_to_do_at_their_end_closes_its_session(
+    near: Client, namespace: str, server: ServerProcess, observer: Observer
+) -> None:
+    path = f"{namespace}/mine"
+    program = PARTING.format(hosts=server.hosts, path=path)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=6 * PATIENCE, check=False
+    )
+    assert done.returncode == 0
+    assert "at interpreter shutdown" not in done.stderr
+    assert not observer.kazoo.exists(path)
+
+
+def test_each_client_is_closed_at_the_end_whatever_the_others_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        closed = False
+
+        def forget(self) -> None:
+            """A client, as seen from there."""
+
+        def close(self) -> None:
+            self.closed = True
+            raise RuntimeError("it cannot be closed")
+
+    clients = [Broken() for _ in range(3)]
+    monkeypatch.setattr(fork, "_living", weakref.WeakSet(clients))
+    with pytest.raises(RuntimeError, match="cannot be closed"):
+        fork.close_clients()
+    assert all(one.closed for one in clients)
 
 
 def test_close_while_a_connection_is_being_made_leaves_no_socket_when_that_is_over() -> None:

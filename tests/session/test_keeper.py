@@ -59,3 +59,18 @@ def test_it_ticks_while_anything_is_held(core: Core) -> None:
     let_go = held(core)
     assert all(core.keeper._sleep_for() == TICK_S for _ in range(3))
     let_go()
+
+
+def test_it_goes_on_where_the_connection_cannot_be_made_anew(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[None] = []
+
+    def look() -> None:
+        looks.append(None)
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(core, "look_after_connection", look)
+    monkeypatch.setattr("distsync.session.keeper.LOOK_AFTER_S", 0.0)
+    core.link.info = None
+    core.keeper._tick()
+    core.keeper._tick()
+    assert len(looks) == 2

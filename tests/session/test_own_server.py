@@ -18,7 +18,9 @@ from distsync.protocols.guard import read
 from distsync.server.folders import state_folder
 from distsync.server.startup import find
 from distsync.session.client import Client
+from distsync.session.connection import Handler
 from distsync.session.steps import Connected, Create, Exists, GetData, Signal, Wait
+from distsync.session.threads import OwnThread
 
 
 def kill_server() -> None:
@@ -67,6 +69,37 @@ def test_server_that_was_killed_is_started_again_with_its_data(own: Client, in_t
     kill_server()
     assert own.run(read(GetData("/kept"))).data == b"x"  # asked again if it was under way when the server died
     waiting.result()
+
+
+@pytest.mark.parametrize(("kind", "method"), [(OwnThread, "start"), (Handler, "create_socket_pair")])
+def test_server_that_cannot_be_looked_for_or_connected_to_is_the_callers_error_and_is_tried_again(
+    own: Client, monkeypatch: pytest.MonkeyPatch, kind: type[Any], method: str
+) -> None:
+    def fails(*args: Any) -> None:
+        raise OSError("there is none to be had")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, method, fails)
+        with pytest.raises(OSError, match="none to be had"):
+            own.sync(timeout=PATIENCE)
+    own.sync(timeout=PATIENCE)
+
+
+def test_server_that_died_is_started_again_though_there_was_no_thread_to_look_for_it_at_first(
+    own: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.sync()
+    failures: list[None] = []
+
+    def fails(self: OwnThread) -> None:
+        failures.append(None)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnThread, "start", fails)
+        kill_server()
+        eventually(lambda: len(failures) > 1)
+    own.sync(timeout=PATIENCE)
 
 
 def test_server_that_cannot_start_is_the_callers_error_and_is_tried_again(

@@ -1,18 +1,22 @@
-"""A client that is closed while its connection is being started, in whatever line of that."""
+"""A client that is closed while its connection is being started, in whatever line of that; and one whose start failed,
+or was interrupted."""
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from peers import Running, results
 from servers import ServerProcess
-from timing import UNIT, eventually
+from strikes import Strike
+from timing import PATIENCE, UNIT, eventually
 
 from distsync.session.access import Access
+from distsync.session.client import Client
 from distsync.session.connection import Handler, Kazoo, kazoo_options
 from distsync.session.holds import Holds
 from distsync.session.lease import LeaseClock
@@ -59,3 +63,81 @@ def test_link_that_is_closed_while_it_starts_keeps_no_thread(
         link.start(server.hosts, ())
     eventually(lambda: not any("zk_loop" in thread.name for thread in threading.enumerate()))
     assert link.state is State.CLOSED
+
+
+def test_client_whose_first_use_was_interrupted_connects_at_the_next_one(make_client: Callable[..., Client]) -> None:
+    """At each place of it."""
+    gc.collect()  # no finalizer of an earlier test's is interrupted
+    where: str | None = "the start"
+    which = 0
+    while where is not None:
+        client, which = make_client(), which + 1
+        client.at_close("/farewell", lambda client=client: nothing())
+        client.on_state(lambda state: None)
+        where = Strike(which).during(client.start)
+        client.sync(timeout=PATIENCE)
+        client.close()
+    assert which > 50, which
+
+
+async def nothing() -> None:
+    pass
+
+
+@pytest.mark.parametrize("which", [1, 2, 3], ids=["keeper", "connection", "callbacks"])
+def test_client_that_got_no_thread_at_its_first_use_gets_it_at_the_next_one(
+    make_client: Callable[..., Client], which: int
+) -> None:
+    client, states = make_client(), list[str]()
+    client.on_state(states.append)
+    with failing(threading.Thread, "start", RuntimeError("can't start new thread"), which), pytest.raises(RuntimeError):
+        client.start()
+    assert not client.is_started
+    client.sync(timeout=PATIENCE)
+    eventually(lambda: states[:1] == ["connected"])
+
+
+def test_client_that_got_no_socket_at_its_first_use_gets_it_at_the_next_one(make_client: Callable[..., Client]) -> None:
+    client = make_client()
+    with (
+        failing(Handler, "create_socket_pair", OSError("too many open files"), 1),
+        pytest.raises(OSError, match="open"),
+    ):
+        client.sync()
+    client.sync(timeout=PATIENCE)
+
+
+def test_callbacks_that_got_no_thread_get_it_at_the_next_one(make_client: Callable[..., Client]) -> None:
+    client, called = make_client(), list[int]()
+    client.sync()
+    with failing(threading.Thread, "start", RuntimeError("can't start new thread"), 1), pytest.raises(RuntimeError):
+        client.call_back(lambda: called.append(1))
+    client.call_back(lambda: called.append(2))
+    eventually(lambda: called == [2])
+
+
+def test_client_that_gets_no_thread_to_do_what_is_to_be_done_at_its_end_closes(
+    make_client: Callable[..., Client],
+) -> None:
+    client = make_client()
+    client.at_close("/farewell", nothing)
+    with failing(threading.Thread, "start", RuntimeError("can't create new thread at interpreter shutdown"), 1):
+        client.close()
+    assert client.closed
+
+
+@contextmanager
+def failing(kind: type[Any], method: str, error: Exception, which: int) -> Iterator[None]:
+    """So-many-th call of it, in this thread, fails."""
+    method_itself, calls, here = getattr(kind, method), list[None](), threading.get_ident()
+
+    def fails(*args: Any, **options: Any) -> Any:
+        if threading.get_ident() == here:
+            calls.append(None)
+            if len(calls) == which:
+                raise error
+        return method_itself(*args, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kind, method, fails)
+        yield

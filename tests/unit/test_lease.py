@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+from preempted import Preempted
+
 from distsync.session.holds import LEASE_RAN_OUT, SESSION_EXPIRED, ZNODE_DELETED, Held, Holds
 from distsync.session.lease import BEAT, MARGIN, LeaseClock
 from distsync.session.steps import Hold, Loss
@@ -34,6 +37,17 @@ def test_lease_is_fresh_until_its_next_proof_is_due() -> None:
 
 def test_lease_of_another_session_is_never_proven() -> None:
     assert not begun().proves(OTHER, 100.0)
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+@pytest.mark.parametrize("reads", [1, 2, 3])
+def test_lease_that_ran_out_is_not_proven_by_a_session_that_begins_while_it_is_looked_at(
+    reads: int, fresh: bool
+) -> None:
+    clock = Preempted(reads, (OTHER, TIMEOUT, 200.0))
+    clock.begin(SESSION, TIMEOUT, 100.0)
+    assert not clock.proves(SESSION, 200.0, fresh)
+    assert clock.proves(OTHER, 200.0, fresh)
 
 
 def test_lease_counts_from_the_sending_not_from_the_answer() -> None:
