@@ -28,7 +28,7 @@ from distsync.testing.proxy import Proxy
 
 MANY = 40
 THOUSAND, FEW = 1000, 10
-SESSION_S = 20 * UNIT
+SESSION_S = 60 * UNIT
 
 MakeClient = Callable[..., Client]
 
