@@ -5,12 +5,15 @@ Rules for this file: it knows functions, and nothing of sessions.
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
 from distsync.session.threads import join
+
+logger = logging.getLogger("distsync.session")
 
 
 class Dispatcher:
@@ -43,7 +46,7 @@ class Dispatcher:
             try:
                 function()
             except BaseException:
-                threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+                _report()
             del function
 
     def is_current(self) -> bool:
@@ -56,3 +59,12 @@ class Dispatcher:
         self._waiting.put(None)
         if self._thread is not None and not self.is_current():
             join(self._thread, seconds)
+
+
+def _report() -> None:
+    """The exception that is being handled, as that of a thread that dies of it. The hook may be a program's own, and
+    this thread outlives what that raises: the next callback may be the one that tells of a loss."""
+    try:
+        threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
+    except BaseException as error:
+        logger.error("threading.excepthook failed at what a callback raised: %r", error)

@@ -17,8 +17,10 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import ExitStack
-from typing import Protocol
+from contextlib import ExitStack, suppress
+from typing import Protocol, TypeVar
+
+Thing = TypeVar("Thing")
 
 
 class Living(Protocol):
@@ -74,15 +76,23 @@ def made_here(one: Ours) -> None:
 
 
 def _before_fork() -> None:
+    global _ours
     _forks.append(None)
-    for one in list(_ours):
+    ours, _ours = _ours, weakref.WeakSet()
+    for one in _all(ours):
         one.others_may_know()
-    _ours.clear()
+
+
+def _all(things: weakref.WeakSet[Thing]) -> list[Thing]:
+    """What is in there now; other threads may be adding to it."""
+    while True:
+        with suppress(RuntimeError):  # "Set changed size during iteration"
+            return list(things)
 
 
 def _after_fork_in_child() -> None:
     _generations.append(None)
-    for one in list(_living):
+    for one in _all(_living):
         one.forget()
 
 
@@ -120,7 +130,7 @@ def _close_if_alone() -> None:
 def close_clients() -> None:
     """Every client is closed, also where closing another one fails."""
     with ExitStack() as each:
-        for one in list(_living):
+        for one in _all(_living):
             each.callback(one.close)
 
 

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 #: What ending one session may take (seconds), when no server answers. Else it is 2 round trips.
@@ -32,8 +32,8 @@ class Will:
     client: int
     hosts: str | None
     session_id: int
-    password: str
-    options: dict[str, Any]
+    password: str = field(repr=False)
+    options: dict[str, Any] = field(repr=False)
 
 
 class _Heir:

@@ -9,13 +9,15 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 from asking import ask, leave, stand
 from timing import PATIENCE, UNIT
 
+from distsync.session import fork
 from distsync.session.client import Client
 from distsync.session.steps import Call, Connected, Create, Exists, Loss, Signal, Wait
 
@@ -186,3 +188,44 @@ def test_fork_inside_a_call_ends_the_call_in_the_child_only(near: Client, namesp
 def test_client_closed_before_the_fork_is_closed_in_the_child(near: Client) -> None:
     near.close()
     assert in_child(lambda: check(near.closed, "it is open")) == 0
+
+
+class Crowded(weakref.WeakSet[Any]):
+    """Another thread adds to it while somebody looks, once."""
+
+    def __init__(self, things: Iterable[Any], late: Any) -> None:
+        super().__init__(things)
+        self.late = [late]
+
+    def __iter__(self) -> Iterator[Any]:
+        for one in super().__iter__():
+            if self.late:
+                self.add(self.late.pop())
+            yield one
+
+
+class Told:
+    """What was made here, or a client."""
+
+    told = False
+
+    def others_may_know(self) -> None:
+        self.told = True
+
+    forget = close = others_may_know
+
+
+@pytest.mark.parametrize(
+    ("name", "happens"),
+    [("_ours", fork._before_fork), ("_living", fork._after_fork_in_child), ("_living", fork.close_clients)],
+    ids=["before the fork", "in the child", "at the end"],
+)
+def test_all_are_told_though_another_thread_makes_one_more(
+    monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], None]
+) -> None:
+    everybody = [Told() for _ in range(3)]
+    for counter in ("_forks", "_generations"):
+        monkeypatch.setattr(fork, counter, [])
+    monkeypatch.setattr(fork, name, Crowded(everybody[:2], everybody[2]))
+    happens()
+    assert [one.told for one in everybody] == [True] * 3

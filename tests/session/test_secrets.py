@@ -13,7 +13,7 @@ from leaks import Observer, children
 from servers import ServerProcess
 
 from distsync import ConfigurationError, DistsyncError, Lock, PayloadRefusedError, Queue
-from distsync.session import default
+from distsync.session import default, wills
 from distsync.session.client import Client
 from distsync.session.settings import read_settings
 from distsync.testing.proxy import Proxy
@@ -134,3 +134,8 @@ def test_wrong_password_is_not_repeated(server: ServerProcess, talkative: pytest
     with client, pytest.raises(ConfigurationError) as refusal:
         Lock(name="a", client=client).acquire()
     assert not any(SECRET in text for text in (*chain(refusal.value), talkative.text))
+
+
+def test_will_does_not_show_what_it_leaves() -> None:
+    will = wills.Will(1, 2, "zk:2181", 3, PASSWORD, {"keyfile_password": KEY_PASSWORD})
+    assert SECRET not in repr(will)

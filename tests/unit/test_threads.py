@@ -1,9 +1,13 @@
-"""Threads of our own."""
+"""Threads of our own, and that of the callbacks."""
 
 from __future__ import annotations
 
 import threading
 
+import pytest
+from timing import PATIENCE
+
+from distsync.session.dispatch import Dispatcher
 from distsync.session.threads import OwnThread
 
 
@@ -29,3 +33,20 @@ def test_thread_that_has_ended_is_not_taken_for_one_that_got_its_identifier() ->
         if later.ident == own.ident:
             break
     assert not any(seen)
+
+
+@pytest.mark.parametrize("raised", [SystemExit(1), RuntimeError("the hook")], ids=repr)
+def test_callback_is_called_though_the_hook_for_what_the_one_before_raised_raises_itself(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, raised: BaseException
+) -> None:
+    def hook(args: threading.ExceptHookArgs) -> None:
+        raise raised
+
+    monkeypatch.setattr(threading, "excepthook", hook)
+    dispatcher, called = Dispatcher("callbacks"), threading.Event()
+    dispatcher.call(lambda: 1 // 0)
+    dispatcher.call(called.set)
+    dispatcher.prepare()
+    dispatcher.stop(PATIENCE)
+    assert called.is_set()
+    assert repr(raised) in caplog.text
