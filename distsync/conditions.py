@@ -114,9 +114,8 @@ class Condition(OverLock, Named):
         Returns: True; False if not in time.
         Raises: RuntimeError if the lock is not held; LockLostError if it had been lost.
         On loss: of the session while waiting: True, since a notify may have been missed.
-        On cancel: no znode is left; the lock is held again, unless the interrupt came while it was being released or
-            taken again: then it may be free, and ``release`` raises RuntimeError; a notify that had come goes to another
-            waiter.
+        On cancel: no znode is left; a notify that had come goes to another waiter; the lock is held again, unless the
+            interrupt came while it was being released or taken again: it may be free then, and ``release`` raises.
         Cost: 6 requests, 1 watch, and those of the lock; 3 more at half of each session time-out.
         Fair: the one that waits longest is notified first.
         Source: ``threading.Condition``.
