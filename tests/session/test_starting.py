@@ -77,7 +77,7 @@ def test_client_whose_first_use_was_interrupted_connects_at_the_next_one(make_cl
         where = Strike(which).during(client.start)
         client.sync(timeout=PATIENCE)
         client.close()
-    assert which > 50, which
+    assert which > 20, which
 
 
 async def nothing() -> None:
