@@ -2,6 +2,7 @@
 
 Watch them in some shells:     python examples/config.py watch     (until the setting "stop" is there)
 change them in another one:    python examples/config.py set colour=red size=3
+                               python examples/config.py add size 2
 and look:                      python examples/config.py
 """
 
@@ -19,6 +20,6 @@ match sys.argv[1:]:
     case ["set", *settings]:
         config.update(setting.split("=", 1) for setting in settings)  # all at once
     case ["add", key, number]:
-        config.edit(lambda settings: settings.update({key: settings.get(key, 0) + int(number)}))
+        config.edit(lambda settings: settings.update({key: int(settings.get(key, 0)) + int(number)}))
     case _:
         print(json.dumps(dict(config)))

@@ -1,6 +1,6 @@
 """Three stages, each as many processes as you like: names of files, their lines, the sum.
 
-Start in some shells, in any order, with the same word for the same run:
+Start in some shells, in any order, with the same word for the same run, and another one for the next:
     python examples/queue_pipeline.py monday count
     python examples/queue_pipeline.py monday count
     python examples/queue_pipeline.py monday sum

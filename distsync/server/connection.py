@@ -205,7 +205,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _settle(self) -> None:
         if self._closing:
-            self.transport.close()
+            self._end()
         elif self.transport.get_write_buffer_size() > OUTPUT_BYTES:
             self.break_off(f"it does not take the {OUTPUT_BYTES} bytes sent to it")
         elif not self._stalled:
@@ -230,6 +230,11 @@ class Connection(asyncio.BufferedProtocol):
         self.deadline = self.rim.farewell_deadline()
         self._frames.clear()
         if not self._output:
+            self._end()
+
+    def _end(self) -> None:
+        """Once: asyncio's TLS, closed a second time, forgets what an abort would end."""
+        if not self.transport.is_closing():
             self.transport.close()
 
     def break_off(self, reason: object) -> None:

@@ -220,7 +220,8 @@ class EnsembleServer(Breakable):
         while not condition(status := self.status()):
             process = self._process
             if process is None or process.poll() is not None:
-                raise EnsembleError(f"server {self.number} ended at once", self.log)
+                said = self.log.read_text("utf-8", "replace").strip().splitlines()[-3:]
+                raise EnsembleError(f"server {self.number} ended at once: {' / '.join(said)}", self.log)
             if wait_clock() > until:
                 raise EnsembleError(f"server {self.number} is still {status.role.value}", self.log)
             try:

@@ -24,6 +24,7 @@ from tuned import TunedProcess
 
 from distsync.server.options import Tls
 from distsync.session.client import Client
+from distsync.testing import EmbeddedServer
 from distsync.threading import Lock
 
 pytestmark = pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
@@ -72,6 +73,19 @@ def test_kazoo_speaks_tls(encrypted: TlsProcess, certificates: Certificates) -> 
 def test_distsync_speaks_tls(encrypted: TlsProcess, certificates: Certificates) -> None:
     with Client(encrypted.hosts, tls_ca=str(certificates.authority)) as client, Lock(name="tls", client=client) as held:
         assert held
+
+
+def test_server_in_this_process_ends_with_a_connection_that_has_just_been_closed(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "uvloop", None)  # asyncio's own TLS
+    tls = Tls(str(certificates.server), str(certificates.key(certificates.server)), None)  # type: ignore[arg-type]
+    for _ in range(10):
+        with EmbeddedServer(tls=tls) as server:
+            client = Client(server.hosts, tls_ca=str(certificates.authority))
+            with Lock(name="tls", client=client):
+                pass
+            client.close()
 
 
 def test_client_that_does_not_trust_the_certificate_stays_away(
