@@ -130,8 +130,8 @@ class MismatchError(UsageError, ValueError):
     """Fields: what, path, value found, value asked for."""
 
     template = (
-        "{0} of {1} is {2}, not {3}: every member must ask for the same; to change it, stop them and delete {1}, or take "
-        "another name"
+        "{0} of {1} is {2}, not {3}: every member must ask for the same; to change it, stop them and delete {1}, or "
+        "take another name"
     )
 
 
