@@ -182,7 +182,7 @@ class Queue(Awaited, Generic[Item]):
         """No item can be put any more; getters get what is left, with ``immediate`` nothing, and then QueueShutDown.
 
         Cost: 1 request; with ``immediate`` 5, and 2 for each item that is thrown away. The loop waits for them, with
-            ``immediate`` as long as it takes.
+            ``immediate`` as long as it takes, through an outage too.
         Source: ``asyncio.Queue.shutdown`` of Python 3.13, here on every Python.
         """
         client, protocol = self.client, self._twin._core.shutdown(immediate, self.maxsize)

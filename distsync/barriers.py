@@ -105,12 +105,12 @@ class Barrier(Named):
     @property
     def n_waiting(self) -> int:
         """How many wait now. Cost: 2 requests, 1 round trip."""
-        return int(self._run(self._core.state())[0])
+        return int(self._look(self._core.state())[0])
 
     @property
     def broken(self) -> bool:
         """Whether it is broken. Cost: 2 requests, 1 round trip."""
-        return bool(self._run(self._core.state())[1])
+        return bool(self._look(self._core.state())[1])
 
     def __repr__(self) -> str:
         state = shown(self, lambda: self._core.state())

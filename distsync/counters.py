@@ -67,7 +67,7 @@ class Counter(Named):
 
         Cost: 1 request; fresh: 2, 1 round trip.
         """
-        return int(self._run(self._core.get(fresh)))
+        return int(self._look(self._core.get(fresh)))
 
     @property
     def value(self) -> int:
@@ -177,7 +177,7 @@ class Value(Named, Generic[Item]):
         Cost: 1 request; fresh: 2, 1 round trip.
         """
         core = self._core
-        return self._decoded(self._run(core.read_fresh() if fresh else core.read()))
+        return self._decoded(self._look(core.read_fresh() if fresh else core.read()))
 
     def get(self, *, fresh: bool = False) -> Item:
         """``read().value``."""

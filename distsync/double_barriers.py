@@ -73,12 +73,12 @@ class DoubleBarrier(Named):
     @property
     def n_waiting(self) -> int:
         """How many wait to enter, those of the next time too. Cost: 2 requests, 1 round trip."""
-        return int(self._run(self._core.state())[0])
+        return int(self._look(self._core.state())[0])
 
     @property
     def n_inside(self) -> int:
         """How many have entered and not left. Cost: 2 requests, 1 round trip."""
-        return int(self._run(self._core.state())[1])
+        return int(self._look(self._core.state())[1])
 
     def enter(self, timeout: float | None = None) -> bool:
         """All parties have come, and this thread is inside.

@@ -176,7 +176,7 @@ class Election(Awaited, Lock):
 
         Cost: 1 request and 1 for each candidate, 2 round trips.
         """
-        found = self._run(line.contenders(self.path))
+        found = self._look(line.contenders(self.path))
         return [_candidate(node.data, path, node.stat.czxid) for path, node in found]
 
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:

@@ -57,7 +57,7 @@ class Gate(Named):
 
         Cost: 1 request.
         """
-        return bool(self._run(self._core.is_open()))
+        return bool(self._look(self._core.is_open()))
 
     def close(self) -> bool:
         """The gate is closed, and stays so when this process ends: who comes waits.

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from distsync.limits import time_for_a_look
 from distsync.protocols.watched import Watched
 from distsync.session.default import _default
 
@@ -51,6 +50,7 @@ class Glancing:
 
     if TYPE_CHECKING:
         _run: Callable[..., Any]
+        _look: Callable[..., Any]
         _given_client: Client | None
 
         @property
@@ -67,6 +67,6 @@ class Glancing:
         if glance is not None and not fresh and (copy := glance.look()):
             return copy[0]
         client, watched = self.client, self._watched
-        value = self._run(watched.get(fresh), time_for_a_look())
+        value = self._look(watched.get(fresh))
         self._glance = Glance(watched, client, self._given_client is None)
         return value

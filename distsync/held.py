@@ -141,7 +141,7 @@ class Held(Named):
         return lambda: True
 
     def _line(self) -> list[Contender]:
-        return contenders_of(self._run(line.contenders(self._folder())))
+        return contenders_of(self._look(line.contenders(self._folder())))
 
     def _holding_line(self) -> list[Contender]:
         """The same, where who stands there without holding, and without waiting, does not count."""

@@ -425,4 +425,4 @@ class JoinableQueue(Queue[Item]):
 
     def qsize(self) -> int:
         """How many items nobody has got, due or not, about now. Cost: 4 requests, 1 round trip."""
-        return int(self._run(self._claims.znodes.size()))
+        return int(self._look(self._claims.znodes.size()))

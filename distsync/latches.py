@@ -68,7 +68,7 @@ class CountDownLatch(Named):
 
         Cost: 1 request.
         """
-        return int(self._run(self._core.tally()).left)
+        return int(self._look(self._core.tally()).left)
 
     def count_down(self, n: int = 1) -> int:
         """It is ``n`` steps further down, not below zero; at zero all who wait go on.

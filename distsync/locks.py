@@ -111,7 +111,7 @@ class LockBase(Revocable):
         core = self._core
         if core.grant is not None:
             return self._line()
-        return contenders_of(self._run(standing(self.path)))
+        return contenders_of(self._look(standing(self.path)))
 
     def _be_quick(self, core: LockCore) -> None:
         """From now on what is kept is taken again without a protocol."""
@@ -293,7 +293,7 @@ class Lock(LockBase):
         Cost: none if this process does, or keeps it; else 1 request if nobody stands there, 2 if somebody does, and 6
             more to ask a process that may only keep it, once.
         """
-        return self.held or bool(self._run(self._core.locked()))
+        return self.held or bool(self._look(self._core.locked()))
 
     def __repr__(self) -> str:
         state, _ = self._shown()

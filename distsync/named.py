@@ -18,6 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
+from distsync.limits import time_for_a_look
 from distsync.protocols.commit import Receipts
 from distsync.protocols.tree import remove_tree
 from distsync.session import default, fork, names, whoami
@@ -132,6 +133,10 @@ class Named:
 
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         return self.client.run(protocol, timeout, self)
+
+    def _look(self, protocol: Coroutine[Any, Any, Any]) -> Any:
+        """What the protocol sees, which changes nothing. Raises DeadlineError where a predicate has no more time."""
+        return self._run(protocol, time_for_a_look())
 
     def _first_of(self, names: tuple[str, ...]) -> str | None:
         """Of the children of a znode the one that has what others wait for; None: nobody, or it cannot be said."""

@@ -219,7 +219,7 @@ class Queue(_QueueBase[Item]):
 
     def qsize(self) -> int:
         """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
-        size = int(self._run(self._core.znodes.size()))
+        size = int(self._look(self._core.znodes.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
@@ -260,12 +260,12 @@ class Queue(_QueueBase[Item]):
     @property
     def is_shutdown(self) -> bool:
         """Whether it was shut down. Cost: 1 request."""
-        return bool(self._run(self._core.is_shutdown()))
+        return bool(self._look(self._core.is_shutdown()))
 
     @property
     def unfinished_tasks(self) -> int:
         """How many items were put and are not done. Cost: 3 requests, 1 round trip."""
-        return int(self._run(self._core.znodes.unfinished()))
+        return int(self._look(self._core.znodes.unfinished()))
 
 
 class LifoQueue(Queue[Item]):
@@ -375,7 +375,7 @@ class SimpleQueue(_QueueBase[Item]):
 
     def qsize(self) -> int:
         """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
-        return int(self._run(self._core.znodes.size()))
+        return int(self._look(self._core.znodes.size()))
 
     def empty(self) -> bool:
         """Whether there is no item about now. Cost: 3 requests, 1 round trip."""

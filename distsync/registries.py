@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import NameTakenError
 from distsync.jsons import encode, fields
-from distsync.limits import time_for_a_look
 from distsync.named import Named, checked_seconds
 from distsync.observed import Observed
 from distsync.protocols.registry import Entries, RegistryCore
@@ -168,7 +167,7 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
         if not fresh:
             return self[name].address
         part = _part(name)
-        return self._found(name, part, self._run(self._core.look_up(part), time_for_a_look())).address
+        return self._found(name, part, self._look(self._core.look_up(part))).address
 
     def wait_for(self, name: str, timeout: float | None = None) -> Entry | None:
         """Somebody has registered ``name``.

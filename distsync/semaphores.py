@@ -104,7 +104,7 @@ class Semaphore(Held):
 
     def _capacity(self) -> int:
         core = self._core
-        return self._run(core.capacity()) if isinstance(core, LEASES) else 0
+        return self._look(core.capacity()) if isinstance(core, LEASES) else 0
 
     def holders(self) -> list[Contender]:
         """Who holds a permit now.
@@ -112,7 +112,7 @@ class Semaphore(Held):
         Cost: 2 requests and 1 for each contender.
         """
         core = self._core
-        return contenders_of(self._run(core.leases())) if isinstance(core, PoolSemaphoreCore) else super().holders()
+        return contenders_of(self._look(core.leases())) if isinstance(core, PoolSemaphoreCore) else super().holders()
 
     def waiters(self) -> list[Contender]:
         """Who waits for one, first in line first.
@@ -219,7 +219,7 @@ class Semaphore(Held):
 
         Cost: 2 requests, 1 round trip.
         """
-        return int(self._run(self._core.value()))
+        return int(self._look(self._core.value()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -56,7 +56,7 @@ class Side(Revocable):
             alone, or only readers do, and what asking costs if these may be keepers (as Lock.locked, and for each); 1
             watch. Then none until somebody comes or goes.
         """
-        return self.held or bool(self._run(self._shared.is_held(self._is_meant)))
+        return self.held or bool(self._look(self._shared.is_held(self._is_meant)))
 
     def holders(self) -> list[Contender]:
         """Who holds this side now: one who writes, or all who read. Threads that share a place in the line show once.
@@ -193,7 +193,7 @@ class SharedReader(Side):
         return lambda: not keeping.idle and keeping.uses == uses
 
     def _holding_line(self) -> list[Contender]:
-        return contenders_of(self._run(standing(self.path)))
+        return contenders_of(self._look(standing(self.path)))
 
     def _stands(self, grant: Grant) -> bool:
         return any(share.grant is grant for share in tuple(self._core.shares))

@@ -184,13 +184,13 @@ class Transaction(Named):
         Raises: OutcomeUnknownError, CorruptNodeError as decide.
         Cost: 2 requests, at most 2 round trips; one more of each while it is not decided.
         """
-        decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
+        decision: Decision | None = self._look(self._core.latest(self._mine.id or self._begun))
         return decision.outcome if decision else None
 
     @property
     def reason(self) -> str:
         """Why it was aborted. Raises, Cost: as outcome."""
-        decision: Decision | None = self._run(self._core.latest(self._mine.id or self._begun))
+        decision: Decision | None = self._look(self._core.latest(self._mine.id or self._begun))
         return decision.reason if decision else ""
 
     def votes(self) -> dict[str, str | None]:
@@ -198,7 +198,7 @@ class Transaction(Named):
 
         Cost: 4 requests, 2 round trips.
         """
-        votes: dict[str, str | None] = self._run(self._core.votes())
+        votes: dict[str, str | None] = self._look(self._core.votes())
         return votes
 
     def participant(

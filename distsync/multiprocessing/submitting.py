@@ -279,8 +279,9 @@ class Submitting:
         with self._changed:
             self._outgoing.clear()
             self._outgoing_bytes = 0
+            lost = dict(self._under_way)  # not what comes under the new name
             self._begin()
-        self.fail_all(None)
+        self._fail(lost, None)
 
     def _accept(self, said: Said) -> None:
         with self._changed:
@@ -326,6 +327,9 @@ class Submitting:
         """Nothing is under way any more. None: this caller was taken for dead."""
         with self._changed:
             under_way = dict(self._under_way)
+        self._fail(under_way, error)
+
+    def _fail(self, under_way: dict[tuple[int, int], Label], error: Exception | None) -> None:
         for (job, part), label in under_way.items():
             gone = TaskLostError(label.function, self._core.znodes.path, "this process was away and taken for dead")
             self._end(job, part, (False, error or gone))

@@ -341,6 +341,8 @@ class BarrierCore:
                     raise
                 raise_deadline(unknown)
             except NoNodeError:
+                if behind:  # it was broken, and is no more: nobody has it made again for that
+                    return
                 await self._parents(self.path)
 
     async def abort(self) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from distsync.protocols.commit import Receipts
-from distsync.protocols.guard import ensure, read_all
+from distsync.protocols.guard import attempted, ensure, read_all
 from distsync.protocols.value import ValueCore
 from distsync.session.steps import Call, GetData, Node, Sync, Watch
 
@@ -70,12 +70,12 @@ class CellCore:
             fresh = node is None
             if node is None:
                 node = await self.read()
+            data, error = await Call(partial(attempted, change, node.data))
             try:
-                data = await Call(partial(change, node.data))
-            except Exception:
-                if fresh:
-                    raise
-                data = None
+                if error is not None and fresh:
+                    raise error
+            finally:
+                del error  # its traceback leads here
             if data is not None and await self._replace(node, data):
                 return
             if data is None and fresh:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from distsync.errors import BadVersionError, NodeExistsError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
-from distsync.protocols.guard import ensure, parent_of, read
+from distsync.protocols.guard import attempted, ensure, parent_of, read
 from distsync.protocols.watched import Watched
 from distsync.session.steps import Call, Create, Exists, GetData, SetData, Watch
 
@@ -75,17 +75,17 @@ class ConfigCore:
         fresh = False
         while True:
             seen = await self.view.get(fresh)
-            try:
-                values = await Call(partial(change, dict(seen.values)))
-            except Exception:
-                if fresh:
-                    raise
-                values = None
+            values, error = await Call(partial(attempted, change, dict(seen.values)))
             if values is None:
-                if fresh:
-                    return False
-                fresh = True
-                continue
+                if not fresh:
+                    fresh = True
+                    continue
+                try:
+                    if error is not None:
+                        raise error
+                finally:
+                    del error  # its traceback leads here
+                return False
             try:
                 await self.receipts.commit(self._write(values, seen.version))
                 return True

@@ -24,6 +24,8 @@ from distsync.errors import (
 from distsync.session.steps import Background, Children, Connected, Create, Delete, Request, Sync, Together
 
 Answer = TypeVar("Answer")
+Given = TypeVar("Given")
+Made = TypeVar("Made")
 
 #: The connection or the session went while we asked: nothing is wrong with the question.
 INTERRUPTED = (DisconnectedError, SessionLostError)
@@ -191,3 +193,11 @@ class Unfinished:
         finally:
             if ended and work in self._works:
                 self._works.remove(work)
+
+
+def attempted(function: Callable[[Given], Made], given: Given) -> tuple[Made | None, Exception | None]:
+    """What a function of the user's makes of it, or raises: its own error, and none that ends the call meanwhile."""
+    try:
+        return function(given), None
+    except Exception as error:
+        return None, error

@@ -278,8 +278,12 @@ class Core:
     def first_limit(self, deadline: float | None) -> float:
         """Until when a call with this deadline waits for the first connection, which is being made."""
         if self._embedded and self.link.failure is not None:
-            self.link.failure = None
-            self._embedded.look()
+            failure, self.link.failure = self.link.failure, None
+            try:
+                self._embedded.look()
+            except BaseException:
+                self.link.failure = failure  # the next call looks again
+                raise
         began = wait_clock()
         least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
         limit = began + self._connect_timeout

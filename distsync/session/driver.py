@@ -144,7 +144,7 @@ class Task:
             return self._interrupted()
         outcome = self._pending.outcome()
         if outcome is not None and isinstance(self._pending, Called):
-            self._excuse_the_call()
+            self._excuse_the_call(self._pending.began)
         limit = self._pending.limit
         if outcome is None and limit is not None and self.world.now() >= limit:
             outcome = self._pending.expired()
@@ -152,11 +152,11 @@ class Task:
                 self._begin_clean_up()
         return outcome
 
-    def _excuse_the_call(self) -> None:
-        """A function of the user's may have outlasted the deadline: what it has come to is told to the others all the
-        same, as by a call that must not wait."""
+    def _excuse_the_call(self, began: float) -> None:
+        """A function of the user's that began in time may have outlasted the deadline: what it has come to is told to
+        the others all the same, as by a call that must not wait."""
         now = self.world.now()
-        if self.deadline is not None and self.deadline < now and not self.cleaning:
+        if self.deadline is not None and began < self.deadline < now and not self.cleaning:
             self.deadline, self.grace = now, deadlines.NO_WAIT_GRACE_S
 
     def _interrupted(self) -> Outcome:
@@ -219,7 +219,7 @@ class Task:
         if isinstance(step, Together):
             return Asked(self, step, step.requests) if step.requests else Ready(())
         if isinstance(step, Call):
-            called = Called(step)
+            called = Called(step, self.world.now())
             self._pending = called
             self.driving = False
             self._call(called, self)

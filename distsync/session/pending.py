@@ -153,7 +153,8 @@ class Connecting(Pending):
 class Called(Pending):
     """The user's function, to be called by who drives."""
 
-    def __init__(self, step: Call) -> None:
+    def __init__(self, step: Call, began: float) -> None:
+        self.began = began
         self._function = step.function
         self._outcome: Outcome | None = None
 

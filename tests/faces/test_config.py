@@ -15,7 +15,7 @@ from members import add_to
 from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
-from distsync import CorruptNodeError, PayloadPickleError, PayloadTooLargeError
+from distsync import ClientClosedError, CorruptNodeError, PayloadPickleError, PayloadTooLargeError
 from distsync.protocols import watched
 from distsync.protocols.watched import UNKNOWN
 from distsync.recipes import Config
@@ -119,6 +119,28 @@ def test_what_is_there_when_it_is_asked_decides_whether_there_is_anything_to_do(
     changing.join(2 * UNIT)  # by a copy it would be over
     proxy.heal()
     assert changing.result() == told
+
+
+def test_change_that_is_being_made_as_its_client_closes_is_not_made_again(
+    config: Config, make_client: MakeClient
+) -> None:
+    config["a"] = 1
+    closing = make_client()
+    theirs = Config(name="c", client=closing)
+    assert theirs["a"] == 1
+    calls: list[Any] = []
+
+    def function(settings: dict[str, Any]) -> None:
+        calls.append(settings)
+        closer = Running(closing.close)
+        eventually(lambda: closing.closed and closing._core is not None and closing._core.closing)
+        settings["a"] = 2
+        calls.append(closer)
+
+    with pytest.raises(ClientClosedError):
+        theirs.edit(function)
+    calls[1].result()
+    assert (len(calls), config["a"]) == (2, 1)
 
 
 def test_expected_value_is_compared_as_all_see_it(config: Config) -> None:

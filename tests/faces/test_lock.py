@@ -12,7 +12,7 @@ import deeds
 import pytest
 from kazoo.client import KazooClient
 from leaks import Observer
-from peers import Peer, Running, expire, results
+from peers import Peer, Running, expire, results, waiting_calls
 from servers import ServerProcess
 from timing import PATIENCE, UNIT, Control, eventually
 
@@ -367,7 +367,7 @@ def test_waiter_whose_znode_was_deleted_stands_in_line_anew(
     """It wakes with the release, does not find itself, and must not believe that it holds."""
     lock.acquire()
     waiting = Running(theirs.acquire)
-    eventually(lambda: len(lock.waiters()) == 1)
+    eventually(lambda: len(lock.waiters()) == 1 and waiting_calls(theirs.client))
     observer.kazoo.delete(lock.waiters()[0].path)
     third = Lock(name="a", client=make_client())
     behind = Running(third.acquire)
@@ -453,7 +453,7 @@ def test_children_that_are_no_contenders_are_in_nobodys_way(lock: Lock, observer
 def test_folder_deleted_under_holder_and_waiter_is_made_anew(lock: Lock, theirs: Lock, observer: Observer) -> None:
     lock.acquire()
     waiting = Running(theirs.acquire)
-    eventually(lambda: len(lock.waiters()) == 1)
+    eventually(lambda: len(lock.waiters()) == 1 and waiting_calls(theirs.client))
     observer.kazoo.delete(lock.waiters()[0].path)
     delete = observer.kazoo.transaction()
     delete.delete(lock.holders()[0].path)

@@ -314,12 +314,23 @@ IN_TIME: dict[str, tuple[Callable[[Client], Any], Callable[[Any], Any], str]] = 
         lambda it: it.wait_for(lambda: "x" in it, 1.0),
         "False",
     ),
+    "Group.wait_for of another object": (
+        lambda client: watched_group_and_queue(client),
+        lambda both: both[0].wait_for(both[1].qsize, 1.0),
+        "False",
+    ),
     "Election.wait_for": (
         lambda client: Election(name="v", client=client),
         lambda it: it.wait_for(lambda: it.leader, 1.0),
         "False",
     ),
 }
+
+
+def watched_group_and_queue(client: Client) -> tuple[Group, Queue[Any]]:
+    group = Group(name="o", client=client)
+    assert not group.members
+    return group, Queue(name="o", client=client)
 
 
 def held_condition(client: Client) -> Condition:

@@ -132,6 +132,26 @@ def test_task_that_waits_as_its_caller_is_taken_for_dead_is_put_under_the_next_n
     pool.join()
 
 
+def test_task_that_comes_as_its_caller_has_just_begun_anew_is_not_lost(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[Any] = []
+    deliver = submitting.Submitting._fail
+
+    def says(calling: submitting.Submitting, *lost: Any) -> None:
+        results.append(pool.apply_async(chores.square, (3,)))
+        deliver(calling, *lost)
+
+    with Pool(1, name="p") as pool:
+        monkeypatch.setattr(submitting.Submitting, "_fail", says)
+        calling = pool._submitting
+        client.run(remove_caller(calling._core, calling.caller, False))
+        eventually(lambda: results)
+        assert results[0].get(LONG) == 9
+        monkeypatch.undo()
+    pool.join()
+
+
 def test_pool_without_workers_of_its_own_makes_chunks_too(client: Client) -> None:
     with Pool(1, name="p"), Pool(0, name="p") as pool:
         assert pool.map_async(chores.square, iter(range(9))).get(LONG) == [number * number for number in range(9)]

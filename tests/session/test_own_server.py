@@ -15,6 +15,7 @@ from filelock import FileLock
 from timing import PATIENCE, eventually
 
 from distsync.protocols.guard import read
+from distsync.server import startup
 from distsync.server.folders import state_folder
 from distsync.server.startup import find
 from distsync.session.client import Client
@@ -112,6 +113,24 @@ def test_server_that_cannot_start_is_the_callers_error_and_is_tried_again(
         with pytest.raises(Exception, match="file"):
             own.run(ask(Connected()))
     assert own.run(ask(Exists("/"))) is not None
+
+
+def test_server_that_was_not_found_is_looked_for_again_though_there_was_no_thread_at_first(
+    own: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for what, method, error in (
+        (startup, "find_or_start", OSError("none found")),
+        (OwnThread, "start", RuntimeError("can't start new thread")),
+    ):
+
+        def fails(*args: Any, raised: Exception = error) -> None:
+            raise raised
+
+        with monkeypatch.context() as patch:
+            patch.setattr(what, method, fails)
+            with pytest.raises(type(error), match=str(error)):
+                own.sync(timeout=PATIENCE)
+    own.sync(timeout=PATIENCE)
 
 
 def test_another_program_on_the_port_of_a_server_that_died_learns_no_secret(own: Client) -> None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from distsync.errors import BrokenBarrierError
+from distsync.errors import BrokenBarrierError, NoNodeError
 from distsync.protocols.barrier import BarrierCore
+from distsync.protocols.commit import Receipts
 from distsync.protocols.event import EventCore
 from distsync.protocols.guard import read
 from distsync.protocols.keep import is_taken
@@ -17,7 +18,8 @@ from distsync.protocols.latch import LatchCore
 from distsync.protocols.lock import LockCore
 from distsync.protocols.revoke import ask
 from distsync.protocols.semaphore import SemaphoreCore
-from distsync.session.steps import Sync, Wait
+from distsync.protocols.turn import Turn
+from distsync.session.steps import GetData, Node, Stat, Sync, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.lag import Laggard
 from distsync.testing.simulation.process import SimProcess
@@ -176,3 +178,13 @@ async def revoke(two: Two) -> int:
 )
 def test_old_look_leaves_nothing_undone(make: Callable[[SimProcess], Any], play: Play, right: Any) -> None:
     assert Two(make).play(play) == right
+
+
+def test_barrier_that_was_broken_and_is_removed_between_two_looks_is_not_made_again() -> None:
+    core = BarrierCore(PATH, 2, Receipts("/distsync/receipts"))
+    work: Any = core.abort()
+    assert work.send(None).requests == (GetData(PATH),)
+    stat = Stat(*[0] * len(Stat._fields))
+    assert work.send((Node(Turn(2, broken=True).data(), stat),)).requests == (Sync(PATH), GetData(PATH))
+    with pytest.raises(StopIteration):
+        work.send((None, NoNodeError(PATH)))

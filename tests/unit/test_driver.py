@@ -382,6 +382,22 @@ def test_function_of_the_users_that_outlasts_the_deadline_leaves_time_to_tell_wh
     assert task.result() == ("told", Woke.DEADLINE)
 
 
+def test_function_that_begins_when_the_deadline_is_over_leaves_no_more_time() -> None:
+    script = Script(a=LATE)
+
+    async def work() -> Any:
+        first = await GetData("/a")
+        await Call(lambda: None)
+        return first, await GetData("/a")
+
+    task, _ = task_of(work(), script, 1.0)
+    assert not task.resume()
+    script.clock = 1.0 + GRACE_S / 2
+    script.late[0].replies[0].settle(Outcome("in time"))
+    assert not task.resume()
+    assert task.wait_until == 1.0 + GRACE_S
+
+
 def test_interrupt_is_thrown_into_the_protocol_which_cleans_up() -> None:
     async def work() -> None:
         try:
