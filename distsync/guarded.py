@@ -9,10 +9,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from distsync.errors import LockLostError, NoNodeError
+from distsync.errors import DeadlineError, LockLostError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
 from distsync.session.paths import check_path
-from distsync.session.steps import Check, Create, Delete, Lose, SetData
+from distsync.session.steps import Check, Connected, Create, Delete, Lose, SetData, Wait, Woke
 
 if TYPE_CHECKING:
     from distsync.protocols.grant import Grant
@@ -89,9 +89,15 @@ class GuardedTransaction:
             except NoNodeError as error:
                 if getattr(error, "index", None) != 0:
                     raise
-                if self._grant.place is place:
+                turning = self._grant.turning  # read first: once it is None the new place is known
+                if self._grant.place is not place:
+                    continue
+                # In a forked child, whose session is another one, nothing ends what was under way.
+                if turning is None or (await Connected()).session_id != place.session_id:
                     await Lose(place.path)
                     raise LockLostError(place.directory, "znode deleted") from error
+                if await Wait(turning) is Woke.DEADLINE:
+                    raise DeadlineError(f"the downgrade in {place.directory}") from None
         return None if outcome.results is None else outcome.results[1:]
 
     def __enter__(self) -> GuardedTransaction:

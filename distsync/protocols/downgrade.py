@@ -25,7 +25,7 @@ from distsync.protocols import line
 from distsync.protocols.guard import lay, read, remove
 from distsync.protocols.lock import Grant
 from distsync.protocols.revoke import heed, inherited
-from distsync.session.steps import Background, Connected, Create, Delete, GetData, Guid, Hold, Multi, Unhold
+from distsync.session.steps import Background, Connected, Create, Delete, GetData, Guid, Hold, Multi, Signal, Unhold
 
 
 @dataclass(eq=False)
@@ -51,6 +51,7 @@ async def into_reader(share: Share, mark: str) -> None:
     grant = share.grant
     writer = grant.place
     reader = await _heir(writer, mark)
+    grant.turning = turned = Signal()
     try:
         await Unhold(grant.loss)  # or the end of the writer's znode would be taken for a loss
         if not await _exchange(share, reader):
@@ -59,6 +60,9 @@ async def into_reader(share: Share, mark: str) -> None:
         await Background(remove(writer.path, writer.session_id))
         await Background(lay(reader.path))  # it may have been made in a later session, beside a writer's that lives on
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
+    finally:
+        grant.turning = None
+        turned.fire()
 
 
 async def _heir(place: line.Place, mark: str) -> line.Place:

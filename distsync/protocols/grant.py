@@ -34,7 +34,8 @@ class Keeping:
 @dataclass(eq=False)
 class Grant:
     """The lock is ours: the contender that holds it, what fires when it is lost, and, for who heeds it, what fires
-    when somebody asks for it. ``keeping``: None where it goes with its release."""
+    when somebody asks for it. ``keeping``: None where it goes with its release. ``turning`` while another znode takes
+    the place of its own: it may have done so already, and ``place`` does not say it yet."""
 
     place: line.Place
     loss: Loss = field(default_factory=Loss)
@@ -42,6 +43,7 @@ class Grant:
     plea: Signal = field(default_factory=Signal)
     heeded: bool = False
     keeping: Keeping | None = None
+    turning: Signal | None = None
 
     @property
     def token(self) -> int:
