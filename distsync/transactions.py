@@ -318,7 +318,7 @@ class Participant:
     def leave(self) -> None:
         """This site is there no more; a transaction in which it has not voted is aborted.
 
-        On cancel: it goes all the same.
+        On cancel: it goes all the same, unless it takes part again before.
         Cost: 2 requests.
         """
         try:
@@ -326,7 +326,7 @@ class Participant:
         except Exception:
             raise
         except BaseException:  # perhaps interrupted before it began
-            self.transaction.client.background(self._side.leave())
+            self.transaction.client.background(self._side.left())
             raise
 
     def __enter__(self) -> Participant:
@@ -338,7 +338,7 @@ class Participant:
         except Exception:
             raise
         except BaseException:  # perhaps interrupted before it began
-            self.transaction.client.background(self._side.leave())
+            self.transaction.client.background(self._side.left())
             raise
 
     def __repr__(self) -> str:

@@ -10,7 +10,7 @@ finds that nobody will decide, because the coordinator is dead, decides himself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -20,7 +20,6 @@ from distsync.errors import (
     NodeExistsError,
     NoNodeError,
     OutcomeUnknownError,
-    SessionLostError,
     UsageError,
     VoteRefusedError,
 )
@@ -37,7 +36,7 @@ from distsync.protocols.ballot import (
     present_in,
     spoilt,
 )
-from distsync.protocols.guard import INTERRUPTED, leave, read, read_all
+from distsync.protocols.guard import INTERRUPTED, read, read_all, remove
 from distsync.protocols.transaction import Prepared, TransactionCore, presence
 from distsync.session.steps import (
     Background,
@@ -51,6 +50,7 @@ from distsync.session.steps import (
     GetData,
     Multi,
     SetData,
+    Signal,
     Wait,
     Watch,
     Woke,
@@ -100,7 +100,10 @@ class Site:
 
     async def _join(self, who: bytes, watch: Watch, record: Record, version: int) -> bool:
         """Each site creates its own ephemeral: so its death is seen, also by who looks only after it. False: the same
-        site is there in another process, or ``record`` is old; ``watch`` fires when that changes."""
+        site is there in another process, or ``record`` is old, and ``watch`` fires when that changes; or the deadline
+        has come."""
+        if not await self._stay():
+            return False
         while True:
             session = await Connected()
             stat = await read(Exists(self.path))
@@ -136,11 +139,37 @@ class Site:
 
     async def leave(self) -> None:
         """The site is there no more."""
+        self.core.to_leave.discard(self.site)
         session = await Connected()
         stat = await read(Exists(self.path))
         if stat is not None and stat.ephemeral_owner == session.session_id:
-            with suppress(SessionLostError):
-                await leave(self.path, session.session_id)
+            await remove(self.path, session.session_id)
+
+    def left(self) -> Coroutine[Any, Any, None]:
+        """The same, for the background, unless the site comes again before that begins."""
+        self.core.to_leave.add(self.site)
+        return self._left()
+
+    async def _left(self) -> None:
+        core = self.core
+        while (before := core.leaving.get(self.site)) is not None:
+            await Wait(before)
+        if self.site in core.to_leave:
+            core.leaving[self.site] = over = Signal()
+            try:
+                await self.leave()
+            finally:
+                del core.leaving[self.site]
+                over.fire()
+
+    async def _stay(self) -> bool:
+        """Nothing in the background takes away who comes now. False: not before the deadline."""
+        core = self.core
+        core.to_leave.discard(self.site)
+        while (leaving := core.leaving.get(self.site)) is not None:
+            if await Wait(leaving, late=True) is Woke.DEADLINE:
+                return False
+        return True
 
     async def _through(self, transaction: str, work: Work) -> Decision | None:
         """One transaction. None: this site has nothing to do in it (any more), or the deadline has come."""

@@ -54,6 +54,7 @@ from distsync.session.steps import (
     Guid,
     Multi,
     SetData,
+    Signal,
     Wait,
     Watch,
     Woke,
@@ -88,11 +89,15 @@ class TransactionCore:
         #: What they have done, and not acknowledged yet.
         self.done: set[tuple[str, str]] = set()
         self.working: set[str] = set()
+        #: Sites that are to leave in the background, unless they come again before that begins.
+        self.to_leave: set[str] = set()
+        #: Those that do, and what fires when that is over.
+        self.leaving: dict[str, Signal] = {}
 
     @property
     def idle(self) -> bool:
         """No site of this process is at work."""
-        return not self.working and not self.prepared and not self.done
+        return not (self.working or self.prepared or self.done or self.to_leave or self.leaving)
 
     @property
     def folder(self) -> str:

@@ -6,7 +6,7 @@ Recipes, "Two-phased Commit".
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import deeds
@@ -326,6 +326,37 @@ def test_site_is_still_there_after_its_function_failed(client: Client, decider: 
             running.result()
         eventually(lambda: is_quiet(client) and is_quiet(client))  # the first may come before what the failure begins
         assert owner(alone, observer, "one") == client.session_id
+
+
+def test_site_that_takes_part_again_after_an_interrupted_leave_stays(
+    trip: Transaction, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is left of it for the background comes late, and takes nobody away."""
+    late: list[Coroutine[Any, Any, Any]] = []
+    seen: list[int] = []
+
+    def prepare(_: str) -> bool:
+        alone.client.run(late.pop())
+        seen.append(owner(alone, observer, "one"))
+        return True
+
+    def strike(protocol: Coroutine[Any, Any, Any]) -> None:
+        protocol.close()
+        raise KeyboardInterrupt
+
+    alone = Transaction(["one"], trip.decided_by, name="alone")
+    site = alone.participant("one", prepare=prepare)
+    assert site.take_part(UNIT) is None
+    with monkeypatch.context() as patched:
+        patched.setattr(alone, "_run", strike)
+        patched.setattr(alone.client, "background", late.append)
+        with pytest.raises(KeyboardInterrupt):
+            site.leave()
+    alone.begin("x")
+    running = Running(site.take_part)
+    assert alone.decide(PATIENCE)
+    assert running.result() == "commit"
+    assert seen == [alone.client.session_id]
 
 
 def test_transaction_after_transaction(trip: Transaction) -> None:
