@@ -79,9 +79,10 @@ def open_links() -> Iterator[str]:
                 yield link
 
 
-def children() -> Iterator[int]:
-    """Processes that this one started and that have not been reaped, pytest's own helpers left out."""
-    for task in Path("/proc/self/task").iterdir():
+def children(parent: int | str = "self") -> Iterator[int]:
+    """Processes that ``parent`` started and that have not been reaped, pytest's own helpers left out. Threads and
+    processes may end meanwhile."""
+    for task in Path(f"/proc/{parent}/task").glob("*"):
         with suppress(OSError):
             for pid in (task / "children").read_text().split():
                 if "resource_tracker" not in command_of(int(pid)):

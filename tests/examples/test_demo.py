@@ -8,7 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from leaks import Observer
+from leaks import Observer, children, command_of
 from shells import LIMIT, Home, Shells
 from timing import eventually
 
@@ -71,9 +71,7 @@ def test_demo_ends_the_others_when_a_process_dies(home: Home) -> None:
 
 def workers_of(process: subprocess.Popen[str]) -> list[int]:
     """The processes that it has started, in this order."""
-    tasks = Path(f"/proc/{process.pid}/task").glob("*/children")
-    pids = sorted(int(pid) for task in tasks for pid in task.read_text().split())
-    return [pid for pid in pids if b"wordcount.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return sorted(pid for pid in children(process.pid) if "wordcount.py" in command_of(pid))
 
 
 def test_demo_shows_where_the_two_differ(shells: Shells, tmp_path: Path) -> None:

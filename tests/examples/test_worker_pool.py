@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from leaks import children
 from shells import LIMIT, Shells
 from timing import UNIT, eventually
 
@@ -49,11 +50,6 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
-def children(pid: int) -> list[int]:
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [int(child) for task in tasks for child in task.read_text().split()]
-
-
 def test_two_shells_share_their_workers_and_find_what_one_alone_finds(shells: Shells) -> None:
     first, second = (shells.start(SHARED, *FILES, "--part", f"{part}/2", "--result", f"{part}.json") for part in (1, 2))
     printed = [process.communicate(timeout=LIMIT) for process in (first, second)]
@@ -73,7 +69,7 @@ def test_worker_that_is_killed_in_the_middle_loses_nothing(shells: Shells) -> No
     shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
     process = shells.start(SHARED, *FILES, "--result", "together.json")
     assert first_line(process).startswith("1 of 10 batches")
-    os.kill(children(process.pid)[0], signal.SIGKILL)
+    os.kill(min(children(process.pid)), signal.SIGKILL)
     _, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 0, errors
     assert result(shells, "together.json") == alone(shells, *FILES)
@@ -84,7 +80,7 @@ def test_workers_of_the_command_line_help_a_program(shells: Shells) -> None:
     helping = shells.start("-m", "distsync", "worker", name, "--processes", 2)
     assert helping.stderr is not None
     assert helping.stderr.readline().startswith("2 workers for ")
-    eventually(lambda: len(children(helping.pid)) >= 2, limit=LIMIT)
+    eventually(lambda: len(list(children(helping.pid))) >= 2, limit=LIMIT)
     printed = shells.run(SHARED, *FILES, "--processes", 1, "--result", "together.json")
     helping.send_signal(signal.SIGTERM)
     assert helping.wait(LIMIT) == 0

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from every_kind import KINDS, PROCESSES, one_of_each
-from leaks import Observer, children
+from leaks import Observer, children, command_of
 from servers import ServerProcess
 
 from distsync import ConfigurationError, DistsyncError, Lock, PayloadRefusedError, Queue
@@ -56,7 +55,7 @@ def spellings(password: bytes) -> list[str]:
 def processes() -> Iterator[str]:
     """What the system tells everybody of our children."""
     for pid in children():
-        yield Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+        yield command_of(pid)
 
 
 def chain(error: BaseException | None) -> Iterator[str]:
