@@ -6,6 +6,7 @@ Everything is warm: the znodes of the object and the receipt of the process are 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -464,6 +465,7 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
     queue.get()
     with counted(client) as later:
         queue.nack(delay=1e-3)
+    time.sleep(UNIT)  # it is due: who waits for it leaves the line in the background
     queue.get()
     with counted(client) as done:
         queue.task_done()

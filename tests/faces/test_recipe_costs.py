@@ -5,6 +5,7 @@ Everything is warm: the znodes of the object are there, and so is the receipt of
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -238,6 +239,7 @@ def test_claims_looked_at_and_ended(client: Client) -> None:
     queue = JoinableQueue[int](name="q")
     queue.put_many([1, 2])
     queue.claim().nack(delay=1e-3)
+    time.sleep(UNIT)  # it is due: who waits for it leaves the line in the background
     queue.claim().done()
     assert spent(client, queue.qsize) == (4, 1)
     assert spent(client, lambda: queue.dead_letters) == (0, 0)
@@ -245,6 +247,7 @@ def test_claims_looked_at_and_ended(client: Client) -> None:
     assert spent(client, lambda: (delivery.deliveries, delivery.key, delivery.held)) == (0, 0)
     assert spent(client, delivery.nack) == (1, 1)
     assert spent(client, partial(queue.claim().nack, delay=1e-3)) == (2, 2)
+    time.sleep(UNIT)
     assert spent(client, queue.claim().done) == (1, 1)
 
 
