@@ -16,7 +16,6 @@ from distsync.awaited import Awaited
 from distsync.awaited_locks import Lock
 from distsync.errors import NotHeldError
 from distsync.held import shown
-from distsync.protocols.guard import remove
 from distsync.protocols.line import Place
 from distsync.session.whoami import describe
 
@@ -187,7 +186,7 @@ class Condition(Awaited):
             return True
         except BaseException:
             for place in places:
-                self.client.background(remove(place.path, place.session_id))
+                self.client.background(core.forgo(place))
             raise
 
     async def wait_for(self, predicate: Callable[[], Any]) -> Any:

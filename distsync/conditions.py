@@ -14,7 +14,6 @@ from distsync.limits import deadline_in, remaining
 from distsync.locks import Lock, OverLock, RLock
 from distsync.named import Named, checked_seconds
 from distsync.protocols.condition import ConditionCore
-from distsync.protocols.guard import remove
 from distsync.protocols.line import Place
 from distsync.session.clock import wait_clock
 from distsync.session.whoami import describe
@@ -141,7 +140,7 @@ class Condition(OverLock, Named):
             return notified
         except BaseException:
             for place in places:
-                self.client.background(remove(place.path, place.session_id))
+                self.client.background(core.forgo(place))
             raise
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:

@@ -6,8 +6,8 @@ Rules for this file: pure; the lock is not its business: the caller enlists and 
 
 A waiter stands in the line before the lock is released, and a notifier holds the lock: no notify falls between. The
 signals that were given and not yet confirmed are listed in the condition's own znode; a signal whose receiver is no
-more (it died, or left at its deadline in that moment) goes to the next waiter: at the next notify, or when a waiter
-looks by itself, at the latest half a session time-out later.
+more goes to the next waiter: at once if he was interrupted; if he died, at the next notify, or when a waiter looks by
+itself, at the latest half a session time-out later.
 
 Picture: ``<path>``                                    data = JSON list: waiters that were notified, not confirmed
          ``<path>/waiters/_c_<guid>-lock-<sequence>``  ephemeral; version 0: waits, above 0: was notified
@@ -109,7 +109,7 @@ class ConditionCore:
         except SessionLostError:
             return True
         except BaseException as error:
-            await Background(remove(place.path, place.session_id))
+            await Background(self.forgo(place))
             if isinstance(error, DeadlineError):
                 return False
             raise
@@ -146,11 +146,15 @@ class ConditionCore:
             return 0
 
     async def _state(self) -> State:
-        while True:
-            listing, node = await read_all(Children(self.waiters), GetData(self.path))
-            if not isinstance(node, NoNodeError):
-                break
+        while (state := await self._seen()) is None:
             await self._parents(self.waiters)
+        return state
+
+    async def _seen(self) -> State | None:
+        """None: there is no such condition."""
+        listing, node = await read_all(Children(self.waiters), GetData(self.path))
+        if isinstance(node, NoNodeError):
+            return None
         present = [] if isinstance(listing, NoNodeError) else [waiter.name for waiter in in_order(listing.names)]
         given = names_in(self.path, node.data)
         return State(
@@ -203,15 +207,31 @@ class ConditionCore:
             except OutcomeUnknownError as unknown:
                 raise_deadline(unknown)
 
+    async def forgo(self, place: Place, confirming: bool = False) -> None:
+        """We wait no more: our znode goes, and the signal that we may have got goes to the first who waits. Who was
+        ``confirming`` it had one, which is listed no more if that was done."""
+        await remove(place.path, place.session_id)
+        while (state := await self._seen()) is not None:
+            listed = place.name in state.orphans
+            heirs = state.waiting[: len(state.orphans) + (confirming and not listed)]
+            if not heirs or not (listed or confirming):  # without heirs the next notify sees to what is listed
+                return
+            try:
+                await self.receipts.commit(*self._marks(state, heirs))
+                return
+            except (BadVersionError, NoNodeError):
+                continue
+
     async def confirm(self, place: Place) -> None:
         """We have the lock again: our signal has arrived, and our znode goes; else it goes to another."""
+        asked: list[None] = []
         try:
-            await self._confirm(place)
+            await self._confirm(place, asked)
         except BaseException:
-            await Background(remove(place.path, place.session_id))
+            await Background(self.forgo(place, bool(asked)))
             raise
 
-    async def _confirm(self, place: Place) -> None:
+    async def _confirm(self, place: Place, asked: list[None]) -> None:
         while (await Connected()).session_id == place.session_id:
             state = await self._state()
             if place.name not in state.signalled:
@@ -220,6 +240,7 @@ class ConditionCore:
             kept = [name for name in (*state.signalled, *state.orphans) if name != place.name]
             try:
                 forget = SetData(self.path, json.dumps(kept).encode(), state.version)
+                asked.append(None)
                 raise_first((await Multi((forget, Delete(place.path))),))
                 return
             except (BadVersionError, NoNodeError, *INTERRUPTED):

@@ -46,8 +46,6 @@ EXPECTED_FAILURES: dict[str, str] = {
     "EventTests.test_clear_with_waiters": WAITERS,
     "ConditionTests.test_repr": WAITERS,
     "ConditionTests.test_wait_cancel": WAITERS,
-    "ConditionTests.test_cancelled_wakeup_relock": "wants the notify of who is cancelled while he takes the lock again "
-    "to go to another one within a second: here at the next notify, or after half a session time-out",
     "SemaphoreTests.test_acquire": WAITERS,
     "SemaphoreTests.test_acquire_cancel": WAITERS,
     "SemaphoreTests.test_repr": WAITERS,
@@ -76,8 +74,6 @@ if sys.version_info < (3, 11):
 NOT_HERE = {
     "EventTests.test_wait": "wants who comes after set() to go on before those who are woken by it: here either may",
     "ConditionTests.test_ambiguous_loops": "sets _loop, and waits for ever; here a call is bound to its own loop",
-    "ConditionTests.test_cancelled_wakeup": "wants the notify of who is cancelled then to go on in a second: "
-    "so it is if his znode has gone before the notify marks it, else it is as in test_cancelled_wakeup_relock",
     "SemaphoreTests.test_acquire_fifo_order_2": "two permits are free for two who wait: either may hear of his first",
     "BarrierTests.test_reset_barrier_when_tasks_half_draining_half_blocking": DRAINING,
     "BarrierTests.test_reset_barrier_while_tasks_draining": DRAINING,

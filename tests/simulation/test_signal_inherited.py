@@ -1,5 +1,5 @@
 """Who inherits the signal of a waiter that died as its time-out ends is told True or False, wherever the connection
-goes."""
+goes; the signal of one who is interrupted goes on at once, wherever that is."""
 
 from __future__ import annotations
 
@@ -57,3 +57,53 @@ def test_who_inherits_a_signal_at_his_deadline_gets_no_error() -> None:
     told = [Line(request).play() for request in range(40)]
     assert Line(None).play() == [True]
     assert {tuple(each) for each in told} == {(True,), (False,)}
+
+
+#: Less than half a session time-out, when a waiter would look by itself.
+SOON_S = 3.0
+
+
+class Interrupted:
+    """Two wait, one is notified, and the first one is interrupted at one of its steps."""
+
+    def __init__(self, step: int) -> None:
+        self.world = World(2, faults=Faults(exactly=(Exactly("interrupt", "first", step),)))
+        self.told: dict[str, bool] = {}
+
+    async def wait(self, process: SimProcess, after: float) -> None:
+        await Wait(limit=after)
+        core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+        places: list[Place] = []
+        try:
+            await Run(core.enlist(b"", places))
+            notified = await Run(core.wait(places[-1]), SOON_S)
+            if notified:
+                await Run(core.confirm(places[-1]))
+        except KeyboardInterrupt:
+            for place in places:  # as the faces do
+                process.background(core.forgo(place))
+            raise
+        self.told[process.name] = notified
+
+    async def notify(self, process: SimProcess) -> None:
+        await Wait(limit=1.0)
+        core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+        assert await Run(core.notify(1)) == 1
+
+    def play(self) -> dict[str, bool]:
+        with self.world as world:
+            for name, after in (("first", 0.0), ("second", 0.5)):
+                process = world.process(name)
+                process.spawn(self.wait(process, after), expected=(KeyboardInterrupt,))
+            notifier = world.process("notifier")
+            notifier.spawn(self.notify(notifier))
+            world.run()
+        return self.told
+
+
+def test_signal_of_who_is_interrupted_reaches_the_next_one_at_once() -> None:
+    outcomes = [Interrupted(step).play() for step in range(40)]
+    assert {"second": True} in outcomes
+    assert {"first": True, "second": False} in outcomes
+    for step, told in enumerate(outcomes):
+        assert any(told.values()), f"interrupted at {step}: {told}"
