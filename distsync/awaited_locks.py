@@ -12,6 +12,7 @@ from distsync import locks, semaphores
 from distsync.awaited import AwaitedHeld, mine, shown_waiters
 from distsync.errors import LockLostError, NotHeldError
 from distsync.held import shown
+from distsync.protocols.grant import of_owner
 from distsync.protocols.lock import LockCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.session.whoami import describe
@@ -189,7 +190,7 @@ class Semaphore(AwaitedHeld):
         Cost: 1 request for a permit held, and the loop does not wait for it; 3 for a new one, for which it does.
         """
         core, me, bound = self._twin._core, mine(), self._twin._bound
-        grants = core._leases_of(me, 1) if isinstance(core, SemaphoreCore) else []
+        grants = of_owner(core.grants, me, 1) if isinstance(core, SemaphoreCore) else []
         if not grants:
             self._ask(core.release(1, bound, [False], me))
             return

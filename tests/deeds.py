@@ -205,6 +205,12 @@ def put_all(queue: Any, who: str, count: int) -> None:
         queue.put((who, number))
 
 
+def put_all_and_count(queue: Any, who: str, count: int) -> int:
+    """What this very object's feeder had to send has been sent."""
+    put_all(queue, who, count)
+    return int(queue.qsize())
+
+
 def get_until(queue: Any, last: Any, done: bool = False) -> list[Any]:
     """All items that it gets before it gets ``last``."""
     got: list[Any] = []

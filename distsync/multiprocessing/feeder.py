@@ -2,9 +2,9 @@
 
 Rules for this file: it knows neither znodes nor pickles; ``send`` does the work.
 
-There is one feeder for each queue and process. A forked child has none of its parent's, and an empty buffer. The thread
-does not keep its queue: it ends when that is closed, or nobody has it any more, and the buffer is empty. The process
-waits for that at its end, unless this was cancelled.
+There is one feeder for each queue object and process: two objects of one name send side by side. A forked child has
+none of its parent's, and an empty buffer. The thread does not keep its queue: it ends when that is closed, or nobody
+has it any more, and the buffer is empty. The process waits for that at its end, unless this was cancelled.
 """
 
 from __future__ import annotations

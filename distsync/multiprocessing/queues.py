@@ -63,7 +63,7 @@ class Queue(_Base[Item]):
     Units: ``maxsize`` in items; 0 or less: no bound. With a bound put sends the item itself, and waits while it is
         full. Items pickle, 1,000,000 bytes at most.
     Cost: put 1 request for up to 100 items, apart from the call; with a bound 3, in 1 round trip. get 2, in 1.
-    Fair: items of one process in the order of its puts; who waits longest gets first.
+    Fair: items that one process puts through one object in the order of its puts; who waits longest gets first.
     Source: recipes.txt, Queues; ``multiprocessing.Queue``.
 
     >>> jobs = Queue(name="jobs")
@@ -142,7 +142,7 @@ class Queue(_Base[Item]):
         """The next item, which is in the queue no more.
 
         Units: seconds; None: without end.
-        Returns: the item. One that this process has put is there at once for this process.
+        Returns: the item. One that this process has put through this object is there at once for it.
         Raises: Empty if there was none, at once if not ``block``, or not in time; ValueError if this process has closed
             the queue; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is gone now.
         On loss: of the session: it goes on.
@@ -165,7 +165,7 @@ class Queue(_Base[Item]):
         return self.get(False)
 
     def qsize(self) -> int:
-        """How many items are in the queue about now, those included that this process has put before this call.
+        """How many items are in the queue about now, those included that this process put before through this object.
 
         On loss: of the connection: it waits for the next one.
         Cost: 3 requests, 1 round trip, after the feeder has sent what there was.

@@ -7,6 +7,7 @@ Rules for this file: pure; it knows places in lines, and no lock.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from distsync.protocols import line
@@ -67,3 +68,8 @@ async def hold(place: line.Place, owner: object = None) -> Grant:
     grant = Grant(place, owner=owner)
     await Hold(place.path, place.session_id, grant.loss)
     return grant
+
+
+def of_owner(grants: Iterable[Grant], owner: object, count: int) -> list[Grant]:
+    """At most ``count`` of these, first those of ``owner``."""
+    return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]

@@ -30,8 +30,8 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols import line
+from distsync.protocols.grant import Grant, hold, of_owner
 from distsync.protocols.guard import ensure, lay, leave, read, read_all, remove
-from distsync.protocols.lock import Grant, hold
 from distsync.session.steps import (
     Background,
     Check,
@@ -207,23 +207,18 @@ class PoolSemaphoreCore:
                 begun[0] = True
             if count > len(self.grants):
                 raise OverReleaseError("Semaphore released too many times")
-            mine += self._leases_of(owner, count)
+            mine += of_owner(self.grants, owner, count)
             for grant in mine:
                 self.grants.remove(grant)
             lost = [grant for grant in mine if not await self._give_back(grant)]
         except OverReleaseError:
             raise
         except BaseException:
-            for grant in mine or self._leases_of(owner, count):
+            for grant in mine or of_owner(self.grants, owner, count):
                 await Background(self.drop(grant))
             raise
         if lost:
             raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
-
-    def _leases_of(self, owner: object, count: int) -> list[Grant]:
-        """At most ``count``, first those of ``owner``."""
-        grants = tuple(self.grants)
-        return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]
 
     async def drop(self, grant: Grant) -> None:
         """Its acquire or its release was interrupted somewhere."""

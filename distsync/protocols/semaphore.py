@@ -29,8 +29,8 @@ from distsync.errors import (
 )
 from distsync.protocols import admission, line
 from distsync.protocols.commit import Receipts
+from distsync.protocols.grant import Grant, hold, of_owner
 from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, leave, read, read_all, remove
-from distsync.protocols.lock import Grant, hold
 from distsync.session.steps import (
     Background,
     Check,
@@ -166,7 +166,7 @@ class SemaphoreCore:
         try:
             if begun is not None:
                 begun[0] = True
-            mine += self._leases_of(owner, count)
+            mine += of_owner(self.grants, owner, count)
             for grant in mine:
                 self.grants.remove(grant)
             if count > len(mine):
@@ -187,16 +187,11 @@ class SemaphoreCore:
         except OverReleaseError:
             raise
         except BaseException:
-            for grant in mine or self._leases_of(owner, count):
+            for grant in mine or of_owner(self.grants, owner, count):
                 await Background(self.drop(grant))
             raise
         if lost:
             raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
-
-    def _leases_of(self, owner: object, count: int) -> list[Grant]:
-        """At most ``count``, first those of ``owner``."""
-        grants = tuple(self.grants)
-        return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]
 
     async def drop(self, grant: Grant) -> None:
         """Its acquire or its release was interrupted somewhere."""

@@ -29,6 +29,17 @@ def patient() -> Iterator[Ensemble]:
         yield ensemble
 
 
+def last_seen_held(lock: Lock, taking: Running, before: float) -> float:
+    """When ``lock`` was held last, as seen until ``taking`` has ended."""
+    last = before
+    while taking.is_alive():
+        now = time.monotonic()
+        if lock.held:
+            last = now
+        time.sleep(0.001)
+    return last
+
+
 def test_held_is_false_before_another_holds_though_a_follower_that_is_cut_off_still_shows_our_znode(
     patient: Ensemble, connected: Callable[..., Client]
 ) -> None:
@@ -44,11 +55,7 @@ def test_held_is_false_before_another_holds_though_a_follower_that_is_cut_off_st
     bystander.greet()
     patient.isolate(follower)
     taking = Running(lambda: (rival.acquire(timeout=MINUTE), time.monotonic()))
-    while taking.is_alive():
-        now = time.monotonic()
-        if lock.held:
-            last_held = now
-        time.sleep(0.001)
+    last_held = last_seen_held(lock, taking, last_held)
     got, since = taking.result()
     _, _, error, _ = bystander.ask(1, r.GetDataRequest(mine.path, False), r.GetDataReply)
     bystander.close()
@@ -78,11 +85,7 @@ def test_held_is_false_before_another_holds_though_a_leader_that_was_replaced_an
     for one in followers:
         one.start()
     taking = Running(lambda: (rival.acquire(timeout=MINUTE), time.monotonic()))
-    while taking.is_alive():
-        now = time.monotonic()
-        if lock.held:
-            last_held = now
-        time.sleep(0.001)
+    last_held = last_seen_held(lock, taking, last_held)
     got, since = taking.result()
     written.add(1)
     _, _, error, _ = bystander.ask(1, r.SyncRequest("/"), r.SyncReply)

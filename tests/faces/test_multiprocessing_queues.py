@@ -185,8 +185,7 @@ def test_a_killed_process_leaves_what_its_feeder_has_sent_in_order(
     client: Client, make_mortal: Callable[..., Peer]
 ) -> None:
     queue, mortal = Queue(name="q"), make_mortal()
-    mortal.do(deeds.put_all, queue, "first", 50)
-    mortal.do(queue.qsize)
+    assert mortal.do(deeds.put_all_and_count, queue, "first", 50) == 50
     mortal.start(deeds.put_all, queue, "then", 10**9)
     eventually(lambda: queue.qsize() > 300)
     mortal.kill()
