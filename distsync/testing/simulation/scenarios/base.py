@@ -81,6 +81,15 @@ def spawn(process: SimProcess, body: Coroutine[Any, Any, Any], name: str = "", d
     return process.spawn(body, name=name, daemon=daemon, expected=(UnreachableError,))
 
 
+async def until_interrupted(process: SimProcess, body: Callable[[SimProcess], Coroutine[Any, Any, Any]]) -> None:
+    """Ctrl-C is the end of its process, in good order."""
+    try:
+        await body(process)
+    except KeyboardInterrupt:
+        process.world.tampered.add(process.session.session_id)
+        process.close()
+
+
 def finish(world: World, at_end: Callable[[], object] = lambda: None) -> None:
     """All threads come to their end, soon if nothing went wrong; ``at_end`` looks; then the world is closed."""
     world.run()

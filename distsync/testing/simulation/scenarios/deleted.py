@@ -7,8 +7,10 @@ unknown to who asks, but nobody is told otherwise than another; the next one is 
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import suppress
+from functools import partial
 
 from distsync.errors import CorruptNodeError, MismatchError, OutcomeUnknownError, ZnodeError
 from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
@@ -26,16 +28,18 @@ from distsync.testing.simulation.scenarios.base import (
     receipts,
     spawn,
     troubled,
+    until_interrupted,
     work,
 )
+from distsync.testing.simulation.task import Task
 from distsync.testing.simulation.world import World
 
 QUEUE = f"{ROOT}/queue/d"
 PATH = f"{ROOT}/transaction/d"
 SITES = ("bank", "hotel")
 
-#: No process or call ends by these.
-STOOD = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "pause", "late_event")
+#: Longer than any session, and than any pause.
+LATER_SECONDS = 60.0
 
 
 def below(world: World, top: str) -> list[str]:
@@ -124,6 +128,8 @@ class Sabotage:
         self.said: dict[str, set[str]] = {}
         self.begun: list[str] = []
         self.is_over = False
+        self.serving: dict[str, tuple[str, Task]] = {}
+        """By the names of those who began: the site, and who serves it now."""
 
     def core(self, process: SimProcess) -> TransactionCore:
         return process.local(PATH, lambda: TransactionCore(PATH, self.terms))
@@ -134,7 +140,7 @@ class Sabotage:
         if len(said) > 1:
             self.world.fail(f"{transaction} is told to be {sorted(said)}")
 
-    async def serve(self, process: SimProcess, site: str) -> None:
+    async def serve(self, site: str, process: SimProcess) -> None:
         async def prepare() -> tuple[bool, str]:
             await work(self.world)
             return True, ""
@@ -152,7 +158,26 @@ class Sabotage:
             except CorruptNodeError:
                 await Wait(limit=1.0)
 
+    def start(self, name: str, site: str, again: str = "") -> None:
+        process = self.world.process(name + again)
+        serve = partial(self.serve, site)
+        self.serving[name] = site, spawn(process, until_interrupted(process, serve), name=name, daemon=True)
+
+    async def start_again(self) -> None:
+        """Sites whose process has died, or whose thread was ended by Ctrl-C, are there again after a while."""
+        for count in itertools.count(2):
+            await Wait(limit=LATER_SECONDS)
+            for name, (site, task) in [*self.serving.items()]:
+                if task.done or not task.process.alive:
+                    self.start(name, site, f"-{count}")
+
     async def coordinate(self, process: SimProcess) -> None:
+        try:
+            await self.decide_some(process)
+        finally:
+            self.is_over = True
+
+    async def decide_some(self, process: SimProcess) -> None:
         core, world = self.core(process), self.world
         for number in range(world.rng.randint(1, 3)):
             transaction = ""
@@ -164,12 +189,11 @@ class Sabotage:
                 self.say(transaction, decision.outcome)
             await Wait(limit=2.0)
             self.clear()
-        self.is_over = True
 
     async def looker(self, process: SimProcess) -> None:
         """Looks how it stands."""
         core, rng = self.core(process), self.world.rng
-        while not self.is_over:
+        while not self.ended():
             await Wait(limit=rng.choice((0.0, 0.005, 0.5)))
             asked = rng.choice([None, *self.begun])
             with suppress(OutcomeUnknownError, CorruptNodeError):
@@ -205,13 +229,17 @@ class Sabotage:
     async def another(self, process: SimProcess) -> None:
         """Comes with other terms: these hold if nobody is left who was told the first ones."""
         core = TransactionCore(PATH, self.others)
-        while not self.is_over:
+        while not self.ended():
             await Wait(limit=0.5)
         try:
             await Run(core.record())
         except MismatchError:
             if not self.sites_there() and not self.current() and not self.world.faults.struck:
                 self.world.fail("other terms are refused, and nobody is there who was told these")
+
+    def ended(self) -> bool:
+        """Nothing more is begun."""
+        return self.is_over or not self.world.processes["coordinator"].alive
 
     def sites_there(self) -> bool:
         node = self.world.server.engine.tree.node(f"{PATH}/sites")
@@ -227,18 +255,19 @@ class Sabotage:
         spawn(coordinator, self.coordinate(coordinator))
         ends = world.rng.random() < 0.3
         for site in SITES:
-            process = world.process(site)
-            spawn(process, self.serve(process, site), name=site, daemon=True)
+            self.start(site, site)
         if world.rng.random() < 0.4:  # takes the place of a site that goes
-            twin = world.process("twin")
-            spawn(twin, self.serve(twin, SITES[0]), name="twin", daemon=True)
+            self.start("twin", SITES[0])
+        observer = world.process(OBSERVER)
+        spawn(observer, self.start_again(), daemon=True)
         looker = world.process("looker")
         spawn(looker, self.looker(looker))
         spawn(outside, self.administrator())
         world.run()
         if ends:
-            for name in [name for name in (*SITES, "twin") if name in world.processes]:
-                world.processes[name].kill()
+            for _, task in self.serving.values():
+                task.process.kill()
+            self.serving.clear()
             world.run(lambda: not self.sites_there())
             spawn(outside, self.another(outside))
             world.run()
@@ -252,4 +281,4 @@ def play(world: World) -> None:
         Sabotage(world).play()
 
 
-DELETED = Scenario("deleted", play, STOOD)
+DELETED = Scenario("deleted", play)

@@ -18,9 +18,17 @@ from distsync.protocols.many import Progress
 from distsync.protocols.pool import DONE, WORN, PoolCore, Task
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
-from distsync.testing.simulation.faults import KINDS
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import OBSERVER, ROOT, Scenario, processes, receipts, spawn, work
+from distsync.testing.simulation.scenarios.base import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    processes,
+    receipts,
+    spawn,
+    until_interrupted,
+    work,
+)
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/pool/p"
@@ -121,16 +129,16 @@ class Play:
     def play(self) -> None:
         world = self.world
         calling = world.process("caller")
-        spawn(calling, self.call(calling) if self.sweeps else self.caller(calling), "caller")
+        spawn(calling, until_interrupted(calling, self.call if self.sweeps else self.caller), "caller")
         if self.sweeps:
             for name in ("sweeper", OBSERVER):
                 process = world.process(name)
                 spawn(process, self.sweeper(process), "sweeper")
         observer = world.processes.get(OBSERVER) or world.process(OBSERVER)
         for process in (*processes(world, 1, 3), observer):
-            spawn(process, self.worker(process), f"worker-{process.name}", daemon=True)
+            spawn(process, until_interrupted(process, self.worker), f"worker-{process.name}", daemon=True)
         world.run()
-        if self.sweeps and not calling.alive:
+        if self.sweeps and calling.session.closed:
             self.bury(observer)
         if self.is_over:
             self.account()
@@ -171,8 +179,5 @@ def play_swept(world: World) -> None:
         Play(world, world.rng.choice((0, 1, 2)), sweeps=True).play()
 
 
-#: A worker that is interrupted ends, with its session: that is the fault "kill".
-STOOD = tuple(kind for kind in KINDS if not kind.startswith("interrupt"))
-
-POOL = Scenario("pool", lambda world: Play(world).play(), STOOD)
-SWEPT_POOL = Scenario("swept-pool", play_swept, STOOD)
+POOL = Scenario("pool", lambda world: Play(world).play())
+SWEPT_POOL = Scenario("swept-pool", play_swept)
