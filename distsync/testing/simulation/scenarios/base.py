@@ -12,9 +12,11 @@ from typing import Any
 
 from distsync.errors import UnreachableError
 from distsync.protocols.commit import Receipts
+from distsync.protocols.line import LAST
 from distsync.session.holds import CLIENT_CLOSED
 from distsync.session.steps import Create, Wait
 from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.faults import BESIDES, KINDS
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.task import Task
@@ -102,6 +104,21 @@ def finish(world: World, at_end: Callable[[], object] = lambda: None) -> None:
 def apart(world: World, what: str) -> random.Random:
     """Draws for what came to a scenario later: those of the world, and so its seeds, stay what they were."""
     return random.Random(f"{world.seed} {what}")
+
+
+class LastNumbers(Check):
+    """In some schedules the children of ``path`` are counted from shortly before the last number on, as if that many
+    had been there."""
+
+    def __init__(self, world: World, path: str) -> None:
+        draws = apart(world, f"numbers {path}")
+        self.path = path
+        self.first = LAST - draws.randint(0, 5) if draws.random() < 0.1 else 0
+
+    def changed(self, world: World) -> None:
+        node = world.server.engine.tree.node(self.path) if self.first else None
+        if node is not None and not node.creates:
+            node.creates, self.first = self.first, 0
 
 
 def made_by_others(world: World, path: str, data: bytes) -> None:

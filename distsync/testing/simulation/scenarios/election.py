@@ -18,6 +18,7 @@ from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
+    LastNumbers,
     Scenario,
     apart,
     everybody_sees,
@@ -127,7 +128,7 @@ def look_at_the_end(world: World, seen: dict[str, Any], eyes: set[str]) -> None:
 
 
 def play(world: World) -> None:
-    world.checks += [Exclusion("lead"), NamesTheFirst(), NothingLeft(f"{PATH}/")]
+    world.checks += [Exclusion("lead"), NamesTheFirst(), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
     seen: dict[str, Any] = {}
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):

@@ -22,6 +22,7 @@ from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
+    LastNumbers,
     Scenario,
     finish,
     maybe_timeout,
@@ -153,7 +154,7 @@ async def give_one(process: SimProcess, permits: int) -> None:
 
 def play_permits(world: World) -> None:
     permits = world.rng.randint(1, 3)
-    world.checks += [NoneAdded(), NothingLeft(f"{PATH}/", lambda path: is_upset(world))]
+    world.checks += [NoneAdded(), NothingLeft(f"{PATH}/", lambda path: is_upset(world)), LastNumbers(world, PATH)]
     givers = list(processes(world, 2, 3))
     for process in givers:
         for _ in range(world.rng.randint(1, 2)):

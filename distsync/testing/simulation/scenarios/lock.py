@@ -12,6 +12,7 @@ from distsync.testing.simulation.checks import Exclusion, NothingLeft
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     ROOT,
+    LastNumbers,
     Scenario,
     finish,
     maybe_timeout,
@@ -60,7 +61,7 @@ async def let_go(world: World, core: LockCore, owner: object) -> None:
 
 
 def play(world: World, depth: int) -> None:
-    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, thread(world, process, depth))

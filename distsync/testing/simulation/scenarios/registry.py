@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from distsync.errors import OutcomeUnknownError
 from distsync.protocols.registry import RegistryCore
-from distsync.session.steps import Node
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    apart,
     everybody_sees,
     finish,
     maybe_timeout,
@@ -65,7 +65,8 @@ async def registrar(world: World, process: SimProcess, number: int, due: Due) ->
 
 async def check_found(world: World, process: SimProcess, core: RegistryCore, name: str, data: bytes | None) -> None:
     """Who has registered sees it at once, unless its session was lost, or somebody has taken it away."""
-    node: Node | None = (await Run(core.view.get())).get(name)
+    asks = apart(world, f"looks up {name} {world.now_ms}").random() < 0.3
+    node = await Run(core.look_up(name)) if asks else (await Run(core.view.get())).get(name)
     found = node and node.data
     if found != data and not troubled(world, process) and process.session.session_id not in world.tampered:
         if not (data is None and world.interrupts):

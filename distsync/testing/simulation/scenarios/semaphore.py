@@ -19,6 +19,7 @@ from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
+    LastNumbers,
     Scenario,
     apart,
     came_too_late,
@@ -146,7 +147,7 @@ def play_semaphore(world: World) -> None:
     permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
     bound = permits if rng.random() < 0.5 else None
     counts = [rng.choice((1, 1, 2, 3)) for _ in range(strangers)]
-    world.checks.append(Capacity("permit", permits + sum(counts)))
+    world.checks += [Capacity("permit", permits + sum(counts)), LastNumbers(world, PATH)]
     if bound is not None:
         world.checks.append(Bounded(permits))
     play_holders(world, permits, bound, ours)

@@ -17,6 +17,7 @@ from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
+    LastNumbers,
     Scenario,
     finish,
     maybe_timeout,
@@ -194,7 +195,7 @@ async def thread(world: World, process: SimProcess) -> None:
 
 
 def play_shared(world: World) -> None:
-    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
+    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 3)):
             spawn(process, thread(world, process))
