@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.process import SimProcess
     from distsync.testing.simulation.world import World
 
-CONFIG = EngineConfig(forgive_pauses=False)
+CONFIG = EngineConfig(forgive_pauses=False, enforce_quota=True)
 
 #: The peer number of whoever is no process of the world.
 FOREIGNER = 0

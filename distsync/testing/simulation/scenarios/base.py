@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from distsync.errors import UnreachableError
+from distsync.errors import NodeExistsError, UnreachableError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.line import LAST
 from distsync.session.holds import CLIENT_CLOSED
@@ -122,10 +123,12 @@ class LastNumbers(Check):
 
 
 def made_by_others(world: World, path: str, data: bytes) -> None:
-    """The znode is there before anybody comes, by a client of another kind."""
+    """The znode is there, by a client of another kind, and what it stands in, which may have been there."""
     parts = path.split("/")
-    for number in range(2, len(parts) + 1):
-        world.foreign(Create("/".join(parts[:number]), data if number == len(parts) else b""))
+    for number in range(2, len(parts)):
+        with suppress(NodeExistsError):
+            world.foreign(Create("/".join(parts[:number])))
+    world.foreign(Create(path, data))
 
 
 async def close_client(world: World, process: SimProcess, keeps: Callable[[], bool]) -> None:

@@ -7,7 +7,6 @@ unknown to who asks, but nobody is told otherwise than another; the next one is 
 
 from __future__ import annotations
 
-import itertools
 import json
 from contextlib import suppress
 from functools import partial
@@ -19,6 +18,7 @@ from distsync.protocols.site import Site, Work
 from distsync.protocols.transaction import TransactionCore
 from distsync.session.steps import Delete, Multi, Wait
 from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import BESIDES, KINDS
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
@@ -39,7 +39,11 @@ PATH = f"{ROOT}/transaction/d"
 SITES = ("bank", "hotel")
 
 #: Longer than any session, and than any pause.
-LATER_SECONDS = 60.0
+LATER_MS = 60_000
+
+#: What is stood besides came later: seeds stay what they were.
+STOOD = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "pause", "late_event")
+LATER = (*BESIDES, *(kind for kind in KINDS if kind not in STOOD))
 
 
 def below(world: World, top: str) -> list[str]:
@@ -163,13 +167,13 @@ class Sabotage:
         serve = partial(self.serve, site)
         self.serving[name] = site, spawn(process, until_interrupted(process, serve), name=name, daemon=True)
 
-    async def start_again(self) -> None:
+    def start_again(self, times: int = 2) -> None:
         """Sites whose process has died, or whose thread was ended by Ctrl-C, are there again after a while."""
-        for count in itertools.count(2):
-            await Wait(limit=LATER_SECONDS)
-            for name, (site, task) in [*self.serving.items()]:
-                if task.done or not task.process.alive:
-                    self.start(name, site, f"-{count}")
+        for name, (site, task) in [*self.serving.items()]:
+            if task.done or not task.process.alive:
+                self.start(name, site, f"-{times}")
+        if not self.ended():
+            self.world.clockwork.after(LATER_MS, partial(self.start_again, times + 1))
 
     async def coordinate(self, process: SimProcess) -> None:
         try:
@@ -258,8 +262,7 @@ class Sabotage:
             self.start(site, site)
         if world.rng.random() < 0.4:  # takes the place of a site that goes
             self.start("twin", SITES[0])
-        observer = world.process(OBSERVER)
-        spawn(observer, self.start_again(), daemon=True)
+        self.start_again()
         looker = world.process("looker")
         spawn(looker, self.looker(looker))
         spawn(outside, self.administrator())
@@ -281,4 +284,4 @@ def play(world: World) -> None:
         Sabotage(world).play()
 
 
-DELETED = Scenario("deleted", play)
+DELETED = Scenario("deleted", play, STOOD, LATER)

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from typing import Any
 
+from distsync.errors import DistsyncError
 from distsync.protocols.group import GroupCore, Members
+from distsync.session.steps import Create, Delete, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
     ROOT,
     Scenario,
+    apart,
     everybody_sees,
     finish,
+    made_by_others,
     processes,
     spawn,
     work,
@@ -23,6 +27,8 @@ from distsync.testing.simulation.scenarios.base import (
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/group/g"
+QUOTA = f"/zookeeper/quota{PATH}"
+LIMITS = f"{QUOTA}/zookeeper_limits"
 
 
 def core_of(process: SimProcess) -> GroupCore:
@@ -33,7 +39,12 @@ async def member(world: World, process: SimProcess, left: set[str], stay: dict[s
     """Joins some times; and leaves, or stays."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 2)):
-        name = await Run(core.join(b"{}"))
+        try:
+            name = await Run(core.join(b"{}"))
+        except DistsyncError:
+            if not has_quota(world):
+                raise
+            continue
         if name not in await Run(core.view.get()) and not world.faults.struck:
             world.fail(f"{name} does not see itself after it has joined")
         stay[name] = process
@@ -44,6 +55,21 @@ async def member(world: World, process: SimProcess, left: set[str], stay: dict[s
             left.add(name)
             if name in await Run(core.view.get()):
                 world.fail(f"{name} sees itself after it has left")
+
+
+def has_quota(world: World) -> bool:
+    return apart(world, "officer").random() < 0.15
+
+
+async def officer(world: World) -> None:
+    """For a while nobody more may be there."""
+    draws = apart(world, "quota")
+    await Wait(limit=draws.randint(0, 40) / 1000)
+    made_by_others(world, LIMITS, b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1")
+    world.foreign(Create(f"{QUOTA}/zookeeper_stats"))
+    await Wait(limit=draws.choice((0.005, 0.5, 2.0)))
+    world.foreign(Delete(LIMITS))
+    world.foreign(Delete(f"{QUOTA}/zookeeper_stats"))
 
 
 class Told:
@@ -104,6 +130,8 @@ def play(world: World) -> None:
         if process.name != OBSERVER:
             for _ in range(world.rng.randint(1, 2)):
                 spawn(process, member(world, process, left, stay))
+    if has_quota(world):
+        spawn(world.processes[OBSERVER], officer(world))
     finish(world, lambda: look_at_the_end(world, tolds, left, stay))
 
 

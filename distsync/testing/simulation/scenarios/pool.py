@@ -18,6 +18,7 @@ from distsync.protocols.many import Progress
 from distsync.protocols.pool import DONE, WORN, PoolCore, Task
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
+from distsync.testing.simulation.faults import BESIDES, KINDS
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
@@ -179,5 +180,8 @@ def play_swept(world: World) -> None:
         Play(world, world.rng.choice((0, 1, 2)), sweeps=True).play()
 
 
-POOL = Scenario("pool", lambda world: Play(world).play())
-SWEPT_POOL = Scenario("swept-pool", play_swept)
+#: Interrupts came later: seeds stay what they were.
+STOOD = tuple(kind for kind in KINDS if kind != "interrupt")
+
+POOL = Scenario("pool", lambda world: Play(world).play(), STOOD, (*BESIDES, "interrupt"))
+SWEPT_POOL = Scenario("swept-pool", play_swept, STOOD, (*BESIDES, "interrupt"))
