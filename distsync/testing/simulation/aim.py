@@ -34,11 +34,11 @@ class Aim(Coverage):
         self.begin(0, 0)
 
     def begin(self, seed: int, salt: int, only: str | None = None) -> None:
-        """A schedule begins: faults are aimed at all that is wanted, or at one place ``only``."""
+        """A schedule begins: faults are aimed at all that is wanted, the first of them at one place ``only``."""
         self.rng = random.Random(f"{seed} {salt}")
         self.salt = salt
         self.only = only
-        self.left = 1 if only else self.rng.randint(1, MOST_AIMED)
+        self.left = self.rng.randint(1, MOST_AIMED)
         self.aimed: list[int] = []
         """Which of the faults that struck were aimed."""
 
@@ -54,6 +54,7 @@ class Aim(Coverage):
             return None
         kind = self.rng.choice(sorted({kind for place, kind in cells if self.often.get(place, 0.0) <= 2 * rarest}))
         self.left -= 1
+        self.only = None
         self.aimed.append(len(process.world.faults.struck))
         salt, self.salt = self.salt, 0
         return kind, self._delay_ms(kind, process.session.timeout_ms), salt

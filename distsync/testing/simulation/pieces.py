@@ -27,8 +27,8 @@ COLLECT_AFTER = 200
 
 @dataclass(frozen=True)
 class Shot:
-    """One schedule with aimed faults: what follows the first of them is by the ``salt`` if there is one; ``only`` one
-    place is aimed at, or all that is wanted; faults that strike by chance are so many times as likely."""
+    """One schedule with aimed faults: what follows the first of them is by the ``salt`` if there is one; that one is
+    aimed at the place ``only`` if there is one; faults that strike by chance are so many times as likely."""
 
     seed: int
     salt: int = 0

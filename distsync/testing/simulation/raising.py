@@ -105,7 +105,8 @@ class Raising:
             yield Piece(scenario, shots=shots, wanted=wanted, often=self._often(scenario))
 
     def _at_rare(self, scenario: str) -> Iterator[Piece]:
-        for place in self._wanted(scenario):
+        wanted = self._wanted(scenario)
+        for place in wanted:
             tally, kinds = self.summary.tallies[scenario], self._wanted_at(scenario, place)
             seeds = tally.examples.get(place)
             if kinds and seeds and tally.reached[place] < RARE * tally.schedules and self._due(scenario, place):
@@ -115,7 +116,8 @@ class Raising:
                     for salt in range(first, first + AT_ONE)
                     for seed, fierce in [seeds[salt % len(seeds)]]
                 ]
-                yield Piece(scenario, shots=tuple(shots), wanted={place: kinds}, often={place: 0.0})
+                often = {**self._often(scenario), place: 0.0}
+                yield Piece(scenario, shots=tuple(shots), wanted={**wanted, place: kinds}, often=often)
 
     def _fiercer(self, scenario: str) -> Iterator[Piece]:
         """More seeds that reach what nothing or little has reached in the files that this scenario uses."""
@@ -131,15 +133,17 @@ class Raising:
         return first
 
     def added(self, piece: Piece, tally: Tally) -> int:
-        """A piece was played: how many places and cells came nearer to enough by it."""
-        gain = 0
+        """A piece was played: how many cells came nearer to enough by it, at the place it was about, or anywhere."""
+        gain, only = 0, piece.shots[0].only if piece.shots else None
         for place, struck in tally.cells.items():
+            if only not in (None, place):
+                continue
             before = self.whole.struck_at(place)
             gain += sum(before[kind] < ENOUGH for kind in struck if kind in piece.wanted.get(place, ()))
         gain += sum(self.whole.reached[place] < ENOUGH for place in tally.reached) if piece.fierce != 1.0 else 0
         self.whole.add(tally)
         self.summary.add(piece.scenario, tally)
         self._look(place for place in tally.reached if place in self.places)
-        what = "fiercer" if piece.fierce != 1.0 else piece.shots[0].only or ""
+        what = "fiercer" if piece.fierce != 1.0 else only or ""
         self.patience[piece.scenario, what].judge(gain)
         return gain
