@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from distsync.errors import ClientClosedError, DisconnectedError, DistsyncError, SessionLostError
-from distsync.session import fork, paths
+from distsync.session import fork, greenlets, paths
 from distsync.session.access import Access
 from distsync.session.core import Core
 from distsync.session.ensemble import Server, ask_all
@@ -282,6 +282,7 @@ class Client:
     def _started(self) -> Core:
         """A finalizer that the collector runs in here may use the client, and so start it: then that is its core. One
         whose start failed, or was interrupted, is nobody's: the next use makes another."""
+        greenlets.check_patched()
         fork.in_use()
         core = Core(self.settings, self.hosts, self._access, self._changed)
         if self._core is None:

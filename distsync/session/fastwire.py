@@ -23,12 +23,12 @@ from __future__ import annotations
 import inspect
 import math
 import select
-import socket
 import ssl
 from collections import deque
 from contextlib import suppress
 from itertools import islice
 from time import monotonic
+from types import MethodDescriptorType
 from typing import TYPE_CHECKING, Any
 
 from kazoo.client import KazooClient
@@ -144,7 +144,7 @@ class FastWire(Reading):
         self._recent = timeouts[0] / 1000 * RECENT
         self._heard_at, self._patience = monotonic(), timeouts[0] / 1000
         with self.lock:
-            self._open = type(self._socket) is socket.socket
+            self._open = isinstance(type(self._socket).send, MethodDescriptorType)  # neither TLS's nor gevent's
         return timeouts
 
     def broken(self) -> None:
