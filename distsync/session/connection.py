@@ -70,6 +70,13 @@ THROTTLED = -127
 #: The head of a request: length of what follows, xid, opcode.
 FRAME = struct.Struct("!iii")
 
+#: What comes of a connection that a server takes, and then hangs up; perhaps before we know that it was taken.
+HANG_UPS = (ConnectionDropped, ConnectionResetError, BrokenPipeError)
+HUNG_UP = (
+    ": it hung up, as a server does that has as many connections of this address as it takes (maxClientCnxns), that is "
+    "about to start or to stop, or that expects TLS"
+)
+
 logger = logging.getLogger("distsync.session.kazoo")
 
 
@@ -190,7 +197,8 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
             timeouts = super()._connect(host, hostip, port)
         except Exception as error:
             self.refusals += self._socket is not None
-            self.problem = f"{host}:{port}: {error.__context__ or error}"  # kazoo tells a part of it
+            problem = error.__context__ or error  # kazoo tells a part of it
+            self.problem = f"{host}:{port}: {problem}{HUNG_UP if isinstance(problem, HANG_UPS) else ''}"
             raise
         self.refusals, self.problem = 0, ""
         # kazoo's read time-out is two thirds of what was negotiated, in ms.
