@@ -208,6 +208,12 @@ class Client:
         return self._core.lease.session_id if self._core else None
 
     @property
+    def session_timeout(self) -> float | None:
+        """Seconds after which the servers end the session of who is silent, as they have granted it: what was asked of
+        them is ``settings.session_timeout``. None before the first session. No request."""
+        return (self._core.lease.timeout or None) if self._core else None
+
+    @property
     def state(self) -> str:
         """The connection is "connecting" (for the first time), "connected", "suspended" (it is being made anew, and the
         session may live on), "lost" (so is the session, or it has been away for longer than that may live; what was
