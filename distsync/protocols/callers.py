@@ -5,7 +5,7 @@ Source: ours; stdlib ``multiprocessing.pool``.
 Rules for this file: pure; it knows answers by their names, and does not look into them.
 
 Picture: ``<path>/callers/<caller>``                              data: a JSON of who it is
-         ``<path>/callers/<caller>/alive``                        ephemeral
+         ``<path>/callers/<caller>/alive``                        ephemeral; of one that is being removed: persistent
          ``<path>/callers/<caller>/doubt``                        of whoever missed ``alive``; written to see the time
          ``<path>/callers/<caller>/parts/<group>.<number>``       see parts.py
          ``<path>/callers/<caller>/answers/<job>.<part>.<kind>``  see pool.py
@@ -13,6 +13,8 @@ Picture: ``<path>/callers/<caller>``                              data: a JSON o
 There is one reader of a caller's answers, so they need no order and no taking: what was read is deleted with the next
 look. A caller whose ``alive`` is missing for longer than its session's time-out is dead: its tasks, its parts and its
 answers are removed, and the pool if it had no name of its own. A caller whose session has ended makes ``alive`` again.
+Who removes one makes a persistent ``alive`` first: what is begun then is ended by the next sweep, whoever dies, and a
+caller that lives after all learns by it, or by the answers, which go before its tasks do, that it was taken for dead.
 """
 
 from __future__ import annotations
@@ -91,6 +93,8 @@ class Caller:
                 stat = await read(Exists(alive))
                 if stat is not None and stat.ephemeral_owner == session.session_id:
                     self._session_id = session.session_id
+                elif stat is not None and not stat.ephemeral_owner:  # we are being removed
+                    raise NoNodeError(alive)
                 else:  # of our session before, which ends soon
                     await Together(Delete(alive))
             elif isinstance(made, BaseException):
@@ -158,6 +162,7 @@ def _said(name: str) -> Said | None:
 
 async def remove_caller(core: PoolCore, caller: str, alone: bool) -> None:
     """Its tasks that nobody has, its parts and its answers are gone; with the pool, if that is ``alone`` its own."""
+    await remove_tree(core.znodes.answers(caller))
     if not alone:
         await core.withdraw_tasks(caller)
     await remove_tree(core.znodes.path if alone else core.znodes.folder(caller))
@@ -175,10 +180,14 @@ async def sweep(core: PoolCore) -> None:
 
 async def _sweep_one(core: PoolCore, caller: str) -> None:
     folder = core.znodes.folder(caller)
-    node, alive = await read_all(GetData(folder), Exists(f"{folder}/alive"))
-    if alive is not None or not isinstance(node, Node):
+    alive, doubt = f"{folder}/alive", f"{folder}/doubt"
+    node, stat = await read_all(GetData(folder), Exists(alive))
+    if not isinstance(node, Node) or (stat is not None and stat.ephemeral_owner):
         return
-    doubt = f"{folder}/doubt"
+    alone, timeout_ms = _wills(node.data)
+    if stat is not None:  # somebody has begun to remove it
+        await remove_caller(core, caller, alone)
+        return
     try:
         try:
             await read(Create(doubt))
@@ -187,10 +196,13 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
         stat = await read(SetData(doubt))
     except NoNodeError:  # it has ended, or others have removed it; nothing is made anew here
         return
-    alone, timeout_ms = _wills(node.data)
-    if await read(Exists(f"{folder}/alive")) is not None:  # it had just begun: the next doubt must begin anew
+    if await read(Exists(alive)) is not None:  # it had just begun: the next doubt must begin anew
         await read_all(Delete(doubt))
     elif stat.mtime - stat.ctime >= timeout_ms:
+        try:
+            await read(Create(alive))
+        except NodeExistsError:  # it is back, or what we made is there: the next sweep sees which
+            return
         await remove_caller(core, caller, alone)
 
 

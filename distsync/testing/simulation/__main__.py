@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -75,7 +74,6 @@ def show(name: str, seed: int, fierce: float, placed: Sequence[Exactly]) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0: nothing was violated; 1: something was; 2: the report is of other protocols."""
     given = parser().parse_args(arguments)
-    logging.getLogger("distsync.server").addHandler(logging.NullHandler())  # refusals are what it is about
     names = [*SCENARIOS] if given.primitive == "all" else [given.primitive]
     if given.seed is not None:
         return max(show(name, given.seed, given.fierce, given.exactly) for name in names)

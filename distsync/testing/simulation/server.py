@@ -6,6 +6,7 @@ means is the engine's matter. Faults strike where a request is read.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 from distsync.server import effects
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.world import World
 
 CONFIG = EngineConfig(forgive_pauses=False, enforce_quota=True)
+
+# Refusals are what schedules are about: nobody is told of them who has not asked for it.
+logging.getLogger("distsync.server").addHandler(logging.NullHandler())
 
 #: The peer number of whoever is no process of the world.
 FOREIGNER = 0

@@ -9,7 +9,7 @@ from typing import Any
 
 from distsync.errors import DistsyncError
 from distsync.protocols.group import GroupCore, Members
-from distsync.session.steps import Create, Delete, Wait
+from distsync.session.steps import Create, Delete
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
@@ -61,15 +61,20 @@ def has_quota(world: World) -> bool:
     return apart(world, "officer").random() < 0.15
 
 
-async def officer(world: World) -> None:
+def quota(world: World) -> None:
     """For a while nobody more may be there."""
     draws = apart(world, "quota")
-    await Wait(limit=draws.randint(0, 40) / 1000)
-    made_by_others(world, LIMITS, b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1")
-    world.foreign(Create(f"{QUOTA}/zookeeper_stats"))
-    await Wait(limit=draws.choice((0.005, 0.5, 2.0)))
-    world.foreign(Delete(LIMITS))
-    world.foreign(Delete(f"{QUOTA}/zookeeper_stats"))
+
+    def begins() -> None:
+        made_by_others(world, LIMITS, b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1")
+        world.foreign(Create(f"{QUOTA}/zookeeper_stats"))
+        world.clockwork.after(draws.choice((5, 500, 12_000, 30_000)), ends)
+
+    def ends() -> None:
+        world.foreign(Delete(LIMITS))
+        world.foreign(Delete(f"{QUOTA}/zookeeper_stats"))
+
+    world.clockwork.after(draws.randint(0, 40), begins)
 
 
 class Told:
@@ -131,7 +136,7 @@ def play(world: World) -> None:
             for _ in range(world.rng.randint(1, 2)):
                 spawn(process, member(world, process, left, stay))
     if has_quota(world):
-        spawn(world.processes[OBSERVER], officer(world))
+        quota(world)
     finish(world, lambda: look_at_the_end(world, tolds, left, stay))
 
 

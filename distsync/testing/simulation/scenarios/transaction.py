@@ -14,11 +14,12 @@ from distsync.errors import DeadlineError, OutcomeUnknownError, UsageError, Vote
 from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
 from distsync.protocols.site import Site, Work
 from distsync.protocols.transaction import TransactionCore
+from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.base import OBSERVER, ROOT, Scenario, spawn, work
+from distsync.testing.simulation.scenarios.base import OBSERVER, ROOT, Scenario, apart, spawn, work
 from distsync.testing.simulation.world import World
 
 PATH = f"{ROOT}/transaction/t"
@@ -139,7 +140,13 @@ class Play:
         """It goes, whatever it does in another thread, and comes back with the next transaction."""
         for _ in range(self.world.rng.randint(1, SOME_TIMES)):
             await Run(work(self.world))
-        await Run(Site(self.core(process), site).leave())
+        side, draws = Site(self.core(process), site), apart(self.world, "leaves")
+        if draws.random() < 0.5:
+            await Run(side.leave())
+            return
+        for _ in range(draws.randint(1, 3)):  # as where a leave was interrupted
+            process.background(side.left())
+            await Wait(limit=draws.choice((0.0, 0.0, 0.002)))
 
     def do(self, site: str, outcome: str, transaction: str, data: bytes) -> None:
         self.world.record("did", transaction=transaction, site=site, outcome=outcome)
