@@ -23,6 +23,7 @@ from __future__ import annotations
 import inspect
 import math
 import select
+import socket
 import ssl
 from collections import deque
 from contextlib import suppress
@@ -144,7 +145,8 @@ class FastWire(Reading):
         self._recent = timeouts[0] / 1000 * RECENT
         self._heard_at, self._patience = monotonic(), timeouts[0] / 1000
         with self.lock:
-            self._open = isinstance(type(self._socket).send, MethodDescriptorType)  # neither TLS's nor gevent's
+            made = type(self._socket)  # not TLS's, nor gevent's, which is no operation of C
+            self._open = made is socket.socket and isinstance(made.send, MethodDescriptorType)
         return timeouts
 
     def broken(self) -> None:
