@@ -115,15 +115,15 @@ class Receipts:
                 asking = False
                 if isinstance(answer, tuple):
                     number = len(operations)
-                    session_id = await _made_in(receipt, operations, answer[:number])
+                    session_id = await _made_in(receipt, operations, answer[:number], answer[number].mzxid)
                     self.free.append(receipt)
                     return Outcome(answer[:number], tuple(rest), session_id, answer[number].mzxid)
                 if isinstance(answer, INTERRUPTED):
-                    done = getattr(answer, "sent", True) and await executed(receipt, nonce)
+                    done, zxid = await executed(receipt, nonce) if getattr(answer, "sent", True) else (False, 0)
                     if done is None:
                         raise OutcomeUnknownError("a transaction", operations[0].path, "session")
                     if done:
-                        session_id = await _made_in(receipt, operations, ())
+                        session_id = await _made_in(receipt, operations, (), zxid)
                         self.free.append(receipt)
                         return Outcome(None, tuple(rest), session_id)
                     in_doubt = False
@@ -213,7 +213,7 @@ class Receipts:
         self, receipt: Receipt, nonce: bytes, if_unknown: Callable[[bool | None], Protocol[None]] | None
     ) -> None:
         """The receipt may be used again once nothing can be executed on it any more."""
-        done = await executed(receipt, nonce)
+        done, _ = await executed(receipt, nonce)
         self.free.append(receipt)
         if if_unknown is not None:
             await if_unknown(done)
@@ -226,9 +226,9 @@ def _in_session(receipt: Receipt, operations: Sequence[Operation]) -> tuple[Chec
     return (Check(f"{receipt.path}/alive", 0),) if ephemeral else ()
 
 
-async def _made_in(receipt: Receipt, operations: Sequence[Operation], results: Sequence[Any]) -> int:
-    """The session that the ephemerals are of. The servers may let an earlier one of ours live on, and its receipt with
-    it, when we have been told of its end. Where one was made whose name we do not know, who looks for it finds out."""
+async def _made_in(receipt: Receipt, operations: Sequence[Operation], results: Sequence[Any], zxid: int) -> int:
+    """The session that the ephemerals are of. The servers may let an earlier one of ours, and its receipt, live on that
+    we were told has ended. What was made after ``zxid`` is not ours; who looks for a name unknown to us finds out."""
     made = [
         result.path if result else operation.path
         for operation, result in zip_longest(operations, results)
@@ -237,17 +237,17 @@ async def _made_in(receipt: Receipt, operations: Sequence[Operation], results: S
     if not made or await Proven(receipt.session_id):
         return receipt.session_id
     stat = await read(Exists(made[0]))
-    return receipt.session_id if stat is None else stat.ephemeral_owner
+    return stat.ephemeral_owner if stat is not None and stat.czxid == zxid else receipt.session_id
 
 
-async def executed(receipt: Receipt, nonce: bytes) -> bool | None:
-    """Whether the transaction was executed; None when the receipt is gone, and nobody can know.
+async def executed(receipt: Receipt, nonce: bytes) -> tuple[bool | None, int]:
+    """Whether the transaction was executed, and its zxid; None when the receipt is gone, and nobody can know.
 
     Our requests are executed in the order in which we sent them, and none of an earlier connection after the
     first of the next one: what the receipt says after a sync will not change any more.
     """
     _, answer = await read_all(Sync(receipt.path), GetData(receipt.path))
-    return None if isinstance(answer, NoNodeError) else bool(answer.data == nonce)
+    return (None, 0) if isinstance(answer, NoNodeError) else (bool(answer.data == nonce), answer.stat.mzxid)
 
 
 def raise_deadline(unknown: OutcomeUnknownError) -> None:

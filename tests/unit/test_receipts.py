@@ -41,6 +41,7 @@ class Script:
         self.guids = count()
         self.owner = SESSION
         """Of what is made: another session may have begun, and the earlier one live on beside it."""
+        self.made_at = STAT.czxid
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         answer = None
@@ -61,7 +62,7 @@ class Script:
             return tuple(map(self._reply, step.requests))
         if isinstance(step, Proven):
             return step.session_id == self.owner
-        return STAT._replace(ephemeral_owner=self.owner) if isinstance(step, Exists) else None
+        return STAT._replace(ephemeral_owner=self.owner, czxid=self.made_at) if isinstance(step, Exists) else None
 
     def _reply(self, request: Any) -> Any:
         if isinstance(request, Multi):
@@ -86,20 +87,28 @@ def test_ephemeral_is_of_the_session_that_it_was_made_in(owner: int) -> None:
     assert len(receipts.free) == 1
 
 
+class Done(Script):
+    """The receipt says that it was executed."""
+
+    def _reply(self, request: Any) -> Any:
+        written = [each.data for each in getattr(request, "operations", ()) if isinstance(each, SetData)]
+        self.nonce = next(iter(written), getattr(self, "nonce", b""))
+        return Node(self.nonce, STAT) if isinstance(request, GetData) else super()._reply(request)
+
+
 @pytest.mark.parametrize("owner", [SESSION, SESSION + 1])
 def test_ephemeral_of_which_no_answer_came_is_of_the_session_that_it_was_made_in(owner: int) -> None:
-    class Done(Script):
-        """The receipt says that it was executed."""
-
-        def _reply(self, request: Any) -> Any:
-            written = [each.data for each in getattr(request, "operations", ()) if isinstance(each, SetData)]
-            self.nonce = next(iter(written), getattr(self, "nonce", b""))
-            return Node(self.nonce, STAT) if isinstance(request, GetData) else super()._reply(request)
-
     script, receipts = Done(DisconnectedError("/a")), Receipts("/receipts")
     script.owner = owner
     outcome = script.run(receipts.commit(Create("/a", ephemeral=True)))
     assert (outcome.results, outcome.session_id) == (None, owner)
+
+
+def test_ephemeral_that_was_made_since_is_another_one() -> None:
+    """Ours has gone with its session, and another thread of this process has made it again."""
+    script, receipts = Done(DisconnectedError("/a")), Receipts("/receipts")
+    script.owner, script.made_at = SESSION + 1, STAT.mzxid + 1
+    assert script.run(receipts.commit(Create("/a", ephemeral=True))).session_id == SESSION
 
 
 def test_transaction_that_got_lost_is_sent_again_with_the_same_receipt() -> None:
