@@ -33,7 +33,7 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
 
     Who has written sees it at once, the others soon. ``on_change(before, now)`` is called with two dicts after each
     change, one after the other in a thread of distsync's own. All settings are in one znode, and together take 1 MB at
-    most. What is got is a copy: to change a list that is a value, set it again, or use ``edit``.
+    most. What is got is a copy: to change a list that is a value, set it again, or use ``edit(function)``.
     On loss: of the connection: looking waits for the next one.
     Cost: looking: none while watched; 1 request after each change. To change: 1 request more, none to lookers but that.
     Fair: of two who change at once one does it again, with what the other has written.

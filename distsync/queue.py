@@ -73,8 +73,8 @@ class _QueueBase(Named, Generic[Item]):
 class Queue(_QueueBase[Item]):
     """First in, first out; as deep as the ensemble's disk. What was put stays until it is got, whoever dies.
 
-    Units: ``maxsize`` in items; 0 or less: no bound. Items pickle (or are JSON, as the client says), 1,000,000 bytes
-        at most.
+    Units: ``maxsize`` in items; 0 or less: no bound. It is this object's own, so all who share a bound give the same.
+        Items pickle (or are JSON, as the client says), 1,000,000 bytes at most.
     Cost: put 1 request (3, in 1 round trip, with a bound); get 2, in 1 round trip, if there are items.
     Fair: items in the order of their puts; who waits longest gets first, after those who come anew in that moment.
     Source: recipes.txt, Queues; ``queue.Queue``.

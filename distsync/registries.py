@@ -51,7 +51,8 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
     """Names that lead to addresses. What a process registers goes when it dies, unless it is to last.
 
     ``registry[name] = address`` registers for as long as this process lives, whoever had the name before; a value may
-    also be an ``Entry``, with metadata, and lasting. Addresses and metadata are JSON. A pickle is a name.
+    also be an ``Entry``, with metadata, and lasting. What is looked up is an Entry; ``resolve(name)`` is
+    its address. Addresses and metadata are JSON. A pickle is a name.
     On loss: of the session: the names of this process go, and return with its next session, but for those that
         somebody has taken meanwhile.
     Cost: to register 2 requests, 1 round trip, and 1 in the background, 3 more if the name is there; to delete 1.

@@ -18,7 +18,7 @@ authkeys_accepted        DISTSYNC_AUTHKEYS_ACCEPTED    further ones, a comma bet
 codec                    DISTSYNC_CODEC                ``pickle`` or ``json``; as argument also an object
 acl                                                    kazoo's ACLs for every znode made; none: with auth all is
                                                        these identities' alone, without it open to all
-tls                      DISTSYNC_TLS                  1 or 0; 1 where one of the following is given
+tls                      DISTSYNC_TLS                  1 or 0; 1 where tls_ca or tls_cert is given
 tls_ca                   DISTSYNC_TLS_CA               file of the authorities that are trusted
 tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own certificate and its key
 tls_key_password         DISTSYNC_TLS_KEY_PASSWORD     of that key
