@@ -67,6 +67,8 @@ class Named:
     #: The folder of the namespace that such objects are in.
     _kind: ClassVar[str]
     _acl: tuple[Any, ...] | None = None
+    #: Whether it is of some use where nobody else finds it.
+    _serves_alone: ClassVar[bool] = False
     #: What is named by the place where it is made, if not this object itself.
     _face: object = None
 
@@ -81,7 +83,11 @@ class Named:
         self._given_path = None if path is None else check_path(path)
         if acl is not None:
             self._acl = _checked_acl(acl)
-        resolved = names.Name(path, False) if path is not None else names.resolve(self._face or self, name)
+        resolved = (
+            names.Name(path, False)
+            if path is not None
+            else names.resolve(self._face or self, name, warns=not self._serves_alone)
+        )
         self._name, self._fresh = resolved
         self._maker, self._forks, self._travelled = os.getpid(), fork.forks(), False
         self._finalizer: weakref.finalize[..., Any] | None = None

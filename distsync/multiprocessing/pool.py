@@ -53,6 +53,7 @@ class Pool(_stdlib.Pool, Named):
 
     __module__ = "distsync.multiprocessing"
     _kind = "pool"
+    _serves_alone = True
 
     def __init__(
         self,

@@ -44,10 +44,11 @@ class Name(NamedTuple):
     fresh: bool
 
 
-def resolve(obj: object, name: str | None) -> Name:
-    """The name of ``obj``, called while it is made: the given one, that of its place, or a fresh one."""
+def resolve(obj: object, name: str | None, warns: bool = True) -> Name:
+    """The name of ``obj``, called while it is made: the given one, that of its place, or a fresh one, of which it
+    ``warns`` at module or class level."""
     if name is None:
-        bound = bound_name(skip=obj)
+        bound = bound_name(skip=obj, warns=warns)
         return Name(bound, False) if bound is not None else fresh_name()
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -69,7 +70,7 @@ def place() -> str:
     return f"{file}:{frame.f_lineno} in {getattr(code, 'co_qualname', code.co_name)}"
 
 
-def bound_name(skip: object = None) -> str | None:
+def bound_name(skip: object = None, warns: bool = True) -> str | None:
     """``module.name`` or ``module.Class.name`` of what the program is making now, or None. ``skip`` is the object
     itself: the ``__init__`` of its subclasses is not the place."""
     frame = next(_callers(skip), None)
@@ -92,7 +93,8 @@ def bound_name(skip: object = None) -> str | None:
         if _is_first(inside, text):
             return text
         reason = f"{text} was made here before"
-    _warn(inside, reason)
+    if warns:
+        _warn(inside, reason)
     return None
 
 

@@ -37,6 +37,7 @@ from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceb
 from distsync.protocols.callers import remove_caller
 from distsync.session import default
 from distsync.session.client import Client
+from distsync.session.names import UnnamedObjectWarning
 
 MakeClient = Callable[..., Client]
 
@@ -164,6 +165,13 @@ def test_pool_without_a_name_leaves_nothing_at_all(client: Client, observer: Obs
         assert pool.map(chores.square, [1, 2]) == [1, 4]
     pool.join()
     assert pool.path not in observer.tree(client.namespace)
+
+
+def test_pool_without_a_name_is_none_to_warn_of(client: Client, recwarn: pytest.WarningsRecorder) -> None:
+    """As most programs of the stdlib's make theirs, at module level."""
+    program = "with Pool(1) as pool:\n    print(pool.map(abs, [-1]))\n" * 2
+    exec(program, {"__name__": "program", "Pool": Pool, "print": lambda got: None})
+    assert [str(each.message) for each in recwarn if issubclass(each.category, UnnamedObjectWarning)] == []
 
 
 def test_pool_that_is_terminated_takes_its_tasks_out(client: Client, observer: Observer) -> None:
