@@ -151,11 +151,13 @@ def _hosts(value: Any) -> str:
     text = ",".join(value) if _is_list_of(str, value) else value
     if not isinstance(text, str):
         raise ValueError(allowed)
-    hosts, slash, chroot = text.replace(" ", "").partition("/")
+    hosts, slash, chroot = ",".join(each.strip() for each in text.split(",")).partition("/")
     for host in hosts.split(","):
         match = HOST.fullmatch(host)
         if not match or not 0 < int(match[1] or 1) < 65536:
             raise ValueError(f"{host!r} is not host:port, {allowed}")
+    if "," in chroot:
+        raise ValueError(f"a chroot stands once, at the end: {allowed}")
     return hosts + check_path(slash + chroot, "a chroot") if chroot else hosts
 
 

@@ -78,6 +78,7 @@ def test_hosts_are_taken(hosts: str) -> None:
 
 def test_hosts_may_be_a_list() -> None:
     assert read_settings({}, hosts=["a:1", "b:2"]).hosts == "a:1,b:2"
+    assert read_settings({}, hosts=" a:1, b:2 ").hosts == "a:1,b:2"
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,8 @@ def test_auth_is_read_from_text(text: str, pairs: tuple[tuple[str, str], ...]) -
         ("hosts", ",", "host:port"),
         ("hosts", "::1", "host:port"),
         ("hosts", "h:1/a//b", "empty part"),
+        ("hosts", "h:1/app,h:2/app", "once, at the end"),
+        ("hosts", "a b:2181", "host:port"),
         ("namespace", "distsync", "begin with"),
         ("namespace", "/a/", "empty part"),
         ("namespace", "/zookeeper", "ZooKeeper itself"),
