@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from distsync.errors import ClientClosedError, DisconnectedError, DistsyncError, SessionLostError
-from distsync.session import fork, greenlets, paths
+from distsync.session import fork, greenlets, paths, tls
 from distsync.session.access import Access
 from distsync.session.core import Core
 from distsync.session.ensemble import Server, ask_all
@@ -41,7 +41,9 @@ class Client:
         Raises: ConfigurationError, TypeError.
         Cost: no request.
         """
-        self.settings = read_settings(hosts=hosts, **settings)
+        self.settings = used = read_settings(hosts=hosts, **settings)
+        if used.tls:
+            tls.check_files(used.tls_ca, used.tls_cert, used.tls_key, used.tls_key_password)
         where, slash, chroot = (self.settings.hosts or "").partition("/")
         self.hosts = where or None
         # A chroot is a longer namespace: its znode is made on demand like every other parent.

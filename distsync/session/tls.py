@@ -10,6 +10,7 @@ import contextlib
 import socket
 import ssl
 
+from distsync.errors import ConfigurationError
 from distsync.session.clock import wait_clock
 
 
@@ -29,6 +30,20 @@ def context_of(
     if cert:
         context.load_cert_chain(cert, key, password or _no_password)
     return context
+
+
+def check_files(ca: str | None, cert: str | None, key: str | None, password: str | None) -> None:
+    """Raises: ConfigurationError for what cannot be read, or is no certificate or key, now."""
+    with_key = "it must be a PEM file of a certificate, with its key or one in tls_key"
+    for name, file, of_certificate, allowed in (
+        ("tls_ca", ca, (), "it must be a PEM file of certificates"),
+        ("tls_cert", cert, (cert, key, password), with_key),
+    ):
+        try:
+            if file is not None:
+                context_of(ca, *of_certificate)
+        except OSError as error:  # ssl.SSLError is one
+            raise ConfigurationError(name, file, f"{allowed} ({error})") from None
 
 
 def _no_password() -> str:

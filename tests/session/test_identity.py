@@ -165,6 +165,17 @@ def test_x509_without_a_certificate_is_refused_at_once(certificates: Certificate
 
 
 @needs_openssl
+def test_files_that_are_no_certificate_or_not_its_key_are_refused_at_once(certificates: Certificates) -> None:
+    own, other = str(certificates.client), str(certificates.key(certificates.server))
+    with pytest.raises(ConfigurationError, match=r"tls_ca='.*test_identity.py' cannot be used: it must be a PEM file"):
+        Client("h:1", tls_ca=__file__)
+    for key in (None, __file__, other):
+        with pytest.raises(ConfigurationError, match=r"tls_cert='.*' cannot be used: .* with its key"):
+            Client("h:1", tls_cert=own, tls_key=key)
+    assert Client("h:1", tls_cert=own, tls_key=str(certificates.key(certificates.client))).settings.tls
+
+
+@needs_openssl
 def test_x509_where_the_server_asks_for_no_certificate_is_refused(
     encrypted: tuple[ServerProcess, str], certificates: Certificates
 ) -> None:
