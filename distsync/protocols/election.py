@@ -211,9 +211,15 @@ class ElectionCore(LockCore):
     async def _tidy(self) -> None:
         """Our candidate goes without us, and LEADER may still name us. We stand in the line again: whoever leads
         before us replaces it; if nobody has by our turn, nobody leads, and it goes."""
-        place = await line.acquire(self.path, self.mark, b"{}")
-        if place is None:
-            return
+        while (place := await line.acquire(self.path, self.mark, b"{}")) is not None:
+            try:
+                if await self._replaces(place):
+                    return
+            finally:
+                await remove(place.path, place.session_id)
+
+    async def _replaces(self, place: line.Place) -> bool:
+        """It is our turn: LEADER is gone, or our session is. False: somebody has deleted this candidate, too."""
         try:
             while (await Connected()).session_id == place.session_id:
                 try:
@@ -221,7 +227,8 @@ class ElectionCore(LockCore):
                     break
                 except DisconnectedError:
                     continue
-        except (NoNodeError, SessionLostError):
-            pass
-        finally:
-            await remove(place.path, place.session_id)
+        except SessionLostError:
+            return True
+        except NoNodeError as error:
+            return getattr(error, "index", 0) > 0
+        return True

@@ -8,7 +8,7 @@ import pytest
 
 from distsync.errors import LockLostError, NoNodeError
 from distsync.protocols.election import LEADER
-from distsync.session.steps import Delete, Wait
+from distsync.session.steps import Children, Delete, Listing, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.faults import Exactly, Faults
@@ -50,6 +50,32 @@ def test_leader_that_was_deleted_leaves_nothing(kind: str, request_number: int) 
             one.spawn(lead(one, places))
             world.run(lambda: bool(places))  # noqa: B023
             other.spawn(intrude(places[0]))
+            world.run()
+
+
+async def intrude_again(path: str, pause_ms: int) -> None:
+    """Deletes the candidate, and, a while later, the one that stands there then."""
+    await intrude(path)
+    await Run(sleep(pause_ms / 1000))
+    for name in (await Run(names())).names:
+        if name != LEADER:
+            await intrude(f"{PATH}/{name}")
+
+
+async def names() -> Listing:
+    return await Children(PATH)
+
+
+@pytest.mark.parametrize("pause_ms", range(12))
+def test_leader_that_was_deleted_leaves_nothing_though_its_next_candidate_is_deleted_too(pause_ms: int) -> None:
+    for seed in range(60):
+        places: list[str] = []
+        with World(seed) as world:
+            world.checks.append(NothingLeft(f"{PATH}/"))
+            one, other = world.process("one"), world.process("other")
+            one.spawn(lead(one, places))
+            world.run(lambda: bool(places))  # noqa: B023
+            other.spawn(intrude_again(places[0], pause_ms))
             world.run()
 
 
