@@ -14,7 +14,7 @@ import pytest
 from asking import ask
 from costs import Cost, counted
 from leaks import Observer
-from peers import Running, waiting_calls
+from peers import Running, is_quiet, waiting_calls
 from timing import UNIT, eventually
 
 from distsync import JoinableQueue
@@ -445,9 +445,11 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
     queue = JoinableQueue[int](name="q")
     queue.put(0)
     queue.put(0, delay=1e-3)
+    time.sleep(UNIT)  # as below
     for _ in range(2):
         queue.get()
         queue.task_done()
+    eventually(lambda: is_quiet(client))
     with counted(client) as put:
         queue.put(1, key="k")
     other = JoinableQueue[int](name="other")
@@ -471,12 +473,14 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
         queue.task_done()
     assert (put, get, done) == (Cost(1, 1), Cost(6, 3), Cost(1, 1))
     assert (nack, later, delayed, within) == (Cost(1, 1), Cost(2, 2), Cost(2, 2), Cost(4, 1))
+    eventually(lambda: is_quiet(client))
     with counted(client) as cost:
         queue.put_many(range(200))
-    assert (
-        cost.requests <= 2 + 2 * 2 + 3
-    )  # the counter of hundreds is made; two segments are full, and followed by another
+    # the counter of hundreds is made; two segments are full, and followed by another; what was on its way to one that was
+    # full by then is refused, looks, and is sent again: that depends on who is faster
+    assert cost.requests <= 2 + 2 * 2 + 3 + 3
     assert queue.get() == 0
+    eventually(lambda: is_quiet(client))
     with counted(client) as cost:
         assert queue.get_many(50) == [*range(1, 51)]
     assert cost == Cost(55, 3)
