@@ -476,8 +476,8 @@ def test_item_with_a_claim_costs_1_request_to_put_6_to_get_and_1_to_be_done(clie
     eventually(lambda: is_quiet(client))
     with counted(client) as cost:
         queue.put_many(range(200))
-    # the counter of hundreds is made; two segments are full, and followed by another; what was on its way to one that was
-    # full by then is refused, looks, and is sent again: that depends on who is faster
+    # the counter of hundreds is made; two segments are full, and followed by another; what was on its way to one that
+    # was full by then is refused, looks, and is sent again: that depends on who is faster
     assert cost.requests <= 2 + 2 * 2 + 3 + 3
     assert queue.get() == 0
     eventually(lambda: is_quiet(client))
