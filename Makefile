@@ -31,9 +31,9 @@ wire: $(STAMP)  ## the session tests with kazoo's own reading and writing
 	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/session -n $(WORKERS) $(PYTEST_ARGS)
 
 off: $(STAMP) zookeeper  ## locks and queues, CPython's own tests and chaos, with all that makes it fast switched off
-	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_KEEP=0 DISTSYNC_TEST_FAST_WIRE=0 DISTSYNC_TEST_TOGETHER=0 \
+	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_LINGER=0 DISTSYNC_TEST_FAST_WIRE=0 DISTSYNC_TEST_TOGETHER=0 \
 		$(VENV)/bin/pytest $(OFF) -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
-	DISTSYNC_KEEP=0 DISTSYNC_FAST_WIRE=0 PYTHONPATH=tests \
+	DISTSYNC_LINGER=0 DISTSYNC_FAST_WIRE=0 PYTHONPATH=tests \
 		$(VENV)/bin/python -m chaos lock queue --server zookeeper --seconds 10 $(CHAOS_ARGS)
 
 simulate: $(STAMP)  ## N simulated schedules per primitive: make simulate N=50000

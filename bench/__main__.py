@@ -32,7 +32,7 @@ from bench.server import Embedded, ZooKeeper
 from bench.table import inserted, lines_of, markdown
 
 RESULTS = "results.json"
-LONGEST_SESSION_MS = 40_000
+MAX_SESSION_MS = 40_000
 STARTED = time.monotonic()
 
 
@@ -40,7 +40,7 @@ class ZooKeeperOfShortTicks(ZooKeeper):
     """As it comes, but that sessions may be short, and still long."""
 
     def _settings(self) -> dict[str, object]:
-        return {**super()._settings(), "tickTime": TICK_MS, "maxSessionTimeout": LONGEST_SESSION_MS}
+        return {**super()._settings(), "tickTime": TICK_MS, "maxSessionTimeout": MAX_SESSION_MS}
 
 
 KINDS: dict[str, type[ServerProcess]] = {"embedded": Embedded, "zookeeper": ZooKeeperOfShortTicks}

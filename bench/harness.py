@@ -25,7 +25,7 @@ from bench.results import COUNTED, Goal, Result
 from distsync.protocols.election import LEADER
 from distsync.protocols.tree import remove_tree
 
-PATIENCE_SECONDS = 120
+PATIENCE_S = 120
 
 FEWEST_ROUNDS = 3
 """However long they take."""
@@ -101,7 +101,7 @@ class Place:
     def until(self, path: str, contenders: int) -> None:
         """So many stand in the line, and who came last has looked who is ahead."""
         self._observer = self._observer or self.kazoo(self.observed)
-        limit = time.monotonic() + PATIENCE_SECONDS
+        limit = time.monotonic() + PATIENCE_S
         while self._standing(path) != contenders:
             if time.monotonic() > limit:
                 raise RuntimeError(f"there are not {contenders} in the line of {path}")
@@ -181,7 +181,7 @@ def at_once(works: list[Callable[[], object]], operations: float = 1) -> Done:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE_SECONDS)
+        thread.join(PATIENCE_S)
         if thread.is_alive():
             raise RuntimeError("who takes part here waits for ever")
     return Done(operations, time.perf_counter() - began)

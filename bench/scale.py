@@ -27,7 +27,7 @@ from distsync.wire import records as r
 
 DATA = bytes(100)
 NODE_BYTES = 700
-OPEN_SECONDS = 10.0
+OPEN_S = 10.0
 GROWTH = 1.1
 SAMPLES = 10
 NUMBERS = range(0, 1000, 97)
@@ -94,7 +94,7 @@ def nodes(count: int) -> None:
             server.kill() if how == "killed" else server.stop()
             opened = timed(server.start)
             worked = processor_seconds(server.pid)
-            tell(f"opened in {opened:.1f} s ({worked:.1f} s of work) after it was {how}", opened < OPEN_SECONDS)
+            tell(f"opened in {opened:.1f} s ({worked:.1f} s of work) after it was {how}", opened < OPEN_S)
             tell(f"{resident_bytes(server.pid) >> 20} MiB then, {server.figures()['zk_znode_count']} nodes")
 
 

@@ -18,14 +18,13 @@ if TYPE_CHECKING:
     from distsync.errors import CorruptNodeError as CorruptNodeError
     from distsync.errors import DeadlineError as DeadlineError
     from distsync.errors import DistsyncError as DistsyncError
-    from distsync.errors import GoneError as GoneError
     from distsync.errors import LockLostError as LockLostError
     from distsync.errors import MismatchError as MismatchError
     from distsync.errors import NameInUseError as NameInUseError
     from distsync.errors import NameTakenError as NameTakenError
     from distsync.errors import NotHeldError as NotHeldError
     from distsync.errors import NotOwnerError as NotOwnerError
-    from distsync.errors import NumbersSpentError as NumbersSpentError
+    from distsync.errors import ObjectRemovedError as ObjectRemovedError
     from distsync.errors import OutcomeUnknownError as OutcomeUnknownError
     from distsync.errors import OverReleaseError as OverReleaseError
     from distsync.errors import PatchError as PatchError
@@ -35,15 +34,16 @@ if TYPE_CHECKING:
     from distsync.errors import PayloadTooLargeError as PayloadTooLargeError
     from distsync.errors import PeerError as PeerError
     from distsync.errors import ReleasedTooOftenError as ReleasedTooOftenError
+    from distsync.errors import SequenceExhaustedError as SequenceExhaustedError
     from distsync.errors import ServerStartError as ServerStartError
     from distsync.errors import SessionLostError as SessionLostError
     from distsync.errors import TaskLostError as TaskLostError
+    from distsync.errors import UnavailableError as UnavailableError
     from distsync.errors import UnreachableError as UnreachableError
     from distsync.errors import UpgradeError as UpgradeError
     from distsync.errors import UsageError as UsageError
     from distsync.errors import VoteRefusedError as VoteRefusedError
     from distsync.errors import WorkerStartError as WorkerStartError
-    from distsync.errors import WorldError as WorldError
     from distsync.joinable import Delivery as Delivery
     from distsync.joinable import JoinableQueue as JoinableQueue
     from distsync.queue import Empty as Empty
@@ -112,9 +112,10 @@ _HOMES = {
     "errors": "DistsyncError UsageError NotHeldError NotOwnerError UpgradeError OverReleaseError"
     " ReleasedTooOftenError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"
-    " ConfigurationError PatchError WorldError LockLostError UnreachableError"
-    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError GoneError"
-    " TaskLostError WorkerStartError NumbersSpentError"
+    " ConfigurationError PatchError UnavailableError LockLostError UnreachableError"
+    " ServerStartError SessionLostError OutcomeUnknownError ClientClosedError AccessDeniedError DeadlineError"
+    " ObjectRemovedError"
+    " TaskLostError WorkerStartError SequenceExhaustedError"
     " PeerError PayloadRefusedError CorruptNodeError",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}

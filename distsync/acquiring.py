@@ -12,16 +12,16 @@ from typing import Any
 
 from distsync.errors import DeadlineError, DistsyncError, UsageError
 from distsync.locks import LockBase
-from distsync.named import checked_timeout, leave_block
+from distsync.named import exit_context, validate_timeout
 from distsync.session.clock import wait_clock
 from distsync.shared_locks import SharedReader
 
 Acquirable = LockBase | SharedReader
 #: A lock, how this thread held it before, and who owns it while it returns to that.
-Begun = tuple[Acquirable, Any, object]
+_Started = tuple[Acquirable, Any, object]
 
 
-class Acquired:
+class HeldLocks:
     """Locks that are held together, until ``release`` or the end of a ``with`` block.
 
     Source: recipes.txt, Locks, once for each.
@@ -49,20 +49,20 @@ class Acquired:
         """
         before: list[Any] = []
         try:
-            before += [[lock._standing()] for lock in self._locks]
+            before += [[lock._snapshot()] for lock in self._locks]
             _release(self._locks)
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
-    def _let_go(self, before: list[Any]) -> None:
+    def _finish_release(self, before: list[Any]) -> None:
         """A release was interrupted: it has happened. What was held is let go at last. May be done twice."""
         for lock, was in zip(self._locks, before or [[] for _ in self._locks], strict=True):
-            lock._let_go(was)
+            lock._finish_release(was)
 
-    def __enter__(self) -> Acquired:
+    def __enter__(self) -> HeldLocks:
         return self
 
     def __exit__(
@@ -70,16 +70,16 @@ class Acquired:
     ) -> None:
         before: list[Any] = []
         try:
-            before += [[lock._standing()] for lock in self._locks]
-            leave_block(self.release, error)
+            before += [[lock._snapshot()] for lock in self._locks]
+            exit_context(self.release, error)
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
     def __repr__(self) -> str:
-        return f"<distsync.Acquired {', '.join(lock.path for lock in self._locks)}>"
+        return f"<distsync.HeldLocks {', '.join(lock.path for lock in self._locks)}>"
 
 
 def _release(locks: tuple[Acquirable, ...]) -> None:
@@ -94,7 +94,7 @@ def _release(locks: tuple[Acquirable, ...]) -> None:
         raise failed[0]
 
 
-def acquire_all(*locks: Acquirable, timeout: float | None = None) -> Acquired:
+def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
     """All of these locks are held; ``with acquire_all(one, other):`` releases them at its end.
 
     Whoever uses it acquires in the same order, that of their paths, so that nobody waits in a circle; with locks of
@@ -108,17 +108,17 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> Acquired:
     Cost: as acquire of each, one after the other.
     Source: recipes.txt, Locks.
     """
-    seconds = checked_timeout(timeout)
+    seconds = validate_timeout(timeout)
     ordered = _in_order(locks)
     deadline = None if seconds is None else wait_clock() + seconds
-    begun: list[Begun] = []
+    begun: list[_Started] = []
     try:
         for lock in ordered:
-            begun.append((lock, lock._standing(), object()))
+            begun.append((lock, lock._snapshot(), object()))
             if not lock.acquire(timeout=_left(deadline)):
                 raise DeadlineError(f"{lock.path}, one of {len(ordered)} locks")
         _check(ordered)
-        return Acquired(ordered)
+        return HeldLocks(ordered)
     except BaseException:
         try:
             _undo(begun)
@@ -134,10 +134,10 @@ def _check(locks: tuple[Acquirable, ...]) -> None:
         lock._check_held()
 
 
-def _undo(begun: list[Begun]) -> None:
+def _undo(begun: list[_Started]) -> None:
     """As they were before, the last one first. May be done twice."""
     for lock, before, stranger in reversed(begun):
-        lock._return_to(before, stranger)
+        lock._restore(before, stranger)
 
 
 def _left(deadline: float | None) -> float:

@@ -1,8 +1,9 @@
 """What the faces of ``asyncio`` share: each is a second face of an object of ``threading``'s or ``queue``'s.
 
 Rules for this file: no znode and no clock. What is to be awaited is awaited on the running loop (``_await``). What
-``asyncio`` calls without ``await``, and what has nothing to find out, is begun at once and ends by itself (``_tell``).
-What has to find out something asks, which holds up the loop for a round trip (``_ask``).
+``asyncio`` calls without ``await``, and what has nothing to find out, is begun at once and ends by itself
+(``_run_in_background``). What has to find out something asks, which holds up the loop for a round trip
+(``_run_blocking``).
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.errors import LockLostError
-from distsync.named import FencingToken, Named
+from distsync.named import FencingToken, SharedObject
 from distsync.protocols.lock import Grant
 from distsync.session import default
 from distsync.session.order import orders
@@ -21,7 +22,7 @@ from distsync.session.order import orders
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
-Self = TypeVar("Self", bound="Awaited")
+Self = TypeVar("Self", bound="AsyncObject")
 
 _owners: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 
@@ -35,41 +36,41 @@ def mine() -> object:
     return object() if task is None else _owners.setdefault(task, object())
 
 
-class Awaited:
+class AsyncObject:
     """An object that everyone who knows its name shares, for the tasks of a loop."""
 
     #: The class of the same object for threads.
     _kind: ClassVar[Any]
-    _twin: Any
+    _sync: Any
 
-    def _begin(self, *args: Any, **options: Any) -> None:
+    def _init_sync(self, *args: Any, **options: Any) -> None:
         """The other face is made, and named after the place where this one is."""
         twin = self._kind.__new__(self._kind)
         twin._face = self
         twin.__init__(*args, **options)
         twin._face = None
-        self._twin = twin
+        self._sync = twin
 
     @property
     def name(self) -> str:
         """The name that others find this object by."""
-        return str(self._twin.name)
+        return str(self._sync.name)
 
     @property
     def client(self) -> Client:
         """The client that this object uses: the one it was given, else the default one."""
-        client: Client = self._twin.client
+        client: Client = self._sync.client
         return client
 
     @property
     def path(self) -> str:
         """The znode of this object."""
-        return str(self._twin.path)
+        return str(self._sync.path)
 
     @property
     def twin(self) -> Any:
         """The same object for threads: with the face of ``distsync.threading`` or ``distsync.queue``."""
-        return self._twin
+        return self._sync
 
     async def _ready(self) -> None:
         """The client was started, with all that has to be imported for it, and the loop went on meanwhile; who came
@@ -77,31 +78,31 @@ class Awaited:
         starting = orders().starting
         await starting.enter()
         try:
-            twin: Named = self._twin
-            client = twin._given_client or default._default.client
+            twin: SharedObject = self._sync
+            client = twin._explicit_client or default._default.client
             if client is None or not client.is_started:
                 await asyncio.to_thread(lambda: twin.client.start())
         finally:
             starting.leave()
 
     async def _await(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
-        return await self.client.run_async(protocol, timeout, self._twin)
+        return await self.client.run_async(protocol, timeout, self._sync)
 
-    def _tell(self, protocol: Coroutine[Any, Any, Any]) -> None:
+    def _run_in_background(self, protocol: Coroutine[Any, Any, Any]) -> None:
         try:
-            self.client.tell(_meanwhile(self._twin, protocol))
+            self.client.tell(_meanwhile(self._sync, protocol))
         except BaseException:
             protocol.close()
             raise
 
-    def _ask(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
+    def _run_blocking(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         client = self.client
-        return client.run(protocol, client.settings.session_timeout if timeout is None else timeout, self._twin)
+        return client.run(protocol, client.settings.session_timeout if timeout is None else timeout, self._sync)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (type(self), self._twin)
+        return _unpickle, (type(self), self._sync)
 
-    def _shown(self, extra: str) -> str:
+    def _repr_state(self, extra: str) -> str:
         """As ``asyncio`` shows its objects."""
         return f"<{object.__repr__(self)[1:-1]} [{extra}]>"
 
@@ -111,19 +112,19 @@ async def _meanwhile(used: Any, protocol: Coroutine[Any, Any, Any]) -> Any:
     return await protocol
 
 
-def _arrive(kind: type[Self], twin: Any) -> Self:
+def _unpickle(kind: type[Self], twin: Any) -> Self:
     made = kind.__new__(kind)
-    made._twin = twin
+    made._sync = twin
     return made
 
 
-class AwaitedHeld(Awaited):
+class AsyncOwnable(AsyncObject):
     """What can be held, and so be lost."""
 
     @property
     def held(self) -> bool:
         """True while this process provably holds it. Cost: no request."""
-        return bool(self._twin.held)
+        return bool(self._sync.held)
 
     @property
     def fencing_token(self) -> FencingToken:
@@ -132,12 +133,12 @@ class AwaitedHeld(Awaited):
         Raises: NotHeldError when this process does not hold it.
         Cost: no request.
         """
-        token: FencingToken = self._twin.fencing_token
+        token: FencingToken = self._sync.fencing_token
         return token
 
     def _surely(self, grant: Grant | None) -> bool:
         """Whether this, if it is anything, is held, as far as can be known without asking."""
-        return grant is None or (not grant.loss.fired and self.client.proven(grant.place.session_id))
+        return grant is None or (not grant.loss.fired and self.client.is_proven(grant.place.session_id))
 
     def _lost(self, grant: Grant | None) -> LockLostError:
         return LockLostError(self.path, (grant and grant.loss.reason) or "lease ran out")

@@ -9,9 +9,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distsync import locks, semaphores
-from distsync.awaited import AwaitedHeld, mine, shown_waiters
+from distsync.awaited import AsyncOwnable, mine, shown_waiters
 from distsync.errors import LockLostError, NotHeldError
-from distsync.held import shown
+from distsync.held import repr_state
 from distsync.protocols.grant import of_owner
 from distsync.protocols.lock import LockCore
 from distsync.protocols.semaphore import SemaphoreCore
@@ -29,7 +29,7 @@ def _note(lost: LockLostError | NotHeldError, error: BaseException | None) -> No
         error.add_note(f"distsync: {lost}")
 
 
-class Lock(AwaitedHeld):
+class Lock(AsyncOwnable):
     """A lock that one task, of any loop, process and host, holds at a time; any task of the process may release it.
 
     On loss: ``held`` turns False, and ``release`` or the end of ``async with`` raises LockLostError. Somebody else may
@@ -57,9 +57,9 @@ class Lock(AwaitedHeld):
         name: str | None = None,
         client: Client | None = None,
         path: str | None = None,
-        keep: float | None = None,
+        linger: float | None = None,
     ) -> None:
-        self._begin(name=name, client=client, path=path, keep=keep)
+        self._init_sync(name=name, client=client, path=path, linger=linger)
 
     async def acquire(self) -> Literal[True]:
         """The lock is held.
@@ -72,8 +72,8 @@ class Lock(AwaitedHeld):
         Source: recipes.txt, Locks, steps 1 to 5.
         """
         await self._ready()
-        keep = self._twin.keep
-        await self._await(self._core.acquire(mine(), describe(keep), keep=keep))
+        linger = self._sync.linger
+        await self._await(self._core.acquire(mine(), describe(linger), linger=linger))
         return True
 
     def release(self) -> None:
@@ -85,10 +85,10 @@ class Lock(AwaitedHeld):
         """
         core, me = self._core, mine()
         grant = core.grant
-        if grant is None and not core.lost:
+        if grant is None and not core.unreported_losses:
             raise NotHeldError("Lock is not acquired.")
         sure = self._surely(grant)
-        self._tell(core.release(me, self._may_keep()))
+        self._run_in_background(core.release(me, self._may_linger()))
         if not sure:
             raise self._lost(grant)
 
@@ -98,21 +98,21 @@ class Lock(AwaitedHeld):
         Cost: none if this process does; else it asks, and the loop waits: 1 request if nobody stands there, 2 if
             somebody does.
         """
-        return self.held or bool(self._ask(self._core.locked()))
+        return self.held or bool(self._run_blocking(self._core.locked()))
 
     @property
     def _core(self) -> LockCore:
-        core: LockCore = self._twin._core
+        core: LockCore = self._sync._core
         return core
 
-    async def _leave(self, keep: bool = True) -> None:
+    async def _leave(self, linger: bool = True) -> None:
         """Released, and that is known."""
         client = self.client
-        await self._await(self._core.release(mine(), keep and self._may_keep()), client.settings.session_timeout)
+        await self._await(self._core.release(mine(), linger and self._may_linger()), client.settings.session_timeout)
 
-    def _may_keep(self) -> bool:
+    def _may_linger(self) -> bool:
         """Not while a task waits: asyncio's next holder is who waits longest, and never one who has just come."""
-        return self._twin.keep > 0 and not self._core.tickets
+        return self._sync.linger > 0 and not self._core.local_waiters
 
     async def __aenter__(self) -> None:
         await self.acquire()
@@ -126,12 +126,12 @@ class Lock(AwaitedHeld):
             _note(lost, error)
 
     def __repr__(self) -> str:
-        used = self._twin._is_used
+        used = self._sync._is_used
         state = "locked" if used and self._core.grant is not None else "unlocked"
-        return self._shown(f"{state}{shown_waiters(len(self._core.tickets) if used else 0)}")
+        return self._repr_state(f"{state}{shown_waiters(len(self._core.local_waiters) if used else 0)}")
 
 
-class Semaphore(AwaitedHeld):
+class Semaphore(AsyncOwnable):
     """A number of permits. A permit whose holder's process dies comes back.
 
     ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies.
@@ -164,7 +164,7 @@ class Semaphore(AwaitedHeld):
             raise ValueError(
                 f"{'BoundedS' if self._kind is semaphores.BoundedSemaphore else 'S'}emaphore initial value must be >= 0"
             )
-        self._begin(value, name=name, client=client, path=path)
+        self._init_sync(value, name=name, client=client, path=path)
 
     async def acquire(self) -> Literal[True]:
         """A permit is taken.
@@ -178,7 +178,7 @@ class Semaphore(AwaitedHeld):
         Source: recipes.txt, Locks.
         """
         await self._ready()
-        twin = self._twin
+        twin = self._sync
         await self._await(twin._core.acquire(describe(), True, mine(), twin._bound))
         return True
 
@@ -189,19 +189,19 @@ class Semaphore(AwaitedHeld):
             a BoundedSemaphore is released more often than acquired.
         Cost: 1 request for a permit held, and the loop does not wait for it; 3 for a new one, for which it does.
         """
-        core, me, bound = self._twin._core, mine(), self._twin._bound
+        core, me, bound = self._sync._core, mine(), self._sync._bound
         grants = of_owner(core.grants, me, 1) if isinstance(core, SemaphoreCore) else []
         if not grants:
-            self._ask(core.release(1, bound, [False], me))
+            self._run_blocking(core.release(1, bound, [False], me))
             return
         sure = self._surely(grants[0])
-        self._tell(core.release(1, bound, [False], me))
+        self._run_in_background(core.release(1, bound, [False], me))
         if not sure:
             raise self._lost(grants[0])
 
     def locked(self) -> bool:
         """Whether no permit is free. Cost: 2 requests, 1 round trip, for which the loop waits."""
-        return bool(self._ask(self._twin._core.value()) <= 0)
+        return bool(self._run_blocking(self._sync._core.value()) <= 0)
 
     async def __aenter__(self) -> None:
         await self.acquire()
@@ -209,15 +209,15 @@ class Semaphore(AwaitedHeld):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        twin, client = self._twin, self.client
+        twin, client = self._sync, self.client
         try:
             await self._await(twin._core.release(1, twin._bound, [False], mine()), client.settings.session_timeout)
         except (LockLostError, NotHeldError) as lost:
             _note(lost, error)
 
     def __repr__(self) -> str:
-        value = shown(self._twin, lambda: self._twin._core.value())
-        return self._shown("locked" if value == 0 else f"unlocked, value:{value}")
+        value = repr_state(self._sync, lambda: self._sync._core.value())
+        return self._repr_state("locked" if value == 0 else f"unlocked, value:{value}")
 
 
 class BoundedSemaphore(Semaphore):

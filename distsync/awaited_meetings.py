@@ -12,11 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distsync import barriers, conditions, events
-from distsync.awaited import Awaited
+from distsync.awaited import AsyncObject
 from distsync.awaited_locks import Lock
 from distsync.errors import NotHeldError
-from distsync.held import shown
-from distsync.protocols.line import Place
+from distsync.held import repr_state
+from distsync.protocols.line import QueueEntry
 from distsync.session.whoami import describe
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 BrokenBarrierError: type[RuntimeError] = getattr(asyncio, "BrokenBarrierError", threading.BrokenBarrierError)
 
 
-class Event(Awaited):
+class Event(AsyncObject):
     """A flag that one sets and many wait for.
 
     Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2; is_set: none while nothing changes.
@@ -46,7 +46,7 @@ class Event(Awaited):
     _kind: ClassVar[Any] = events.Event
 
     def __init__(self, *, name: str | None = None, client: Client | None = None, path: str | None = None) -> None:
-        self._begin(name=name, client=client, path=path)
+        self._init_sync(name=name, client=client, path=path)
 
     def is_set(self) -> bool:
         """Whether the flag is set: what this process has just told, else what a watch has kept.
@@ -54,19 +54,19 @@ class Event(Awaited):
         Cost: 1 request, 2 when nobody has set it yet, and 1 watch, for which the loop waits; then none until it
             changes.
         """
-        meant = tuple(self._twin._core.meant)
-        return meant[-1] if meant else bool(self._twin.is_set())
+        meant = tuple(self._sync._core.meant)
+        return meant[-1] if meant else bool(self._sync.is_set())
 
     def set(self) -> None:
         """The flag is set soon, and all who wait go on; the loop does not wait for that.
 
         Cost: 1 request; 1 event to each who waits.
         """
-        self._tell(self._twin._core.tell(True))
+        self._run_in_background(self._sync._core.set_in_background(True))
 
     def clear(self) -> None:
         """The flag is not set, soon. Cost: 2 requests, and the loop does not wait for them."""
-        self._tell(self._twin._core.tell(False))
+        self._run_in_background(self._sync._core.set_in_background(False))
 
     async def wait(self) -> Literal[True]:
         """The flag is set, or was since the call began.
@@ -78,16 +78,16 @@ class Event(Awaited):
         Source: recipes.txt, Barriers.
         """
         await self._ready()
-        await self._await(self._twin._core.wait_for_told())
+        await self._await(self._sync._core.wait_for_told())
         return True
 
     def __repr__(self) -> str:
-        return self._shown(
-            {True: "set", False: "unset"}.get(shown(self._twin, lambda: self._twin._core.is_set()), "??")
+        return self._repr_state(
+            {True: "set", False: "unset"}.get(repr_state(self._sync, lambda: self._sync._core.is_set()), "??")
         )
 
 
-class Condition(Awaited):
+class Condition(AsyncObject):
     """Tasks of any processes wait under a lock until one of them says that something has changed.
 
     ``lock`` is a Lock of ``distsync.asyncio``; by default one that belongs to the condition.
@@ -117,19 +117,19 @@ class Condition(Awaited):
         client: Client | None = None,
         path: str | None = None,
     ) -> None:
-        self._begin(None if lock is None else lock._twin, name=name, client=client, path=path)
+        self._init_sync(None if lock is None else lock._sync, name=name, client=client, path=path)
         self._lock_made = lock
 
     @property
     def _lock(self) -> Lock:
         if self._lock_made is None:
-            twin = self._twin
-            if twin._given_lock is None:
+            twin = self._sync
+            if twin._explicit_lock is None:
                 twin._core  # noqa: B018  what is below our znode goes with it
-                self._lock_made = Lock(client=twin._given_client, path=f"{twin.path}/lock")
+                self._lock_made = Lock(client=twin._explicit_client, path=f"{twin.path}/lock")
             else:
                 self._lock_made = Lock.__new__(Lock)
-                self._lock_made._twin = twin._given_lock
+                self._lock_made._sync = twin._explicit_lock
         return self._lock_made
 
     async def acquire(self) -> Literal[True]:
@@ -154,7 +154,7 @@ class Condition(Awaited):
         await self._lock.__aexit__(kind, error, trace)
 
     def _check_owned(self, doing: str) -> None:
-        if not self._lock._twin._is_used or self._lock._core.grant is None:
+        if not self._lock._sync._is_used or self._lock._core.grant is None:
             raise NotHeldError(f"cannot {doing} on un-acquired lock")
 
     async def wait(self) -> Literal[True]:
@@ -169,12 +169,12 @@ class Condition(Awaited):
         Source: ``asyncio.Condition``.
         """
         self._check_owned("wait")
-        core, lock = self._twin._core, self._lock
-        places: list[Place] = []
+        core, lock = self._sync._core, self._lock
+        places: list[QueueEntry] = []
         try:
             await self._await(core.enlist(describe(), places))
             try:
-                await lock._leave(keep=False)  # who waits for a notify wants others to have it
+                await lock._leave(linger=False)  # who waits for a notify wants others to have it
             except asyncio.CancelledError:
                 await _whatever_cancels(lock.acquire)
                 raise
@@ -186,7 +186,7 @@ class Condition(Awaited):
             return True
         except BaseException:
             for place in places:
-                self.client.background(core.forgo(place))
+                self.client.background(core.abandon_wait(place))
             raise
 
     async def wait_for(self, predicate: Callable[[], Any]) -> Any:
@@ -209,7 +209,7 @@ class Condition(Awaited):
         Fair: the one that waits longest is notified first.
         """
         self._check_owned("notify")
-        self._tell(self._twin._core.notify(n))
+        self._run_in_background(self._sync._core.notify(n))
 
     def notify_all(self) -> None:
         """All who wait are woken soon.
@@ -218,11 +218,11 @@ class Condition(Awaited):
         Cost: 3 requests for each 1,000 waiters.
         """
         self._check_owned("notify")
-        self._tell(self._twin._core.notify(None))
+        self._run_in_background(self._sync._core.notify(None))
 
     def __repr__(self) -> str:
-        used = self._lock._twin._is_used
-        return self._shown("locked" if used and self._lock._core.grant is not None else "unlocked")
+        used = self._lock._sync._is_used
+        return self._repr_state("locked" if used and self._lock._core.grant is not None else "unlocked")
 
 
 async def _whatever_cancels(acquire: Callable[[], Any]) -> None:
@@ -238,7 +238,7 @@ async def _whatever_cancels(acquire: Callable[[], Any]) -> None:
         raise cancelled
 
 
-class Barrier(Awaited):
+class Barrier(AsyncObject):
     """A place where ``parties`` tasks, of any processes, wait for each other; again and again.
 
     On loss: of the session while waiting: the barrier breaks, for it and for the others.
@@ -263,7 +263,7 @@ class Barrier(Awaited):
     ) -> None:
         if parties < 1:
             raise ValueError("parties must be > 0")
-        self._begin(parties, name=name, client=client, path=path)
+        self._init_sync(parties, name=name, client=client, path=path)
 
     async def wait(self) -> int:
         """All parties have arrived.
@@ -277,7 +277,7 @@ class Barrier(Awaited):
         """
         await self._ready()
         try:
-            return int(await self._await(self._twin._core.wait(describe(), leaves=True)))
+            return int(await self._await(self._sync._core.wait(describe(), on_cancel_leave=True)))
         except threading.BrokenBarrierError as error:
             if BrokenBarrierError is threading.BrokenBarrierError:
                 raise
@@ -289,7 +289,7 @@ class Barrier(Awaited):
         Cost: 3 requests, 2 round trips; 3 more in the background.
         """
         await self._ready()
-        await self._await(self._twin._core.reset())
+        await self._await(self._sync._core.reset())
 
     async def abort(self) -> None:
         """The barrier is broken; who waits, and who comes, gets BrokenBarrierError.
@@ -297,22 +297,22 @@ class Barrier(Awaited):
         Cost: 2 requests.
         """
         await self._ready()
-        await self._await(self._twin._core.abort())
+        await self._await(self._sync._core.abort())
 
     @property
     def parties(self) -> int:
         """How many it takes."""
-        return int(self._twin.parties)
+        return int(self._sync.parties)
 
     @property
     def n_waiting(self) -> int:
         """How many wait now. Cost: 2 requests, 1 round trip, for which the loop waits."""
-        return int(self._ask(self._twin._core.state())[0])
+        return int(self._run_blocking(self._sync._core.state())[0])
 
     @property
     def broken(self) -> bool:
         """Whether it is broken. Cost: 2 requests, 1 round trip, for which the loop waits."""
-        return bool(self._ask(self._twin._core.state())[1])
+        return bool(self._run_blocking(self._sync._core.state())[1])
 
     async def __aenter__(self) -> int:
         return await self.wait()
@@ -323,7 +323,7 @@ class Barrier(Awaited):
         pass
 
     def __repr__(self) -> str:
-        state = shown(self._twin, lambda: self._twin._core.state())
+        state = repr_state(self._sync, lambda: self._sync._core.state())
         if state[1] is True:
-            return self._shown("broken")
-        return self._shown(f"filling, waiters:{state[0]}/{self.parties}")
+            return self._repr_state("broken")
+        return self._repr_state(f"filling, waiters:{state[0]}/{self.parties}")

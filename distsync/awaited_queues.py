@@ -13,7 +13,7 @@ from types import GenericAlias
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from distsync import queue
-from distsync.awaited import Awaited
+from distsync.awaited import AsyncObject
 from distsync.errors import ShutDown
 from distsync.session.whoami import describe
 
@@ -33,7 +33,7 @@ else:
     QueueShutDown = _QueueShutDown
 
 
-class Queue(Awaited, Generic[Item]):
+class Queue(AsyncObject, Generic[Item]):
     """First in, first out; as deep as the ensemble's disk. What was put stays until it is got, whoever dies.
 
     Units: ``maxsize`` in items; 0 or less: no bound. Items pickle (or are JSON, as the client says).
@@ -64,12 +64,12 @@ class Queue(Awaited, Generic[Item]):
         client: Client | None = None,
         path: str | None = None,
     ) -> None:
-        self._begin(math.ceil(maxsize), name=name, client=client, path=path)
+        self._init_sync(math.ceil(maxsize), name=name, client=client, path=path)
 
     @property
     def maxsize(self) -> int:
         """The bound that this object's puts and gets keep."""
-        return int(self._twin.maxsize)
+        return int(self._sync.maxsize)
 
     async def put(self, item: Item) -> None:
         """``item`` is in the queue.
@@ -101,7 +101,7 @@ class Queue(Awaited, Generic[Item]):
         """
         await self._ready()
         try:
-            return self._decoded(await self._await(self._twin._core.get(describe(), True, self.maxsize)))
+            return self._decoded(await self._await(self._sync._core.get(describe(), True, self.maxsize)))
         except ShutDown:
             raise QueueShutDown from None
 
@@ -112,7 +112,7 @@ class Queue(Awaited, Generic[Item]):
         Cost: 1 request; with a bound 6, in 2 round trips. The loop waits for them: better is ``await put(item)``.
         """
         try:
-            self._ask(self._putting(item, False), 0.0)
+            self._run_blocking(self._putting(item, False), 0.0)
         except Full:
             raise asyncio.QueueFull from None
         except ShutDown:
@@ -125,17 +125,17 @@ class Queue(Awaited, Generic[Item]):
         Cost: 2 requests, 1 round trip, for which the loop waits: better is ``await get()``.
         """
         try:
-            data = self._ask(self._twin._core.get(describe(), False, self.maxsize), 0.0)
+            data = self._run_blocking(self._sync._core.get(describe(), False, self.maxsize), 0.0)
         except ShutDown:
             raise QueueShutDown from None
         if data is None:
             raise asyncio.QueueEmpty
         return self._decoded(data)
 
-    def _putting(self, item: Item, wait: bool) -> Coroutine[Any, Any, None]:
-        twin = self._twin
+    def _putting(self, item: Item, blocking: bool) -> Coroutine[Any, Any, None]:
+        twin = self._sync
         data = twin.client.codec.encode(item, twin.path)
-        putting: Coroutine[Any, Any, None] = twin._core.put(data, wait, twin._key(item), self.maxsize, wait)
+        putting: Coroutine[Any, Any, None] = twin._core.put(data, blocking, twin._key(item), self.maxsize, blocking)
         return putting
 
     def _decoded(self, data: bytes) -> Item:
@@ -144,7 +144,7 @@ class Queue(Awaited, Generic[Item]):
 
     def qsize(self) -> int:
         """How many items are in the queue about now. Cost: 3 requests, 1 round trip, for which the loop waits."""
-        size = int(self._ask(self._twin._core.znodes.size()))
+        size = int(self._run_blocking(self._sync._core.znodes.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
@@ -162,10 +162,10 @@ class Queue(Awaited, Generic[Item]):
         Cost: 1 request if this process got as many items as it calls this, and the loop does not wait for it; else 4,
             for which it does.
         """
-        core = self._twin._core
+        core = self._sync._core
         if core.outstanding > 0:
-            self._tell(core.task_done())
-        elif not self._ask(core.task_done()):
+            self._run_in_background(core.task_done())
+        elif not self._run_blocking(core.task_done()):
             raise ValueError("task_done() called too many times")
 
     async def join(self) -> None:
@@ -176,7 +176,7 @@ class Queue(Awaited, Generic[Item]):
         Cost: 3 requests, 1 watch; as many for each task_done while it waits.
         """
         await self._ready()
-        await self._await(self._twin._core.join())
+        await self._await(self._sync._core.join())
 
     def shutdown(self, immediate: bool = False) -> None:
         """No item can be put any more; getters get what is left, with ``immediate`` nothing, and then QueueShutDown.
@@ -185,8 +185,8 @@ class Queue(Awaited, Generic[Item]):
             ``immediate`` as long as it takes, through an outage too.
         Source: ``asyncio.Queue.shutdown`` of Python 3.13, here on every Python.
         """
-        client, protocol = self.client, self._twin._core.shutdown(immediate, self.maxsize)
-        client.run(protocol, None if immediate else client.settings.session_timeout, self._twin)
+        client, protocol = self.client, self._sync._core.shutdown(immediate, self.maxsize)
+        client.run(protocol, None if immediate else client.settings.session_timeout, self._sync)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} at {id(self):#x} maxsize={self.maxsize!r} name={self.name!r}>"

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync.errors import MismatchError
-from distsync.held import shown
-from distsync.named import Named, checked_seconds
+from distsync.held import repr_state
+from distsync.named import SharedObject, validate_condition_timeout
 from distsync.protocols.barrier import BarrierCore
 from distsync.session.whoami import describe
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Barrier(Named):
+class Barrier(SharedObject):
     """A place where ``parties`` threads, of any processes, wait for each other; again and again.
 
     On loss: of the session while waiting: the barrier breaks, for it and for the others. Who times out while no server
@@ -62,7 +62,7 @@ class Barrier(Named):
 
     @property
     def _core(self) -> BarrierCore:
-        core = self._local(partial(BarrierCore, parties=self._parties, receipts=self._receipts))
+        core = self._shared_state(partial(BarrierCore, parties=self._parties, receipts=self._receipts))
         if core.parties != self._parties:
             raise MismatchError("the number of parties", self.path, core.parties, self._parties)
         return core
@@ -81,7 +81,7 @@ class Barrier(Named):
         Source: recipes.txt, Double Barriers, Enter.
         """
         seconds = self._timeout if timeout is None else timeout
-        return int(self._run(self._core.wait(describe(), self._action), checked_seconds(seconds)))
+        return int(self._run(self._core.wait(describe(), self._action), validate_condition_timeout(seconds)))
 
     def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError.
@@ -105,14 +105,14 @@ class Barrier(Named):
     @property
     def n_waiting(self) -> int:
         """How many wait now. Cost: 2 requests, 1 round trip."""
-        return int(self._look(self._core.state())[0])
+        return int(self._read(self._core.state())[0])
 
     @property
     def broken(self) -> bool:
         """Whether it is broken. Cost: 2 requests, 1 round trip."""
-        return bool(self._look(self._core.state())[1])
+        return bool(self._read(self._core.state())[1])
 
     def __repr__(self) -> str:
-        state = shown(self, lambda: self._core.state())
+        state = repr_state(self, lambda: self._core.state())
         waiting = "broken" if state[1] is True else f"waiters={state[0]}/{self._parties}"
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {waiting}>"

@@ -15,24 +15,24 @@ from distsync.errors import ConfigurationError
 LAYOUTS = ("curator", "kazoo")
 
 
-def whole_number(what: str, number: Any, least: int | None = None) -> int:
+def validate_int(label: str, number: Any, least: int | None = None) -> int:
     """``number`` as an int, not below ``least``. Raises TypeError, ValueError."""
     try:
         whole = operator.index(number)
     except TypeError:
-        raise TypeError(f"{what} must be a whole number, not {type(number).__name__}") from None
+        raise TypeError(f"{label} must be a whole number, not {type(number).__name__}") from None
     if least is not None and whole < least:
-        raise ValueError(f"{what} must be >= {least}, not {whole}")
+        raise ValueError(f"{label} must be >= {least}, not {whole}")
     return whole
 
 
-def positive_number(what: str, number: Any, or_zero: bool = False) -> float:
+def validate_positive(label: str, number: Any, allow_zero: bool = False) -> float:
     """``number`` as a float above zero. Raises TypeError, ValueError."""
     if not isinstance(number, (int, float)):
-        raise TypeError(f"{what} must be a number, not {type(number).__name__}")
-    if not (0 < number <= sys.float_info.max or (or_zero and number == 0)):
-        least = ">= 0" if or_zero else "above 0"
-        raise ValueError(f"{what} must be a number {least}, and at most {sys.float_info.max:g}, not {number}")
+        raise TypeError(f"{label} must be a number, not {type(number).__name__}")
+    if not (0 < number <= sys.float_info.max or (allow_zero and number == 0)):
+        least = ">= 0" if allow_zero else "above 0"
+        raise ValueError(f"{label} must be a number {least}, and at most {sys.float_info.max:g}, not {number}")
     return float(number)
 
 

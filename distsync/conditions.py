@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from distsync.errors import DeadlineError, NotHeldError
 from distsync.limits import deadline_in, remaining
-from distsync.locks import Lock, OverLock, RLock
-from distsync.named import Named, checked_seconds
+from distsync.locks import Lock, LockDelegate, RLock
+from distsync.named import SharedObject, validate_condition_timeout
 from distsync.protocols.condition import ConditionCore
-from distsync.protocols.line import Place
+from distsync.protocols.line import QueueEntry
 from distsync.session.clock import wait_clock
 from distsync.session.whoami import describe
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Condition(OverLock, Named):
+class Condition(LockDelegate, SharedObject):
     """Threads of any processes wait under a lock until one of them says that something has changed.
 
     ``lock`` is a Lock or RLock of distsync; by default an RLock that belongs to the condition. With a lock of the
@@ -55,21 +55,21 @@ class Condition(OverLock, Named):
         acl: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(name, client, path, acl)
-        self._given_lock = lock
+        self._explicit_lock = lock
 
     def _arguments(self) -> tuple[Any, ...]:
-        return (self._given_lock,)
+        return (self._explicit_lock,)
 
     @property
     def _lock(self) -> Any:
-        if self._given_lock is None:
+        if self._explicit_lock is None:
             self._core  # noqa: B018  what is below our znode goes with it
-            self._given_lock = self._lock_type(client=self._given_client, path=f"{self.path}/lock")
-        return self._given_lock
+            self._explicit_lock = self._lock_type(client=self._explicit_client, path=f"{self.path}/lock")
+        return self._explicit_lock
 
     @property
     def _core(self) -> ConditionCore:
-        return self._local(partial(ConditionCore, receipts=self._receipts))
+        return self._shared_state(partial(ConditionCore, receipts=self._receipts))
 
     def acquire(self, *args: Any, **kwargs: Any) -> bool:
         """The lock is held; arguments and result are those of the lock's own ``acquire``."""
@@ -119,11 +119,11 @@ class Condition(OverLock, Named):
         Fair: the one that waits longest is notified first.
         Source: ``threading.Condition``.
         """
-        deadline = deadline_in(checked_seconds(timeout))
+        deadline = deadline_in(validate_condition_timeout(timeout))
         if not self._is_owned():
             raise self._not_held("cannot wait on un-acquired lock")
         core = self._core
-        places: list[Place] = []
+        places: list[QueueEntry] = []
         try:
             try:
                 self._run(core.enlist(describe(), places), remaining(deadline))
@@ -140,7 +140,7 @@ class Condition(OverLock, Named):
             return notified
         except BaseException:
             for place in places:
-                self.client.background(core.forgo(place))
+                self.client.background(core.abandon_wait(place))
             raise
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
@@ -151,7 +151,7 @@ class Condition(OverLock, Named):
         Raises, On loss, On cancel, Cost, Fair, Source: as wait.
         """
         deadline = None if timeout is None else wait_clock() + timeout
-        checked_seconds(timeout)
+        validate_condition_timeout(timeout)
         result = predicate()
         while not result:
             left = None if deadline is None else deadline - wait_clock()

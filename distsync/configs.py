@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from distsync import jsons
 from distsync.errors import CorruptNodeError
-from distsync.named import Named
-from distsync.observed import Awaited
-from distsync.protocols.config import ConfigCore, Settings
-from distsync.protocols.watched import Listener, Watched
+from distsync.named import SharedObject
+from distsync.observed import PredicateWaitable
+from distsync.protocols.config import ConfigCore, ConfigSnapshot
+from distsync.protocols.watched import Listener, WatchCache
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -28,7 +28,7 @@ _MISSING = object()
 _ATOMS = (str, int, float, bool, type(None))
 
 
-class Config(Awaited, Named, MutableMapping[str, Any]):
+class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
     """Settings that all processes share: names, and values that are JSON. Each change, of one or of many, is atomic.
 
     Who has written sees it at once, the others soon. ``on_change(before, now)`` is called with two dicts after each
@@ -66,16 +66,16 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
 
     @property
     def _core(self) -> ConfigCore:
-        return self._local(partial(_core, receipts=self._receipts))
+        return self._shared_state(partial(_core, receipts=self._receipts))
 
     @property
-    def _watched(self) -> Watched[Settings]:
+    def _watched(self) -> WatchCache[ConfigSnapshot]:
         return self._core.view
 
     # ---- looking
 
-    def _values(self, fresh: bool = False) -> dict[str, Any]:
-        values: dict[str, Any] = self._seen(fresh).values
+    def _values(self, sync: bool = False) -> dict[str, Any]:
+        values: dict[str, Any] = self._seen(sync).values
         return values
 
     def __getitem__(self, key: str) -> Any:
@@ -97,15 +97,15 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
         """A configuration without settings is one."""
         return True
 
-    __hash__ = Named.__hash__
-    __eq__ = Named.__eq__
+    __hash__ = SharedObject.__hash__
+    __eq__ = SharedObject.__eq__
 
-    def snapshot(self, *, fresh: bool = False) -> dict[str, Any]:
-        """All settings of one moment. ``fresh``: as a quorum of the ensemble knows them, not a server that lags.
+    def snapshot(self, *, sync: bool = False) -> dict[str, Any]:
+        """All settings of one moment. ``sync``: as a quorum of the ensemble knows them, not a server that lags.
 
-        Cost: none while watched; with ``fresh`` 2 requests.
+        Cost: none while watched; with ``sync`` 2 requests.
         """
-        return copy.deepcopy(self._values(fresh))
+        return copy.deepcopy(self._values(sync))
 
     # ---- changing
 
@@ -234,12 +234,12 @@ class Config(Awaited, Named, MutableMapping[str, Any]):
     def on_change(self, callback: OnChange | None) -> None:
         self._on_change = callback
         if callback is not None and self._listener is None:
-            self._listener = self._tell(self._told)
+            self._listener = self._add_listener(self._notify_change)
         elif callback is None and self._listener is not None:
-            self._silence(self._listener)
+            self._remove_listener(self._listener)
             self._listener = None
 
-    def _told(self, before: Settings, now: Settings) -> None:
+    def _notify_change(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
         callback = self._on_change
         if callback is not None and before.values != now.values:
             callback(copy.deepcopy(before.values), copy.deepcopy(now.values))

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from distsync.checked import whole_number
-from distsync.held import shown
-from distsync.named import Named, checked_seconds
+from distsync.checked import validate_int
+from distsync.held import repr_state
+from distsync.named import SharedObject, validate_condition_timeout
 from distsync.protocols.counter import CounterCore
 from distsync.protocols.value import ValueCore
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 
 
-class Counter(Named):
+class Counter(SharedObject):
     """A whole number, of any size, that all add to; each addition counts once, also when its answer is lost.
 
     Units: ``initial``: what the number is if nobody has used the name before.
@@ -52,7 +52,7 @@ class Counter(Named):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._initial = whole_number("initial", initial)
+        self._initial = validate_int("initial", initial)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -60,14 +60,14 @@ class Counter(Named):
 
     @property
     def _core(self) -> CounterCore:
-        return self._local(partial(CounterCore, initial=self._initial, receipts=self._receipts))
+        return self._shared_state(partial(CounterCore, initial=self._initial, receipts=self._receipts))
 
-    def get(self, *, fresh: bool = False) -> int:
-        """The number, as the server at hand knows it; ``fresh``: no older than this call.
+    def get(self, *, sync: bool = False) -> int:
+        """The number, as the server at hand knows it; ``sync``: no older than this call.
 
         Cost: 1 request; fresh: 2, 1 round trip.
         """
-        return int(self._look(self._core.get(fresh)))
+        return int(self._read(self._core.get(sync)))
 
     @property
     def value(self) -> int:
@@ -84,14 +84,14 @@ class Counter(Named):
         Cost: 1 request if nobody else has changed the number since this process did; else 2 more each time.
         Fair: among the threads of one process in the order of their calls.
         """
-        return int(self._run(self._core.add(whole_number("n", n))))
+        return int(self._run(self._core.add(validate_int("n", n))))
 
     def __iadd__(self, n: int) -> Counter:
         self.add(n)
         return self
 
     def __isub__(self, n: int) -> Counter:
-        self.add(-whole_number("n", n))
+        self.add(-validate_int("n", n))
         return self
 
     def set(self, number: int) -> None:
@@ -100,7 +100,7 @@ class Counter(Named):
         Raises: as add.
         Cost: 1 request.
         """
-        self._run(self._core.set(whole_number("number", number)))
+        self._run(self._core.set(validate_int("number", number)))
 
     def compare_and_set(self, expected: int, number: int) -> bool:
         """The number is ``number``, if it was ``expected``.
@@ -109,11 +109,11 @@ class Counter(Named):
         Raises: as add.
         Cost: 1 request if this process knows the number; else 2, in 1 round trip, before.
         """
-        wanted = whole_number("expected", expected), whole_number("number", number)
+        wanted = validate_int("expected", expected), validate_int("number", number)
         return bool(self._run(self._core.compare_and_set(*wanted)))
 
     def __repr__(self) -> str:
-        number = shown(self, lambda: self._core.get())
+        number = repr_state(self, lambda: self._core.get())
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {number}>"
 
 
@@ -124,7 +124,7 @@ class Versioned(NamedTuple):
     version: int
 
 
-class Value(Named, Generic[Item]):
+class Value(SharedObject, Generic[Item]):
     """Anything that pickles, shared by all: read, written, and changed by who knows what it was.
 
     Units: ``initial``: what the value is if nobody has used the name before. At most 1,000,000 bytes.
@@ -161,7 +161,7 @@ class Value(Named, Generic[Item]):
 
     @property
     def _core(self) -> ValueCore:
-        return self._local(lambda path: ValueCore(path, self._encoded(self._initial), self._receipts))
+        return self._shared_state(lambda path: ValueCore(path, self._encoded(self._initial), self._receipts))
 
     def _encoded(self, item: Any) -> bytes:
         data: bytes = self.client.codec.encode(item, self.path)
@@ -170,18 +170,18 @@ class Value(Named, Generic[Item]):
     def _decoded(self, node: Node) -> Versioned:
         return Versioned(self.client.codec.decode(node.data, self.path), node.stat.version)
 
-    def read(self, *, fresh: bool = False) -> Versioned:
-        """The value and its version, as the server at hand knows them; ``fresh``: no older than this call.
+    def read(self, *, sync: bool = False) -> Versioned:
+        """The value and its version, as the server at hand knows them; ``sync``: no older than this call.
 
         Raises: PayloadRefusedError for a value that is unsigned, altered or unreadable.
         Cost: 1 request; fresh: 2, 1 round trip.
         """
         core = self._core
-        return self._decoded(self._look(core.read_fresh() if fresh else core.read()))
+        return self._decoded(self._read(core.read_synced() if sync else core.read()))
 
-    def get(self, *, fresh: bool = False) -> Item:
+    def get(self, *, sync: bool = False) -> Item:
         """``read().value``."""
-        item: Item = self.read(fresh=fresh).value
+        item: Item = self.read(sync=sync).value
         return item
 
     def set(self, value: Item, *, version: int | None = None) -> bool:
@@ -196,7 +196,7 @@ class Value(Named, Generic[Item]):
         if version is None:
             self._run(self._core.set(data))
             return True
-        return self._run(self._core.replace(whole_number("version", version), data)) is not None
+        return self._run(self._core.replace(validate_int("version", version), data)) is not None
 
     def compare_and_set(self, expected: Item, value: Item) -> bool:
         """The value is ``value``, if it was equal to ``expected``.
@@ -206,7 +206,7 @@ class Value(Named, Generic[Item]):
         Cost: 3 requests, 2 round trips.
         """
         while True:
-            seen = self.read(fresh=True)
+            seen = self.read(sync=True)
             if seen.value != expected:
                 return False
             if self.set(value, version=seen.version):
@@ -236,8 +236,8 @@ class Value(Named, Generic[Item]):
         On cancel: nothing is left behind.
         Cost: 1 request, 1 watch; 1 request more for the change.
         """
-        since = None if version is None else whole_number("version", version)
-        seconds = checked_seconds(timeout)
+        since = None if version is None else validate_int("version", version)
+        seconds = validate_condition_timeout(timeout)
         node = self._run(self._core.changed(since), seconds)
         return None if node is None else self._decoded(node)
 

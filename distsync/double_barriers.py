@@ -10,9 +10,9 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from distsync.checked import whole_number
+from distsync.checked import validate_int
 from distsync.errors import MismatchError
-from distsync.named import Named, checked_seconds, leave_block, me
+from distsync.named import SharedObject, current_owner, exit_context, validate_condition_timeout
 from distsync.protocols.double_barrier import DoubleBarrierCore
 from distsync.session.whoami import describe
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class DoubleBarrier(Named):
+class DoubleBarrier(SharedObject):
     """A place where ``parties`` threads, of any processes, begin together and end together; again and again.
 
     A thread that has entered has to leave; who comes too many waits for the next time.
@@ -52,7 +52,7 @@ class DoubleBarrier(Named):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._parties = whole_number("parties", parties, least=1)
+        self._parties = validate_int("parties", parties, least=1)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -65,7 +65,7 @@ class DoubleBarrier(Named):
 
     @property
     def _core(self) -> DoubleBarrierCore:
-        core = self._local(partial(DoubleBarrierCore, parties=self._parties))
+        core = self._shared_state(partial(DoubleBarrierCore, parties=self._parties))
         if core.parties != self._parties:
             raise MismatchError("the number of parties", self.path, core.parties, self._parties)
         return core
@@ -73,12 +73,12 @@ class DoubleBarrier(Named):
     @property
     def n_waiting(self) -> int:
         """How many wait to enter, those of the next time too. Cost: 2 requests, 1 round trip."""
-        return int(self._look(self._core.state())[0])
+        return int(self._read(self._core.state())[0])
 
     @property
     def n_inside(self) -> int:
         """How many have entered and not left. Cost: 2 requests, 1 round trip."""
-        return int(self._look(self._core.state())[1])
+        return int(self._read(self._core.state())[1])
 
     def enter(self, timeout: float | None = None) -> bool:
         """All parties have come, and this thread is inside.
@@ -94,8 +94,8 @@ class DoubleBarrier(Named):
         Fair: in the order of arrival, where more come than it takes.
         Source: recipes.txt, Double Barriers, Enter, steps 1 to 5.
         """
-        core, owner = self._core, me()
-        seconds = checked_seconds(timeout)
+        core, owner = self._core, current_owner()
+        seconds = validate_condition_timeout(timeout)
         core.check_outside(owner)
         try:
             return bool(self._run(core.enter(describe(), owner), seconds))
@@ -117,8 +117,8 @@ class DoubleBarrier(Named):
         Source: recipes.txt, Double Barriers, Leave, steps 1 to 6.
         """
         try:
-            seconds = checked_seconds(timeout)
-            return bool(self._run(self._core.leave(me()), seconds))
+            seconds = validate_condition_timeout(timeout)
+            return bool(self._run(self._core.leave(current_owner()), seconds))
         except Exception:
             raise
         except BaseException:
@@ -127,7 +127,7 @@ class DoubleBarrier(Named):
 
     def _give_up(self) -> None:
         """Interrupted: this thread is not inside, and its znode goes soon."""
-        going = self._core.give_up(me())
+        going = self._core.give_up(current_owner())
         if going is not None:
             self.client.background(going)
 
@@ -140,7 +140,7 @@ class DoubleBarrier(Named):
     ) -> None:
         """It leaves; when the body has failed, it does not wait for the others."""
         try:
-            leave_block(partial(self._end_block, None if kind is None else 0.0), error)
+            exit_context(partial(self._end_block, None if kind is None else 0.0), error)
         except Exception:
             raise
         except BaseException:

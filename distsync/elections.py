@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from distsync.errors import LockLostError
 from distsync.jsons import encode, fields, with_data
 from distsync.locks import Lock
-from distsync.named import FencingToken, me
-from distsync.observed import Awaited
+from distsync.named import FencingToken, current_owner
+from distsync.observed import PredicateWaitable
 from distsync.protocols import line
 from distsync.protocols.election import ElectionCore, Leading
 from distsync.protocols.lock import Grant
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import WatchCache
 from distsync.session import whoami
 from distsync.session.whoami import Contender, describe
 
@@ -45,7 +45,7 @@ def _candidate(data: bytes, path: str, token: int) -> Candidate:
     return Candidate(fields(data).get("data"), whoami.read(data, path, token))
 
 
-class Election(Awaited, Lock):
+class Election(PredicateWaitable, Lock):
     """Of all who stand one leads, until it steps down or dies; who leads is known to everybody.
 
     ``data`` (any JSON) is what the others see of this candidate: an address, for example. It leads who holds the
@@ -99,16 +99,16 @@ class Election(Awaited, Lock):
         return self._core_of(ElectionCore)
 
     @property
-    def _watched(self) -> Watched[Leading | None]:
+    def _watched(self) -> WatchCache[Leading | None]:
         return self._core.leader
 
     on_deposed = Lock.on_lost
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
         said = with_data(describe(), self._data, "the data of a candidate")
-        elected: bool = self._run(self._core.acquire(me(), said, blocking), timeout)
+        elected: bool = self._run(self._core.acquire(current_owner(), said, blocking), timeout)
         if elected:
-            self._tell_loss()
+            self._register_loss_callback()
             self._tell_elected(self._core.grant)
         return elected
 
@@ -159,12 +159,12 @@ class Election(Awaited, Lock):
         """
         return self.find_leader()
 
-    def find_leader(self, *, fresh: bool = False) -> Candidate | None:
-        """Who leads; None while nobody does. ``fresh``: as a quorum of the ensemble knows it, not a server that lags.
+    def find_leader(self, *, sync: bool = False) -> Candidate | None:
+        """Who leads; None while nobody does. ``sync``: as a quorum of the ensemble knows it, not a server that lags.
 
-        Cost: as ``leader``; with ``fresh`` 2 requests, or 3 if nobody leads.
+        Cost: as ``leader``; with ``sync`` 2 requests, or 3 if nobody leads.
         """
-        return self._shown_leader(self._seen(fresh))
+        return self._shown_leader(self._seen(sync))
 
     def _shown_leader(self, leading: Leading | None) -> Candidate | None:
         if leading is None:
@@ -176,7 +176,7 @@ class Election(Awaited, Lock):
 
         Cost: 1 request and 1 for each candidate, 2 round trips.
         """
-        found = self._look(line.contenders(self.path))
+        found = self._read(line.contenders(self.path))
         return [_candidate(node.data, path, node.stat.czxid) for path, node in found]
 
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
@@ -190,6 +190,6 @@ class Election(Awaited, Lock):
             return function(*args, **kwargs)
 
     def __repr__(self) -> str:
-        state, _ = self._shown()
+        state, _ = self._repr_state()
         leads = "leads" if state == "locked" else "does not lead"
         return f"<distsync.Election object name={self.name!r} {leads} at {id(self):#x}>"

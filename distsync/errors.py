@@ -18,7 +18,7 @@
         VoteRefusedError  (RuntimeError)      a vote after the decision
         ConfigurationError (ValueError)       a setting that cannot be used
         PatchError        (ValueError)        a module that cannot be patched
-      WorldError                    the world: stop the protected work, or try again
+      UnavailableError              the world: stop the protected work, or try again
         LockLostError     (RuntimeError)      what was held is held no longer
         UnreachableError  (ConnectionError)   no server answers
           ServerStartError                      ... and the embedded one does not start
@@ -27,8 +27,8 @@
         ClientClosedError (RuntimeError)      the client was closed
         AccessDeniedError (PermissionError)   an ACL forbids
         DeadlineError     (TimeoutError)      the deadline of the call has passed
-        NumbersSpentError (RuntimeError)      a line in which a server numbers nobody any more
-        GoneError         (ReferenceError)    a shared object that somebody has removed
+        SequenceExhaustedError (RuntimeError)      a line in which a server numbers nobody any more
+        ObjectRemovedError (ReferenceError)    a shared object that somebody has removed
         TaskLostError     (RuntimeError)      a pool's task whose workers die, or that has gone
         WorkerStartError  (RuntimeError)      a pool's workers end before they begin
       PeerError                     the peer: somebody wrote what he should not
@@ -153,17 +153,17 @@ class PatchError(UsageError, ValueError):
     template = "{0}: {1}: {2}"
 
 
-class WorldError(DistsyncError):
+class UnavailableError(DistsyncError):
     """Something outside failed; stop the protected work, or try again."""
 
 
-class LockLostError(WorldError, RuntimeError):
+class LockLostError(UnavailableError, RuntimeError):
     """What was held is held no longer. Fields: path, reason."""
 
     template = "{0} was lost while held ({1}): somebody else may hold it now, what it protected must stop"
 
 
-class UnreachableError(WorldError, ConnectionError):
+class UnreachableError(UnavailableError, ConnectionError):
     """No server answered. Fields: hosts, seconds waited, the setting to change, and how the last attempt ended."""
 
     template = "no ZooKeeper server answered at {0} within {1:.1f} s: start one, or set {2}"
@@ -179,31 +179,31 @@ class ServerStartError(UnreachableError):
     template = "the embedded server does not start: {0}. Its log is {1}; DISTSYNC_HOSTS would name another server"
 
 
-class SessionLostError(WorldError, ConnectionError):
+class SessionLostError(UnavailableError, ConnectionError):
     """The session ended, its ephemeral nodes are gone. Fields: what was going on."""
 
     template = "the ZooKeeper session ended during {0}"
 
 
-class OutcomeUnknownError(WorldError, ConnectionError):
+class OutcomeUnknownError(UnavailableError, ConnectionError):
     """The call may or may not have taken effect. Fields: operation, path, what ended before the answer came."""
 
     template = "{0} on {1}: the {2} ended before the answer came, it may or may not have taken effect"
 
 
-class ClientClosedError(WorldError, RuntimeError):
+class ClientClosedError(UnavailableError, RuntimeError):
     """The client was closed. Fields: what was asked of it."""
 
     template = "the client is closed, {0} needs an open one: call distsync.connect()"
 
 
-class AccessDeniedError(WorldError, PermissionError):
+class AccessDeniedError(UnavailableError, PermissionError):
     """An ACL forbids. Fields: path, permission."""
 
     template = "{0}: the ACL of this znode or of its parent does not give {1} to this client's identities"
 
 
-class DeadlineError(WorldError, TimeoutError):
+class DeadlineError(UnavailableError, TimeoutError):
     """The deadline of the call passed. Fields: what was waited for.
 
     ``sent`` is False where the requests that were waited for surely never left this process.
@@ -214,7 +214,7 @@ class DeadlineError(WorldError, TimeoutError):
     template = "timed out: {0}"
 
 
-class NumbersSpentError(WorldError, RuntimeError):
+class SequenceExhaustedError(UnavailableError, RuntimeError):
     """Who stands in a line is numbered, and a server counts no further. Fields: path."""
 
     template = (
@@ -223,19 +223,19 @@ class NumbersSpentError(WorldError, RuntimeError):
     )
 
 
-class GoneError(WorldError, ReferenceError):
+class ObjectRemovedError(UnavailableError, ReferenceError):
     """A shared object is not there any more. Fields: path."""
 
     template = "{0} is gone: the manager that it was made by has shut down, or somebody has deleted it"
 
 
-class TaskLostError(WorldError, RuntimeError):
+class TaskLostError(UnavailableError, RuntimeError):
     """A task of a pool has no result. Fields: the task, the pool, what became of it."""
 
     template = "{0} in pool {1} has no result: {2}"
 
 
-class WorkerStartError(WorldError, RuntimeError):
+class WorkerStartError(UnavailableError, RuntimeError):
     """The worker processes of a pool end before they begin. Fields: the pool, how many in a row, how the last ended."""
 
     template = "{1} workers of pool {0} have ended before they began, the last one so: {2}"

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync.glances import Glancing
-from distsync.held import shown
-from distsync.named import Named, checked_seconds
+from distsync.glances import CachedReader
+from distsync.held import repr_state
+from distsync.named import SharedObject, validate_condition_timeout
 from distsync.protocols.event import EventCore
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import WatchCache
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Event(Glancing, Named):
+class Event(CachedReader, SharedObject):
     """A flag that one sets and many wait for.
 
     Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2; is_set: none while nothing changes.
@@ -48,10 +48,10 @@ class Event(Glancing, Named):
 
     @property
     def _core(self) -> EventCore:
-        return self._local(partial(EventCore, receipts=self._receipts))
+        return self._shared_state(partial(EventCore, receipts=self._receipts))
 
     @property
-    def _watched(self) -> Watched[bool]:
+    def _watched(self) -> WatchCache[bool]:
         return self._core.flag
 
     def is_set(self) -> bool:
@@ -101,8 +101,8 @@ class Event(Glancing, Named):
         Cost: 1 request, 1 watch; 1 request more for each change.
         Source: recipes.txt, Barriers.
         """
-        return bool(self._run(self._core.wait(), checked_seconds(timeout)))
+        return bool(self._run(self._core.wait(), validate_condition_timeout(timeout)))
 
     def __repr__(self) -> str:
-        state = {True: "set", False: "unset"}.get(shown(self, lambda: self._core.is_set()), "unknown")
+        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync.held import shown
-from distsync.named import Named, checked_seconds
+from distsync.held import repr_state
+from distsync.named import SharedObject, validate_condition_timeout
 from distsync.protocols.gate import GateCore
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Gate(Named):
+class Gate(SharedObject):
     """A gate that one closes and opens, and many wait at. It is open until somebody closes it.
 
     Cost: wait: 1 request, and 1 more where it is closed; close, open, is_open: 1.
@@ -49,7 +49,7 @@ class Gate(Named):
 
     @property
     def _core(self) -> GateCore:
-        return self._local(partial(GateCore, receipts=self._receipts))
+        return self._shared_state(partial(GateCore, receipts=self._receipts))
 
     @property
     def is_open(self) -> bool:
@@ -57,7 +57,7 @@ class Gate(Named):
 
         Cost: 1 request.
         """
-        return bool(self._look(self._core.is_open()))
+        return bool(self._read(self._core.is_open()))
 
     def close(self) -> bool:
         """The gate is closed, and stays so when this process ends: who comes waits.
@@ -89,9 +89,9 @@ class Gate(Named):
         Cost: 1 request, and no watch, if it is open; else 1 watch and 1 request more for each change.
         Source: recipes.txt, Barriers, steps 1 to 4.
         """
-        seconds = checked_seconds(timeout)
+        seconds = validate_condition_timeout(timeout)
         return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:
-        state = {True: "open", False: "closed"}.get(shown(self, lambda: self._core.is_open()), "unknown")
+        state = {True: "open", False: "closed"}.get(repr_state(self, lambda: self._core.is_open()), "unknown")
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"

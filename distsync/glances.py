@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import WatchCache
 from distsync.session.default import _default
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Glance:
+class CachedRead:
     """One watched state, as one object looks at it."""
 
-    __slots__ = ("client", "core", "follows", "watched")
+    __slots__ = ("client", "core", "uses_default_client", "watched")
 
-    def __init__(self, watched: Watched[Any], client: Client, follows: bool) -> None:
-        """``follows``: the client is the default one, whichever that is."""
-        self.watched, self.client, self.follows = watched, client, follows
+    def __init__(self, watched: WatchCache[Any], client: Client, uses_default_client: bool) -> None:
+        """``uses_default_client``: the client is the default one, whichever that is."""
+        self.watched, self.client, self.uses_default_client = watched, client, uses_default_client
         #: A client that is closed, or in a forked child, has another one or none.
         self.core = client._core
 
@@ -36,37 +36,37 @@ class Glance:
         client, core = self.client, self.core
         if core is None or client._core is not core or core.closing:
             return []
-        if self.follows and _default.client is not client:
+        if self.uses_default_client and _default.client is not client:
             return []
         watch = self.watched._watch
         copy = self.watched._copy
         return [] if watch.fired else copy
 
 
-class Glancing:
+class CachedReader:
     """Beside a Named: looking at what it watches."""
 
-    _glance: Glance | None = None
+    _glance: CachedRead | None = None
 
     if TYPE_CHECKING:
         _run: Callable[..., Any]
-        _look: Callable[..., Any]
-        _given_client: Client | None
+        _read: Callable[..., Any]
+        _explicit_client: Client | None
 
         @property
         def client(self) -> Client: ...
 
     @property
-    def _watched(self) -> Watched[Any]:
+    def _watched(self) -> WatchCache[Any]:
         """What is looked at."""
         raise NotImplementedError
 
-    def _seen(self, fresh: bool = False) -> Any:
-        """The state: what the watch has kept, or a look; ``fresh``: as the leader of the ensemble knows it."""
+    def _seen(self, sync: bool = False) -> Any:
+        """The state: what the watch has kept, or a look; ``sync``: as the leader of the ensemble knows it."""
         glance = self._glance
-        if glance is not None and not fresh and (copy := glance.look()):
+        if glance is not None and not sync and (copy := glance.look()):
             return copy[0]
         client, watched = self.client, self._watched
-        value = self._look(watched.get(fresh))
-        self._glance = Glance(watched, client, self._given_client is None)
+        value = self._read(watched.get(sync))
+        self._glance = CachedRead(watched, client, self._explicit_client is None)
         return value

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import ConfigurationError, NotHeldError
 from distsync.jsons import encode, fields, with_data
-from distsync.named import Named
-from distsync.observed import Awaited, reported
+from distsync.named import SharedObject
+from distsync.observed import PredicateWaitable, call_logged
 from distsync.protocols.group import KAZOO, GroupCore, Members
-from distsync.protocols.watched import Listener, Watched
+from distsync.protocols.watched import Listener, WatchCache
 from distsync.session import whoami
 from distsync.session.steps import Node
 from distsync.session.whoami import Contender, describe
@@ -43,7 +43,7 @@ def _member(path: str, name: str, node: Node) -> Member:
     return Member(name, data, who)
 
 
-class Group(Awaited, Named):
+class Group(PredicateWaitable, SharedObject):
     """Who is there: processes join and leave, the dead leave by themselves, and everybody sees the same list.
 
     It is iterated, counted and asked with ``in``, and so shows its members; ``members`` is a frozenset of them.
@@ -88,10 +88,10 @@ class Group(Awaited, Named):
 
     @property
     def _core(self) -> GroupCore:
-        return self._local(GroupCore)
+        return self._shared_state(GroupCore)
 
     @property
-    def _watched(self) -> Watched[Members]:
+    def _watched(self) -> WatchCache[Members]:
         return self._core.view
 
     # ---- members
@@ -149,12 +149,12 @@ class Group(Awaited, Named):
         """
         return self.find_members()
 
-    def find_members(self, *, fresh: bool = False) -> frozenset[Member]:
-        """Everybody who is there. ``fresh``: as a quorum of the ensemble knows it, not a server that lags.
+    def find_members(self, *, sync: bool = False) -> frozenset[Member]:
+        """Everybody who is there. ``sync``: as a quorum of the ensemble knows it, not a server that lags.
 
-        Cost: as ``members``; with ``fresh`` 2 requests.
+        Cost: as ``members``; with ``sync`` 2 requests.
         """
-        return frozenset(self._shown_members(self._seen(fresh)))
+        return frozenset(self._shown_members(self._seen(sync)))
 
     def _shown_members(self, members: Members) -> list[Member]:
         return [_member(self.path, name, node) for name, node in sorted(members.items(), key=_age)]
@@ -201,18 +201,18 @@ class Group(Awaited, Named):
     def _listen(self) -> None:
         wanted = any(self._callbacks.values())
         if wanted and self._listener is None:
-            self._listener = self._tell(self._told, {})
+            self._listener = self._add_listener(self._notify_change, {})
         elif not wanted and self._listener is not None:
-            self._silence(self._listener)
+            self._remove_listener(self._listener)
             self._listener = None
 
-    def _told(self, before: Members, now: Members) -> None:
+    def _notify_change(self, before: Members, now: Members) -> None:
         path = self.path
         for word, names, nodes in (("leave", before.keys() - now.keys(), before), ("join", now.keys() - before, now)):
             for name in names:
                 callback = self._callbacks[word]
                 if callback is not None:
-                    reported(callback, _member(path, name, nodes[name]))
+                    call_logged(callback, _member(path, name, nodes[name]))
 
     def _options(self) -> dict[str, Any]:
         return {} if self._layout == "distsync" else {"layout": self._layout}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import DeadlineError, LockLostError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
 from distsync.session.paths import check_path
-from distsync.session.steps import Check, Connected, Create, Delete, Lose, SetData, Wait, Woke
+from distsync.session.steps import Check, Connected, Create, Delete, ReportLoss, SetData, Wait, WakeReason
 
 if TYPE_CHECKING:
     from distsync.protocols.grant import Grant
@@ -44,12 +44,12 @@ class GuardedTransaction:
     """
 
     def __init__(
-        self, client: Client, receipts: Receipts, grant: Grant, stands: Callable[[], bool] = lambda: True
+        self, client: Client, receipts: Receipts, grant: Grant, is_valid: Callable[[], bool] = lambda: True
     ) -> None:
-        """``stands()``: whether it is held as it was, for a znode may outlive its release. Who wrote, reads too and
+        """``is_valid()``: whether it is held as it was, for a znode may outlive its release. Who wrote, reads too and
         goes on reading has another znode then, for the same ``grant``."""
         self._client = client
-        self._stands = stands
+        self._stands = is_valid
         self._receipts = receipts
         self._grant = grant
         self._operations: list[Operation] = []
@@ -94,9 +94,9 @@ class GuardedTransaction:
                     continue
                 # In a forked child, whose session is another one, nothing ends what was under way.
                 if turning is None or (await Connected()).session_id != place.session_id:
-                    await Lose(place.path)
+                    await ReportLoss(place.path)
                     raise LockLostError(place.directory, "znode deleted") from error
-                if await Wait(turning) is Woke.DEADLINE:
+                if await Wait(turning) is WakeReason.DEADLINE:
                     raise DeadlineError(f"the downgrade in {place.directory}") from None
         return None if outcome.results is None else outcome.results[1:]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 from distsync.guarded import GuardedTransaction
-from distsync.named import FencingToken, Named, checked_timeout, contenders_of
+from distsync.named import FencingToken, SharedObject, parse_contenders, validate_timeout
 from distsync.protocols import line
 from distsync.protocols.lock import Grant
 from distsync.session.whoami import Contender
@@ -20,16 +20,16 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-def checked_acquire(blocking: bool, timeout: Any) -> float | None:
+def validate_acquire(blocking: bool, timeout: Any) -> float | None:
     """The time-out of ``acquire`` in seconds, None for none; as the C code of ``threading`` checks it."""
     if not blocking and timeout != -1:
         raise ValueError("can't specify a timeout for a non-blocking call")
     if timeout is None:
         raise TypeError("'NoneType' object cannot be interpreted as a number of seconds")
-    return checked_timeout(timeout) if blocking else 0.0
+    return validate_timeout(timeout) if blocking else 0.0
 
 
-def shown(obj: Named, protocol: Callable[[], Any]) -> Any:
+def repr_state(obj: SharedObject, protocol: Callable[[], Any]) -> Any:
     """What a repr shows of the state: asked if there is a connection, and never for long."""
     client = obj.client
     if client.state != "connected":
@@ -40,7 +40,7 @@ def shown(obj: Named, protocol: Callable[[], Any]) -> Any:
         return "??"
 
 
-class Held(Named):
+class Ownable(SharedObject):
     """What can be held, and so be lost."""
 
     def __init__(
@@ -52,11 +52,11 @@ class Held(Named):
         acl: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(name, client, path, acl)
-        self._begin_telling(on_lost)
+        self._init_loss_callback(on_lost)
 
-    def _begin_telling(self, on_lost: Callable[[LockLostError], Any] | None) -> None:
+    def _init_loss_callback(self, on_lost: Callable[[LockLostError], Any] | None) -> None:
         self._on_lost = on_lost
-        self._told: Grant | None = None
+        self._loss_callback_grant: Grant | None = None
 
     def _first_of(self, names: tuple[str, ...]) -> str | None:
         """The first in line, who holds, alone or among others."""
@@ -75,7 +75,7 @@ class Held(Named):
     def on_lost(self, callback: Callable[[LockLostError], Any] | None) -> None:
         self._on_lost = callback
         if self._is_used:
-            self._tell_loss()
+            self._register_loss_callback()
 
     @property
     def _is_used(self) -> bool:
@@ -86,15 +86,15 @@ class Held(Named):
         """The latest grant of this process."""
         raise NotImplementedError
 
-    def _tell_loss(self) -> None:
+    def _register_loss_callback(self) -> None:
         """``on_lost`` is called if what was just acquired is lost."""
         grant = self._grant()
-        if self._on_lost is not None and grant is not None and grant is not self._told:
-            self._told = grant
+        if self._on_lost is not None and grant is not None and grant is not self._loss_callback_grant:
+            self._loss_callback_grant = grant
             self.client.on_loss(grant.loss, partial(self._lost, grant))
 
     def _lost(self, grant: Grant) -> None:
-        kept = grant.keeping is not None and grant.keeping.idle
+        kept = grant.cache is not None and grant.cache.idle
         if self._on_lost is not None and not kept:
             self._on_lost(LockLostError(self.path, grant.loss.reason))
 
@@ -105,7 +105,7 @@ class Held(Named):
         Cost: no request; the answer comes from the lease clock, also when no server can be reached.
         """
         grant = self._grant() if self._is_used else None
-        return grant is not None and not grant.loss.fired and self.client.proven(grant.place.session_id)
+        return grant is not None and not grant.loss.fired and self.client.is_proven(grant.place.session_id)
 
     @property
     def fencing_token(self) -> FencingToken:
@@ -134,14 +134,14 @@ class Held(Named):
         Raises: NotHeldError when this process does not hold it; see GuardedTransaction for its end.
         Cost: 1 request at its commit.
         """
-        return GuardedTransaction(self.client, self._receipts, self._held_grant(), self._standing_as_now())
+        return GuardedTransaction(self.client, self._receipts, self._held_grant(), self._still_valid())
 
-    def _standing_as_now(self) -> Callable[[], bool]:
+    def _still_valid(self) -> Callable[[], bool]:
         """What says later whether it is held still as it is now."""
         return lambda: True
 
     def _line(self) -> list[Contender]:
-        return contenders_of(self._look(line.contenders(self._folder())))
+        return parse_contenders(self._read(line.contenders(self._folder())))
 
     def _holding_line(self) -> list[Contender]:
         """The same, where who stands there without holding, and without waiting, does not count."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
 from distsync.protocols.batches import BATCH
-from distsync.protocols.claims import Delivery as Claimed
-from distsync.protocols.claims import Label
+from distsync.protocols.claims import ClaimedItem as Claimed
+from distsync.protocols.claims import ItemHeader
 from distsync.protocols.joinable import JoinableCore
 from distsync.protocols.many import Progress, put_many
 from distsync.queue import Item, Queue, _checked
@@ -26,7 +26,7 @@ __all__ = ["Delivery", "JoinableQueue"]
 
 _NONE: Any = object()
 _ENDED = "this delivery was ended before"
-_MOST_DELAY_S = 10 * 366 * 86_400.0
+_MAX_DELAY_S = 10 * 366 * 86_400.0
 
 _Ending = Callable[[JoinableCore, Claimed], Any]
 """Makes the protocol that ends a delivery."""
@@ -35,8 +35,8 @@ _Ending = Callable[[JoinableCore, Claimed], Any]
 def _checked_delay(delay: float) -> float:
     if isinstance(delay, bool) or not isinstance(delay, (int, float)):
         raise TypeError(f"delay must be a number of seconds, not {type(delay).__name__}")
-    if not 0 <= delay <= _MOST_DELAY_S:
-        raise ValueError(f"delay must be between 0 and {_MOST_DELAY_S:.0f} seconds, not {delay}")
+    if not 0 <= delay <= _MAX_DELAY_S:
+        raise ValueError(f"delay must be between 0 and {_MAX_DELAY_S:.0f} seconds, not {delay}")
     return float(delay)
 
 
@@ -113,7 +113,7 @@ class Delivery(Generic[Item]):
     def __enter__(self) -> Delivery[Item]:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exc_info: object) -> None:
         try:
             if self not in self._queue._open():
                 return
@@ -124,7 +124,7 @@ class Delivery(Generic[Item]):
         except (DistsyncError, ValueError):
             raise
         except BaseException:  # perhaps interrupted before it began
-            self._queue._let_go(self)
+            self._queue._abandon(self)
             raise
 
     def __repr__(self) -> str:
@@ -245,7 +245,7 @@ class JoinableQueue(Queue[Item]):
         Units, Raises, On loss, On cancel, Cost, Source: as Queue.put_many.
         """
         seconds = _checked(block, timeout) if self.maxsize > 0 else timeout if timeout and timeout > 0 else None
-        encoded = [("", Label().before(self._encoded(item))) for item in items]
+        encoded = [("", ItemHeader().before(self._encoded(item))) for item in items]
         progress = Progress()
         try:
             self._run(put_many(self._claims, encoded, bool(block), progress, self.maxsize), seconds)
@@ -291,11 +291,11 @@ class JoinableQueue(Queue[Item]):
             raise ValueError(f"n must be 1 or more, not {n}")
         return [delivery.item for delivery in self._several(n, _checked(block, timeout), bool(block))]
 
-    def _several(self, most: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
+    def _several(self, max_items: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
         core, who, max_deliveries, prefetch = self._claims, describe(), self.max_deliveries, self.prefetch
         claimed: list[Claimed] = []
         try:  # what is ours is known here before the call ends: a signal may strike in its last line
-            self._run(core.claim_into(claimed, who, block, most, max_deliveries, prefetch), seconds)
+            self._run(core.claim_into(claimed, who, block, max_items, max_deliveries, prefetch), seconds)
             if not claimed:
                 raise Empty
             found = self._decoded(core, claimed)
@@ -317,7 +317,7 @@ class JoinableQueue(Queue[Item]):
                 found.append(Delivery(self, each, self.client.codec.decode(each.payload, self._context or self.path)))
             except PayloadRefusedError as error:
                 refused = error
-                self._run(core.bury(each))
+                self._run(core.dead_letter(each))
         if refused is not None and not found:
             raise refused
         return found
@@ -348,11 +348,11 @@ class JoinableQueue(Queue[Item]):
         seconds = _checked_delay(delay)
         return lambda core, claimed: core.nack(claimed, seconds, self.max_deliveries)
 
-    def _end_mine(self, item: Item, otherwise: str, how: _Ending) -> None:
-        while not self._end(self._mine(item, otherwise), how):  # another thread has just ended that one
+    def _end_mine(self, item: Item, error_message: str, action: _Ending) -> None:
+        while not self._end(self._mine(item, error_message), action):  # another thread has just ended that one
             pass
 
-    def _mine(self, item: Item, otherwise: str) -> Delivery[Item]:
+    def _mine(self, item: Item, error_message: str) -> Delivery[Item]:
         have = tuple(self._open())  # other threads change it
         if item is not _NONE:
             same = [each for each in have if each.item is item] or [each for each in have if each.item == item]
@@ -362,10 +362,10 @@ class JoinableQueue(Queue[Item]):
         me = threading.get_ident()
         ours = [each for each in have if each._owner == me] or have
         if not ours:
-            raise ValueError(otherwise)
+            raise ValueError(error_message)
         return ours[0]
 
-    def _end(self, delivery: Delivery[Item], how: _Ending) -> bool:
+    def _end(self, delivery: Delivery[Item], action: _Ending) -> bool:
         """Whether it was open; it is ended then, by this thread alone."""
         core = self._claims
         if delivery not in core.open:
@@ -373,7 +373,7 @@ class JoinableQueue(Queue[Item]):
         try:
             if not self._take_off(delivery):
                 return False
-            self._run(how(core, delivery._claimed))
+            self._run(action(core, delivery._claimed))
             return True
         except UsageError:  # nothing was done: this thread must not wait, say
             core.open.insert(0, delivery)
@@ -391,7 +391,7 @@ class JoinableQueue(Queue[Item]):
             return False
         return True
 
-    def _let_go(self, delivery: Delivery[Item]) -> None:
+    def _abandon(self, delivery: Delivery[Item]) -> None:
         """Nobody here knows of it any more: another one gets it. May be done twice."""
         if self._take_off(delivery):
             self.client.background(self._claims.release(delivery._claimed))
@@ -399,7 +399,7 @@ class JoinableQueue(Queue[Item]):
     @property
     def dead_letters(self) -> JoinableQueue[Item]:
         """The queue of the items that were delivered too often. Cost: no request."""
-        found: JoinableQueue[Item] = JoinableQueue(path=f"{self.path}/dead", client=self._given_client)
+        found: JoinableQueue[Item] = JoinableQueue(path=f"{self.path}/dead", client=self._explicit_client)
         found._context = self._context or self.path
         return found
 
@@ -425,4 +425,4 @@ class JoinableQueue(Queue[Item]):
 
     def qsize(self) -> int:
         """How many items nobody has got, due or not, about now. Cost: 4 requests, 1 round trip."""
-        return int(self._look(self._claims.znodes.size()))
+        return int(self._read(self._claims.znodes.size()))

@@ -12,14 +12,14 @@ from distsync.errors import CorruptNodeError, PayloadPickleError, PayloadTooLarg
 from distsync.session.codec import LIMIT_BYTES
 
 
-def encode(value: Any, what: str) -> bytes:
+def encode(value: Any, label: str) -> bytes:
     """``value`` as JSON. Raises PayloadPickleError, PayloadTooLargeError."""
     try:
         data = json.dumps(value, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        raise PayloadPickleError(what, "json", f"{type(error).__name__}: {error}") from error
+        raise PayloadPickleError(label, "json", f"{type(error).__name__}: {error}") from error
     if len(data) > LIMIT_BYTES:
-        raise PayloadTooLargeError(what, len(data), LIMIT_BYTES)
+        raise PayloadTooLargeError(label, len(data), LIMIT_BYTES)
     return data
 
 
@@ -40,6 +40,6 @@ def fields(data: bytes) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def with_data(description: bytes, value: Any, what: str) -> bytes:
+def with_data(description: bytes, value: Any, label: str) -> bytes:
     """Who somebody is (whoami.describe), and ``value`` as his ``data``."""
-    return encode({**fields(description), "data": value}, what)
+    return encode({**fields(description), "data": value}, label)

@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync.checked import whole_number
+from distsync.checked import validate_int
 from distsync.errors import MismatchError
-from distsync.held import shown
-from distsync.named import Named, checked_seconds
+from distsync.held import repr_state
+from distsync.named import SharedObject, validate_condition_timeout
 from distsync.protocols.latch import LatchCore
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class CountDownLatch(Named):
+class CountDownLatch(SharedObject):
     """Closed until it was counted down ``count`` times, by anybody.
 
     Units: ``count``: steps; the first one who uses the name sets it, the others must say the same.
@@ -49,7 +49,7 @@ class CountDownLatch(Named):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._count = whole_number("count", count, least=0)
+        self._count = validate_int("count", count, least=0)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -57,7 +57,7 @@ class CountDownLatch(Named):
 
     @property
     def _core(self) -> LatchCore:
-        core = self._local(partial(LatchCore, count=self._count, receipts=self._receipts))
+        core = self._shared_state(partial(LatchCore, count=self._count, receipts=self._receipts))
         if core.count != self._count:
             raise MismatchError("the count", self.path, core.count, self._count)
         return core
@@ -68,7 +68,7 @@ class CountDownLatch(Named):
 
         Cost: 1 request.
         """
-        return int(self._look(self._core.tally()).left)
+        return int(self._read(self._core.tally()).remaining)
 
     def count_down(self, n: int = 1) -> int:
         """It is ``n`` steps further down, not below zero; at zero all who wait go on.
@@ -79,7 +79,7 @@ class CountDownLatch(Named):
         Cost: 2 requests, 2 more each time that others were faster; at zero 1 event to each client that waits. If it was
             at zero before 3 requests, 2 round trips.
         """
-        return int(self._run(self._core.count_down(whole_number("n", n, least=1))))
+        return int(self._run(self._core.count_down(validate_int("n", n, least=1))))
 
     def try_set_count(self, count: int) -> bool:
         """It is closed again, with ``count`` steps to go, if it was open.
@@ -89,7 +89,7 @@ class CountDownLatch(Named):
         Cost: 2 requests; 3, 2 round trips, if it was not at zero.
         Source: Redisson's ``trySetCount``.
         """
-        return bool(self._run(self._core.try_set_count(whole_number("count", count, least=1))))
+        return bool(self._run(self._core.try_set_count(validate_int("count", count, least=1))))
 
     def wait(self, timeout: float | None = None) -> bool:
         """It is at zero, or was since the call began.
@@ -103,9 +103,9 @@ class CountDownLatch(Named):
         Cost: 2 requests, 1 round trip, 1 watch; 2 more when it opens, none for the steps before.
         Source: recipes.txt, Barriers.
         """
-        seconds = checked_seconds(timeout)
+        seconds = validate_condition_timeout(timeout)
         return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:
-        tally = shown(self, lambda: self._core.tally())
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: count={getattr(tally, 'left', tally)}>"
+        tally = repr_state(self, lambda: self._core.tally())
+        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: count={getattr(tally, 'remaining', tally)}>"

@@ -14,13 +14,13 @@ from distsync.session.clock import wait_clock
 from distsync.session.deadline import NO_WAIT_S, deadline_of, earliest, seconds_until
 
 
-class _Limit(threading.local):
+class _PredicateDeadline(threading.local):
     """When the looks of this thread have to end."""
 
     deadline: float | None = None
 
 
-_limit = _Limit()
+_limit = _PredicateDeadline()
 
 
 def deadline_in(seconds: float | None) -> float | None:
@@ -34,7 +34,7 @@ def remaining(deadline: float | None) -> float | None:
 
 
 @contextmanager
-def within(deadline: float | None) -> Iterator[None]:
+def limit_reads(deadline: float | None) -> Iterator[None]:
     """Looks of this thread that would take longer raise DeadlineError then."""
     before = _limit.deadline
     _limit.deadline = earliest(before, deadline)
@@ -44,7 +44,7 @@ def within(deadline: float | None) -> Iterator[None]:
         _limit.deadline = before
 
 
-def time_for_a_look() -> float | None:
+def read_timeout() -> float | None:
     """How many seconds are left for it, never so few that it would count as not waiting; None: without end."""
     left = remaining(_limit.deadline)
     return None if left is None else max(left, NO_WAIT_S)

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.checked import checked_layout
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError, NotHeldError
-from distsync.held import checked_acquire
-from distsync.named import contenders_of, leave_block, me
+from distsync.held import validate_acquire
+from distsync.named import current_owner, exit_context, parse_contenders
 from distsync.protocols import line
-from distsync.protocols.keep import ANSWER_S, standing
-from distsync.protocols.lock import Grant, Holding, LockCore
-from distsync.quick import Quick
+from distsync.protocols.keep import ANSWER_S, holders_and_waiters
+from distsync.protocols.lock import Grant, LockCore, LockSnapshot
+from distsync.quick import CachedLockFastPath
 from distsync.revocable import Revocable
 from distsync.session.whoami import Contender, describe
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-Core = TypeVar("Core", bound=LockCore)
+LockCoreT = TypeVar("LockCoreT", bound=LockCore)
 
 
-def checked_keep(keep: Any) -> float:
+def validate_linger(linger: Any) -> float:
     """Seconds for which a lock is kept. Raises ConfigurationError, as for the setting of the client."""
-    from distsync.session.settings import linger  # not before somebody says how long
+    from distsync.session.settings import linger_seconds  # not before somebody says how long
 
     try:
-        return linger(keep)
+        return linger_seconds(linger)
     except ValueError as error:
-        raise ConfigurationError("keep", keep, str(error)) from None
+        raise ConfigurationError("linger", linger, str(error)) from None
 
 
 class LockBase(Revocable):
@@ -57,51 +57,51 @@ class LockBase(Revocable):
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
-        keep: float | None = None,
+        linger: float | None = None,
     ) -> None:
         super().__init__(name, client, path, on_lost, on_revoke, acl)
         self._layout = checked_layout(layout, tuple(self._marks))
-        self._given_keep = None if keep is None else checked_keep(keep)
-        self._quick: Quick | None = None
+        self._explicit_linger = None if linger is None else validate_linger(linger)
+        self._quick: CachedLockFastPath | None = None
 
     def _options(self) -> dict[str, Any]:
-        keep = {} if self._given_keep is None else {"keep": self._given_keep}
-        return keep if self._layout == "curator" else {**keep, "layout": self._layout}
+        linger = {} if self._explicit_linger is None else {"linger": self._explicit_linger}
+        return linger if self._layout == "curator" else {**linger, "layout": self._layout}
 
     @property
-    def keep(self) -> float:
+    def linger(self) -> float:
         """For how many seconds, at least, a lock that nobody else wants stays this process's after its release.
 
-        0: it does not. That of the client (``connect(keep=...)``, DISTSYNC_KEEP), unless the object was given one.
+        0: it does not. That of the client (``connect(linger=...)``, DISTSYNC_LINGER), unless the object was given one.
         """
-        return self.client.settings.keep if self._given_keep is None else self._given_keep
+        return self.client.settings.linger if self._explicit_linger is None else self._explicit_linger
 
     @property
     def _core(self) -> LockCore:
         return self._core_of(LockCore)
 
-    def _core_of(self, kind: Callable[..., Core]) -> Core:
+    def _core_of(self, kind: Callable[..., LockCoreT]) -> LockCoreT:
         mark = self._marks[self._layout]
-        core = self._local(partial(kind, mark=mark))
-        if core.mark != mark:
-            raise MismatchError("the layout", self.path, core.mark, mark)
+        core = self._shared_state(partial(kind, name_suffix=mark))
+        if core.name_suffix != mark:
+            raise MismatchError("the layout", self.path, core.name_suffix, mark)
         return core
 
     def _grant(self) -> Grant | None:
         return self._core.grant
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
-        core, keep = self._core, self.keep
+        core, linger = self._core, self.linger
         brief = timeout is not None and timeout < ANSWER_S
-        work = core.acquire(me(), describe(keep), blocking, keep=keep, brief=brief)
+        work = core.acquire(current_owner(), describe(linger), blocking, linger=linger, is_short_wait=brief)
         acquired: bool = self._run(work, timeout)
         if acquired:
-            self._tell_loss()
-            if keep:
-                self._be_quick(core)
+            self._register_loss_callback()
+            if linger:
+                self._enable_fast_path(core)
         return acquired
 
-    def _standing_as_now(self) -> Callable[[], bool]:
+    def _still_valid(self) -> Callable[[], bool]:
         core = self._core
         grant, taken = core.grant, core.taken
         return lambda: core.grant is grant and core.taken == taken
@@ -111,21 +111,21 @@ class LockBase(Revocable):
         core = self._core
         if core.grant is not None:
             return self._line()
-        return contenders_of(self._look(standing(self.path)))
+        return parse_contenders(self._read(holders_and_waiters(self.path)))
 
-    def _be_quick(self, core: LockCore) -> None:
+    def _enable_fast_path(self, core: LockCore) -> None:
         """From now on what is kept is taken again without a protocol."""
         grant = core.grant
-        if grant is not None and grant.keeping is not None:
-            self._quick = Quick(core, grant, self.client, self._given_client is None)
+        if grant is not None and grant.cache is not None:
+            self._quick = CachedLockFastPath(core, grant, self.client, self._explicit_client is None)
 
-    def _tell_loss(self) -> None:
+    def _register_loss_callback(self) -> None:
         self._quick = None
-        super()._tell_loss()
+        super()._register_loss_callback()
 
-    def _release(self, keep: bool = True) -> None:
-        keep = keep and self.keep > 0
-        self._run(self._core.release(me(), keep), self.client.settings.session_timeout)
+    def _release(self, linger: bool = True) -> None:
+        linger = linger and self.linger > 0
+        self._run(self._core.release(current_owner(), linger), self.client.settings.session_timeout)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """See Lock and RLock."""
@@ -138,48 +138,50 @@ class LockBase(Revocable):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[Holding] = []
+        before: list[LockSnapshot] = []
         try:
             quick = self._quick
-            if quick is not None and quick.put_by(before, self._is_owners):
+            if quick is not None and quick.release_to_cache(before, self._is_owners):
                 return
             before.append(self._core.holding)
-            leave_block(self.release, error)
+            exit_context(self.release, error)
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
     # An interrupt may come in any line of acquire and release, those after the protocol included. Each notes first
     # what this thread holds, so that afterwards it holds what the interrupted call should have left.
 
-    def _let_go(self, before: list[Holding]) -> None:
+    def _finish_release(self, before: list[LockSnapshot]) -> None:
         """A release was interrupted: it has happened. May be done twice."""
         core = self._core
-        self.client.background(core.give_up(Holding(*before[0]) if before else core.holding, me()))
+        self.client.background(
+            core.finish_release(LockSnapshot(*before[0]) if before else core.holding, current_owner())
+        )
 
-    def _undo(self, before: list[Holding]) -> None:
+    def _undo(self, before: list[LockSnapshot]) -> None:
         """An acquire was interrupted: it has not happened. May be done twice."""
         if before:
-            self.client.background(self._core.revert(me(), Holding(*before[0]), object()))
+            self.client.background(self._core.undo_acquire(current_owner(), LockSnapshot(*before[0]), object()))
 
-    def _standing(self) -> Holding:
+    def _snapshot(self) -> LockSnapshot:
         """For who may have to undo an acquire that has succeeded."""
         return self._core.holding
 
-    def _return_to(self, before: Holding, stranger: object) -> None:
+    def _restore(self, before: LockSnapshot, temporary_owner: object) -> None:
         """What was acquired since is let go, and a loss of it needs no telling. May be done twice."""
-        self.client.background(self._core.revert(me(), before, stranger))
+        self.client.background(self._core.undo_acquire(current_owner(), before, temporary_owner))
 
-    def _shown(self) -> tuple[str, int]:
+    def _repr_state(self) -> tuple[str, int]:
         """What a repr says of this process. No request; a client that was not used yet stays so."""
         if not self._is_used:
             return "unlocked", 0
         return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
 
 
-class OverLock:
+class LockDelegate:
     """What is held as its lock is, and ends a ``with`` block by it."""
 
     def _its_lock(self) -> Any:
@@ -190,18 +192,18 @@ class OverLock:
         return self._its_lock().__enter__()
 
     def __exit__(self, *details: Any) -> Any:
-        before: list[Holding] = []
+        before: list[LockSnapshot] = []
         try:
             lock = self._its_lock()
             if isinstance(lock, LockBase):
-                before.append(lock._standing())
+                before.append(lock._snapshot())
             return lock.__exit__(*details)
         except DistsyncError:
             raise
         except BaseException:  # perhaps interrupted on the way to the lock
             lock = self._its_lock()
             if isinstance(lock, LockBase):
-                lock._let_go(before)
+                lock._finish_release(before)
             raise
 
 
@@ -211,14 +213,15 @@ class Lock(LockBase):
     ``on_lost`` and ``on_revoke`` are called when it is lost, and when somebody asks for it (``revoke``). With
     ``layout="kazoo"`` its znodes have the names of kazoo's own Lock, and stand in one line with them.
 
-    What was free when it was acquired stays this process's for ``keep`` seconds after its release, and at most twice as
-    long, unless somebody else wants it: then it goes at once. Meanwhile it is not held, and to acquire it again costs
-    nothing; it then has the same fencing token, which grows from process to process. Who tries from another process
-    without waiting gets it as well; a client of another make does not know how to ask, and finds it taken (``keep=0``).
+    What was free when it was acquired stays this process's for ``linger`` seconds after its release, and at most twice
+    as long, unless somebody else wants it: then it goes at once. Meanwhile it is not held, and to acquire it again
+    costs nothing; it then has the same fencing token, which grows from process to process. Who tries from another
+    process without waiting gets it as well; a client of another make does not know how to ask, and finds it taken
+    (``linger=0``).
     On loss: ``held`` turns False, ``on_lost`` is called, and ``release`` or the end of the ``with`` block raises
         LockLostError. Somebody else may hold the lock then: what it protects must stop.
     Cost: acquire and release while it is kept, none; else acquire 2 requests, 1 round trip, and apart from any call 1
-        to hear of others and 1 at its end. Not kept (``keep=0``, or after a wait): 3 requests, 2 round trips. Handed
+        to hear of others and 1 at its end. Not kept (``linger=0``, or after a wait): 3 requests, 2 round trips. Handed
         over between threads of a process, none.
     Fair: between processes, first come first served; a process hands over between its own threads at most 32 times
         in a row while others wait. Of these threads one that comes just then may be 32 times before those that wait.
@@ -248,12 +251,12 @@ class Lock(LockBase):
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
-        before: list[Holding] = []
+        before: list[LockSnapshot] = []
         try:
             quick = self._quick
-            if quick is not None and timeout == -1 and quick.take(before):
+            if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
                 return True
-            seconds = checked_acquire(blocking, timeout)
+            seconds = validate_acquire(blocking, timeout)
             before.append(self._core.holding)
             return self._acquire(seconds, blocking)
         except DistsyncError:
@@ -274,17 +277,17 @@ class Lock(LockBase):
         Cost: none if it is kept, or another thread of this process is next; else 1 request.
         Source: recipes.txt, Locks, the unlock protocol.
         """
-        before: list[Holding] = []
+        before: list[LockSnapshot] = []
         try:
             quick = self._quick
-            if quick is not None and quick.put_by(before):
+            if quick is not None and quick.release_to_cache(before):
                 return
             before.append(self._core.holding)
             self._release()
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
     def locked(self) -> bool:
@@ -293,10 +296,10 @@ class Lock(LockBase):
         Cost: none if this process does, or keeps it; else 1 request if nobody stands there, 2 if somebody does, and 6
             more to ask a process that may only keep it, once.
         """
-        return self.held or bool(self._look(self._core.locked()))
+        return self.held or bool(self._read(self._core.locked()))
 
     def __repr__(self) -> str:
-        state, _ = self._shown()
+        state, _ = self._repr_state()
         return f"<{state} distsync.Lock object name={self.name!r} at {id(self):#x}>"
 
 
@@ -331,12 +334,12 @@ class RLock(LockBase):
         Fair: first come, first served between processes.
         Source: recipes.txt, Locks, steps 1 to 5.
         """
-        before: list[Holding] = []
+        before: list[LockSnapshot] = []
         try:
             quick = self._quick
-            if quick is not None and timeout == -1 and quick.take(before):
+            if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
                 return True
-            seconds = checked_acquire(blocking, timeout)
+            seconds = validate_acquire(blocking, timeout)
             core = self._core
             before.append(core.holding)
             if self._is_owned():
@@ -358,10 +361,10 @@ class RLock(LockBase):
         Cost: none, but for the last, as Lock.release.
         Source: recipes.txt, Locks, the unlock protocol.
         """
-        before: list[Holding] = []
+        before: list[LockSnapshot] = []
         try:
             quick = self._quick
-            if quick is not None and quick.put_by(before, mine=True):
+            if quick is not None and quick.release_to_cache(before, mine=True):
                 return
             core = self._core
             before.append(core.holding)
@@ -372,37 +375,37 @@ class RLock(LockBase):
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
-    def _let_go(self, before: list[Holding]) -> None:
-        if (Holding(*before[0]) if before else self._core.holding).owner is me():
-            super()._let_go(before)
+    def _finish_release(self, before: list[LockSnapshot]) -> None:
+        if (LockSnapshot(*before[0]) if before else self._core.holding).owner is current_owner():
+            super()._finish_release(before)
 
-    def _release_all(self, keep: bool = True) -> None:
-        before: list[Holding] = []
+    def _release_all(self, linger: bool = True) -> None:
+        before: list[LockSnapshot] = []
         try:
             core = self._core
             before.append(core.holding._replace(depth=1))
-            if not self._is_owned() and not core.has_lost(me()):
+            if not self._is_owned() and not core.has_lost(current_owner()):
                 raise NotHeldError("cannot release un-acquired lock")
-            self._release(keep)
+            self._release(linger)
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
     def _is_owned(self) -> bool:
         core = self._core
-        return core.owner is me() and core.grant is not None and not core.grant.loss.fired
+        return core.owner is current_owner() and core.grant is not None and not core.grant.loss.fired
 
     def _recursion_count(self) -> int:
         return self._core.depth if self._is_owned() else 0
 
     def _release_save(self) -> int:
         depth = self._core.depth
-        self._release_all(keep=False)  # who waits for a notify wants others to have it
+        self._release_all(linger=False)  # who waits for a notify wants others to have it
         return depth
 
     def _acquire_restore(self, depth: int) -> None:
@@ -410,5 +413,5 @@ class RLock(LockBase):
         self._core.depth = depth
 
     def __repr__(self) -> str:
-        state, depth = self._shown()
+        state, depth = self._repr_state()
         return f"<{state} distsync.RLock object name={self.name!r} count={depth} at {id(self):#x}>"

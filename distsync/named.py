@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
-from distsync.limits import time_for_a_look
+from distsync.limits import read_timeout
 from distsync.protocols.commit import Receipts
 from distsync.protocols.tree import remove_tree
 from distsync.session import default, fork, names, whoami
@@ -28,22 +28,22 @@ from distsync.session.whoami import Contender
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
-Core = TypeVar("Core")
+CoreT = TypeVar("CoreT")
 
 TIMEOUT_MAX = threading.TIMEOUT_MAX
 
 
-class _Me(threading.local):
+class _ThreadToken(threading.local):
     """A token for the running thread. Unlike its identifier it is never used again for another one."""
 
     def __init__(self) -> None:
         self.token = object()
 
 
-_me = _Me()
+_me = _ThreadToken()
 
 
-def me() -> object:
+def current_owner() -> object:
     """The running thread, as the owner of what it holds."""
     return _me.token
 
@@ -61,7 +61,7 @@ def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
     return check_acl(acl)
 
 
-class Named:
+class SharedObject:
     """An object that everyone who knows its name shares."""
 
     #: The folder of the namespace that such objects are in.
@@ -79,21 +79,21 @@ class Named:
             _check_client(client)
         if path is not None and name is not None:
             raise TypeError("give name or path, not both")
-        self._given_client = client
-        self._given_path = None if path is None else check_path(path)
+        self._explicit_client = client
+        self._explicit_path = None if path is None else check_path(path)
         if acl is not None:
             self._acl = _checked_acl(acl)
         resolved = (
             names.Name(path, False)
             if path is not None
-            else names.resolve(self._face or self, name, warns=not self._serves_alone)
+            else names.resolve(self._face or self, name, warn_if_unnamed=not self._serves_alone)
         )
         self._name, self._fresh = resolved
-        self._maker, self._forks, self._travelled = os.getpid(), fork.forks(), False
+        self._maker, self._forks, self._travelled = os.getpid(), fork.fork_count(), False
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._entry: Any = None
         if self._fresh:
-            fork.made_here(self)
+            fork.register_before_fork(self)
 
     @property
     def name(self) -> str:
@@ -103,21 +103,21 @@ class Named:
     @property
     def client(self) -> Client:
         """The client that this object uses: the one it was given, else the default one."""
-        return self._given_client or default.default_client()
+        return self._explicit_client or default.default_client()
 
     @property
     def path(self) -> str:
         """The znode of this object."""
-        return self._given_path or self.client.path(self._kind, self._name)
+        return self._explicit_path or self.client.path(self._kind, self._name)
 
-    def _local(self, make: Callable[[str], Core]) -> Core:
+    def _shared_state(self, make: Callable[[str], CoreT]) -> CoreT:
         """What the threads of this process know together about this object."""
         client, path = self.client, self.path
         if self._acl is not None:
             client.protect(path, self._acl)
-        return client.local(path, partial(self._begin, client, path, make), self._kind, self)
+        return client.local(path, partial(self._create_state, client, path, make), self._kind, self)
 
-    def _begin(self, client: Client, path: str, make: Callable[[str], Core]) -> Core:
+    def _create_state(self, client: Client, path: str, make: Callable[[str], CoreT]) -> CoreT:
         if self._fresh and self._maker == os.getpid():
             client.at_close(path, partial(remove_tree, path))
             if not self._travelled:
@@ -125,7 +125,7 @@ class Named:
                 self._finalizer.atexit = False
         return make(path)
 
-    def others_may_know(self) -> None:
+    def mark_shared(self) -> None:
         """Before a fork, and where it is pickled: what others make of it goes when the client that made it closes."""
         if self._fresh and self._maker == os.getpid() and self._entry is None:
             with suppress(DistsyncError):
@@ -140,9 +140,9 @@ class Named:
     def _run(self, protocol: Coroutine[Any, Any, Any], timeout: float | None = None) -> Any:
         return self.client.run(protocol, timeout, self)
 
-    def _look(self, protocol: Coroutine[Any, Any, Any]) -> Any:
+    def _read(self, protocol: Coroutine[Any, Any, Any]) -> Any:
         """What the protocol sees, which changes nothing. Raises DeadlineError where a predicate has no more time."""
-        return self._run(protocol, time_for_a_look())
+        return self._run(protocol, read_timeout())
 
     def _first_of(self, names: tuple[str, ...]) -> str | None:
         """Of the children of a znode the one that has what others wait for; None: nobody, or it cannot be said."""
@@ -160,20 +160,20 @@ class Named:
         self._travelled = True
         if self._finalizer is not None:
             self._finalizer.detach()  # others know it now: it goes when the client that made it closes
-        self.others_may_know()
-        path = self._given_path
-        origin = None if self._given_client is None else self._given_client.origin
+        self.mark_shared()
+        path = self._explicit_path
+        origin = None if self._explicit_client is None else self._explicit_client.origin
         options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
-        return _arrive, (type(self), self._arguments(), None if path else self._name, path, origin, options)
+        return _unpickle, (type(self), self._arguments(), None if path else self._name, path, origin, options)
 
 
 def _forget(client: Client, path: str, forks: int) -> None:
     """An object without a name is gone, and what it was made of goes, unless a forked child knows it too."""
-    if fork.forks() == forks:
+    if fork.fork_count() == forks:
         client.discard(path, partial(remove_tree, path))
 
 
-def _arrive(
+def _unpickle(
     kind: type[Any],
     arguments: tuple[Any, ...],
     name: str | None,
@@ -186,7 +186,7 @@ def _arrive(
     return kind(*arguments, name=name, path=path, client=client, **options)
 
 
-def checked_timeout(timeout: Any, what: str = "timeout value") -> float | None:
+def validate_timeout(timeout: Any, label: str = "timeout value") -> float | None:
     """Seconds to wait at most; None: without end. As the C code of ``threading`` takes it."""
     if timeout is None or timeout == -1:
         return None
@@ -194,13 +194,13 @@ def checked_timeout(timeout: Any, what: str = "timeout value") -> float | None:
     if seconds is None:
         raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
     if not seconds >= 0:  # NaN too
-        raise ValueError(f"{what} must be a non-negative number")
+        raise ValueError(f"{label} must be a non-negative number")
     if seconds > TIMEOUT_MAX:
-        raise OverflowError(f"{what} is too large")
+        raise OverflowError(f"{label} is too large")
     return seconds
 
 
-def checked_seconds(timeout: Any) -> float | None:
+def validate_condition_timeout(timeout: Any) -> float | None:
     """Seconds to wait at most; None: without end; nothing is waited for if negative. As ``threading.Condition``."""
     if timeout is None:
         return None
@@ -210,7 +210,7 @@ def checked_seconds(timeout: Any) -> float | None:
     return seconds
 
 
-def leave_block(release: Callable[[], None], error: BaseException | None) -> None:
+def exit_context(release: Callable[[], None], error: BaseException | None) -> None:
     """The end of a ``with``: what the body raised comes first, a loss is added to it as a note."""
     try:
         release()
@@ -221,7 +221,7 @@ def leave_block(release: Callable[[], None], error: BaseException | None) -> Non
             error.add_note(f"distsync: {lost}")
 
 
-def contenders_of(found: list[Any]) -> list[Contender]:
+def parse_contenders(found: list[Any]) -> list[Contender]:
     """Who they are, as their znodes say."""
     return [whoami.read(node.data, path, node.stat.czxid) for path, node in found]
 

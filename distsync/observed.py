@@ -11,15 +11,15 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from distsync.errors import DeadlineError
-from distsync.glances import Glancing
-from distsync.limits import deadline_in, remaining, within
-from distsync.named import checked_seconds
+from distsync.glances import CachedReader
+from distsync.limits import deadline_in, limit_reads, remaining
+from distsync.named import validate_condition_timeout
 from distsync.protocols.watched import UNKNOWN, Listener
 
 Result = TypeVar("Result")
 
 
-class Observed(Glancing):
+class Observable(CachedReader):
     """Beside a Named: waiting for changes of what ``_watched`` keeps."""
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -32,24 +32,24 @@ class Observed(Glancing):
         Cost: that of looking, for each change; 1 watch.
         Source: ``threading.Condition``; a lock need not be held.
         """
-        return bool(self._run(self._watched.next(), checked_seconds(timeout)))
+        return bool(self._run(self._watched.next(), validate_condition_timeout(timeout)))
 
-    def _tell(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
+    def _add_listener(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
         """``listener(before, now)`` is called with each change, in a thread of distsync's own. Never waits."""
 
         def told(before: Any, now: Any) -> None:
-            reported(listener, before, now)
+            call_logged(listener, before, now)
 
-        self.client.background(self._watched.tell(told, before))
+        self.client.background(self._watched.add_listener(told, before))
         return told
 
-    def _silence(self, listener: Listener) -> None:
+    def _remove_listener(self, listener: Listener) -> None:
         """It is told no more, soon: behind what asked for it. Never waits."""
-        self.client.background(self._watched.silence(listener))
+        self.client.background(self._watched.remove_listener(listener))
 
 
-class Awaited(Observed):
-    """As Observed, and in the shape of a Condition."""
+class PredicateWaitable(Observable):
+    """As Observable, and in the shape of a Condition."""
 
     def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
         """``predicate()`` is true, or the time is over; it is asked at first, and after each change.
@@ -58,13 +58,13 @@ class Awaited(Observed):
         Returns: what ``predicate`` returned last; False if no server answered in time.
         On loss, On cancel, Cost, Source: as wait.
         """
-        deadline = deadline_in(checked_seconds(timeout))
+        deadline = deadline_in(validate_condition_timeout(timeout))
         watched = self._watched
         result: Any = False
         while True:
             try:
                 seen = self._run(watched.get(), remaining(deadline))
-                with within(deadline):
+                with limit_reads(deadline):
                     result = predicate()
             except DeadlineError:
                 if remaining(deadline) != 0:  # the predicate's own
@@ -74,7 +74,7 @@ class Awaited(Observed):
                 return result  # type: ignore[no-any-return]
 
 
-def reported(function: Callable[..., object], *args: Any) -> None:
+def call_logged(function: Callable[..., object], *args: Any) -> None:
     """``function`` is called; what it raises is reported as a thread's death is, and stops nothing else."""
     try:
         function(*args)

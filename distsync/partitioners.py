@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distsync import jsons
 from distsync.errors import MismatchError, NotHeldError
-from distsync.named import FencingToken, Named, checked_seconds
-from distsync.observed import reported
+from distsync.named import FencingToken, SharedObject, validate_condition_timeout
+from distsync.observed import call_logged
 from distsync.protocols.lock import Grant
 from distsync.protocols.partition import Callbacks, PartitionerCore
 from distsync.session.clock import wait_clock
@@ -31,7 +31,7 @@ OnShare = Callable[[str], Any]
 NAMED = 20
 
 
-class Partitioner(Named):
+class Partitioner(SharedObject):
     """Each share of the work is one live member's at a time, and all members have as many, give or take one.
 
     ``shares`` are names, the same for all members. A member works on what it holds: it iterates over the partitioner,
@@ -78,7 +78,7 @@ class Partitioner(Named):
 
     @property
     def _core(self) -> PartitionerCore:
-        core = self._local(partial(PartitionerCore, shares=frozenset(map(encode_name, self._shares))))
+        core = self._shared_state(partial(PartitionerCore, shares=frozenset(map(encode_name, self._shares))))
         if core.shares != frozenset(map(encode_name, self._shares)):
             raise MismatchError("the shares", self.path, _said(map(decode_name, core.shares)), _said(self._shares))
         return core
@@ -138,13 +138,13 @@ class Partitioner(Named):
     def _call(self, which: str, part: str, token: int) -> None:
         callback: OnShare | None = getattr(self, which)
         if callback is not None:
-            reported(callback, decode_name(part))
+            call_logged(callback, decode_name(part))
 
     # ---- what is held
 
     def _grant(self, share: str) -> Grant | None:
         grant = self._core.held.get(encode_name(share))
-        held = grant is not None and not grant.loss.fired and self.client.proven(grant.place.session_id)
+        held = grant is not None and not grant.loss.fired and self.client.is_proven(grant.place.session_id)
         return grant if held else None
 
     @property
@@ -196,7 +196,7 @@ class Partitioner(Named):
         Returns: what ``predicate`` returned last.
         Cost: none.
         """
-        seconds = checked_seconds(timeout)
+        seconds = validate_condition_timeout(timeout)
         deadline = None if seconds is None else wait_clock() + seconds
         core = self._core
         while True:

@@ -11,7 +11,7 @@ from queue import Empty, Full
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from distsync.errors import PayloadRefusedError, ShutDown
-from distsync.named import Named
+from distsync.named import SharedObject
 from distsync.protocols.many import Progress, get_many, put_many
 from distsync.protocols.ordered import OrderedCore, PriorityCore, key_of
 from distsync.protocols.queue import QueueCore
@@ -41,14 +41,14 @@ def _checked(block: bool, timeout: float | None) -> float | None:
     return timeout
 
 
-class _QueueBase(Named, Generic[Item]):
+class _QueueBase(SharedObject, Generic[Item]):
     """What all queues share."""
 
     _kind = "queue"
 
     @property
     def _core(self) -> QueueCore:
-        return self._local(self._make_core)
+        return self._shared_state(self._make_core)
 
     def _make_core(self, path: str) -> QueueCore:
         return QueueCore(path, self._receipts)
@@ -219,7 +219,7 @@ class Queue(_QueueBase[Item]):
 
     def qsize(self) -> int:
         """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
-        size = int(self._look(self._core.znodes.size()))
+        size = int(self._read(self._core.znodes.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
@@ -260,12 +260,12 @@ class Queue(_QueueBase[Item]):
     @property
     def is_shutdown(self) -> bool:
         """Whether it was shut down. Cost: 1 request."""
-        return bool(self._look(self._core.is_shutdown()))
+        return bool(self._read(self._core.is_shutdown()))
 
     @property
     def unfinished_tasks(self) -> int:
         """How many items were put and are not done. Cost: 3 requests, 1 round trip."""
-        return int(self._look(self._core.znodes.unfinished()))
+        return int(self._read(self._core.znodes.unfinished()))
 
 
 class LifoQueue(Queue[Item]):
@@ -375,7 +375,7 @@ class SimpleQueue(_QueueBase[Item]):
 
     def qsize(self) -> int:
         """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
-        return int(self._look(self._core.znodes.size()))
+        return int(self._read(self._core.znodes.size()))
 
     def empty(self) -> bool:
         """Whether there is no item about now. Cost: 3 requests, 1 round trip."""

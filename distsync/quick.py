@@ -14,53 +14,61 @@ from distsync.protocols.grant import Grant
 from distsync.protocols.lock import LockCore
 from distsync.session.clock import lease_now
 from distsync.session.default import _default
-from distsync.session.lease import RELIED_ON
+from distsync.session.lease import VALID_FRACTION
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Quick:
+class CachedLockFastPath:
     """One grant that may be kept, as one object uses it."""
 
-    __slots__ = ("client", "core", "follows", "grant", "lease", "mutex", "session_id")
+    __slots__ = ("client", "core", "uses_default_client", "grant", "lease", "mutex", "session_id")
 
-    def __init__(self, core: LockCore, grant: Grant, client: Client, follows: bool) -> None:
-        """``follows``: the client is the default one, whichever that is."""
+    def __init__(self, core: LockCore, grant: Grant, client: Client, uses_default_client: bool) -> None:
+        """``uses_default_client``: the client is the default one, whichever that is."""
         self.core, self.grant, self.session_id = core, grant, grant.place.session_id
-        self.client, self.follows = client, follows
+        self.client, self.uses_default_client = client, uses_default_client
         self.mutex: Any
-        self.mutex, self.lease = client.mutex_and_lease()
+        self.mutex, self.lease = client._fast_path_state()
 
     # Neither calls anything that it need not, for each call is a tenth of what these may take. Each notes in ``before``
     # what was held before it changes anything: see locks.py about interrupts.
 
-    def take(self, before: list[Any]) -> bool:
+    def acquire_from_cache(self, before: list[Any]) -> bool:
         """Whether the lock was kept, and now this thread holds it."""
         core, grant = self.core, self.grant
-        if core.kept is not grant or grant.loss.fired or (self.follows and _default.client is not self.client):
+        if (
+            core.cached is not grant
+            or grant.loss.fired
+            or (self.uses_default_client and _default.client is not self.client)
+        ):
             return False
         mutex, lease = self.mutex, self.lease
         if mutex._is_owned():  # a finalizer in the midst of a protocol: the driver refuses it
             return False
         with mutex:
-            until = lease.proven_at + lease.timeout * RELIED_ON  # before the session: see lease.py
-            if core.kept is not grant or lease.session_id != self.session_id:
+            until = lease.proven_at + lease.timeout * VALID_FRACTION  # before the session: see lease.py
+            if core.cached is not grant or lease.session_id != self.session_id:
                 return False
-            before.append((None, None, 0, tuple(core.lost)))
-            return lease_now() < until and core.retake(_me.token)
+            before.append((None, None, 0, tuple(core.unreported_losses)))
+            return lease_now() < until and core.acquire_from_cache(_me.token)
 
-    def put_by(self, before: list[Any], mine: bool = False) -> bool:
+    def release_to_cache(self, before: list[Any], mine: bool = False) -> bool:
         """Whether the lock was held, by this thread if it has to be, and is kept now, or another thread's."""
         core, grant = self.core, self.grant
-        if core.grant is not grant or grant.loss.fired or (self.follows and _default.client is not self.client):
+        if (
+            core.grant is not grant
+            or grant.loss.fired
+            or (self.uses_default_client and _default.client is not self.client)
+        ):
             return False
         mutex, lease = self.mutex, self.lease
         if mutex._is_owned() or (mine and (core.owner is not _me.token or core.depth != 1)):
             return False
         with mutex:
-            until = lease.proven_at + lease.timeout * RELIED_ON
-            if core.grant is not grant or core.lost or lease.session_id != self.session_id:
+            until = lease.proven_at + lease.timeout * VALID_FRACTION
+            if core.grant is not grant or core.unreported_losses or lease.session_id != self.session_id:
                 return False
             before.append((grant, core.owner, 1, (), core.taken))
-            return lease_now() < until and core.put_by()
+            return lease_now() < until and core.release_to_cache()

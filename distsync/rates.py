@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync.checked import positive_number, whole_number
+from distsync.checked import validate_int, validate_positive
 from distsync.errors import MismatchError
-from distsync.named import Named, checked_seconds
+from distsync.named import SharedObject, validate_condition_timeout
 from distsync.protocols.ids import IdsCore
 from distsync.protocols.rate import RateCore
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class RateLimiter(Named):
+class RateLimiter(SharedObject):
     """``rate`` tokens ``per`` so many seconds, for all together; up to ``burst`` at once after a while of rest.
 
     Units: tokens; ``per`` in seconds; ``burst`` in tokens, None: as many as ``rate``.
@@ -48,9 +48,9 @@ class RateLimiter(Named):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._rate = positive_number("rate", rate)
-        self._per = positive_number("per", per)
-        self._burst = positive_number("burst", rate if burst is None else burst)
+        self._rate = validate_positive("rate", rate)
+        self._per = validate_positive("per", per)
+        self._burst = validate_positive("burst", rate if burst is None else burst)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -68,7 +68,7 @@ class RateLimiter(Named):
 
     @property
     def _core(self) -> RateCore:
-        core = self._local(partial(RateCore, rate=self.rate, burst=self._burst))
+        core = self._shared_state(partial(RateCore, rate=self.rate, burst=self._burst))
         if (core.rate, core.burst) != (self.rate, self._burst):
             theirs, ours = f"{core.rate}/s, burst {core.burst}", f"{self.rate}/s, burst {self._burst}"
             raise MismatchError("the rate", self.path, theirs, ours)
@@ -85,10 +85,10 @@ class RateLimiter(Named):
         Cost: 1 request if nobody else has asked since this process did; else 2 more each time.
         Fair: in the order in which the server heard of them.
         """
-        tokens = positive_number("n", n)
+        tokens = validate_positive("n", n)
         if tokens > self._burst:
             raise ValueError(f"n is {n}, the burst is {self._burst}: so many tokens are never there at once")
-        seconds = checked_seconds(timeout)
+        seconds = validate_condition_timeout(timeout)
         return bool(self._run(self._core.acquire(tokens, seconds), seconds))
 
     def try_acquire(self, n: float = 1) -> bool:
@@ -105,7 +105,7 @@ class RateLimiter(Named):
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {text}>"
 
 
-class IdGenerator(Named):
+class IdGenerator(SharedObject):
     """Whole numbers that nobody else gets, ever; each process takes them ``block`` by block.
 
     Those of one process grow. What is left of a block when its process ends is skipped.
@@ -134,8 +134,8 @@ class IdGenerator(Named):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        self._block = whole_number("block", block, least=1)
-        self._start = whole_number("start", start)
+        self._block = validate_int("block", block, least=1)
+        self._start = validate_int("start", start)
         super().__init__(name, client, path, acl)
 
     def _arguments(self) -> tuple[Any, ...]:
@@ -148,7 +148,7 @@ class IdGenerator(Named):
 
     @property
     def _core(self) -> IdsCore:
-        core = self._local(partial(IdsCore, block=self._block, start=self._start))
+        core = self._shared_state(partial(IdsCore, block=self._block, start=self._start))
         for what, theirs, ours in (("block", core.block, self._block), ("start", core.start, self._start)):
             if theirs != ours:
                 raise MismatchError(f"the {what}", self.path, theirs, ours)
@@ -171,7 +171,7 @@ class IdGenerator(Named):
         Raises: as next_id.
         Cost: 1 request for each block that is begun.
         """
-        return list(self._run(self._core.take(whole_number("count", count, least=0))))
+        return list(self._run(self._core.take(validate_int("count", count, least=0))))
 
     def __iter__(self) -> Iterator[int]:
         return self

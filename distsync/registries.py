@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import NameTakenError
 from distsync.jsons import encode, fields
-from distsync.named import Named, checked_seconds
-from distsync.observed import Observed
+from distsync.named import SharedObject, validate_condition_timeout
+from distsync.observed import Observable
 from distsync.protocols.registry import Entries, RegistryCore
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import WatchCache
 from distsync.session import whoami
 from distsync.session.paths import decode_name, encode_name
 from distsync.session.steps import Node
@@ -29,12 +29,12 @@ NOBODY = whoami.read(b"", "", 0)
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name leads to: an address, and what else is to be known. ``who`` has registered it; ``lasting`` tells
+    """What a name leads to: an address, and what else is to be known. ``who`` has registered it; ``persistent`` tells
     whether it outlives him. Two are equal if address and metadata are."""
 
     address: Any
     metadata: Mapping[str, Any] = field(default_factory=dict)
-    lasting: bool = field(default=False, compare=False)
+    persistent: bool = field(default=False, compare=False)
     who: Contender = field(default=NOBODY, compare=False, repr=False)
 
 
@@ -47,11 +47,11 @@ def _entry(path: str, node: Node) -> Entry:
     )
 
 
-class Registry(Observed, Named, MutableMapping[str, Entry]):
+class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
     """Names that lead to addresses. What a process registers goes when it dies, unless it is to last.
 
     ``registry[name] = address`` registers for as long as this process lives, whoever had the name before; a value may
-    also be an ``Entry``, with metadata, and lasting. What is looked up is an Entry; ``resolve(name)`` is
+    also be an ``Entry``, with metadata, and persistent. What is looked up is an Entry; ``resolve(name)`` is
     its address. Addresses and metadata are JSON. A pickle is a name.
     On loss: of the session: the names of this process go, and return with its next session, but for those that
         somebody has taken meanwhile.
@@ -59,7 +59,7 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
         Looking: none while watched; after a change 1, and 1 for each entry that is new or changed.
     Source: recipes.txt, Name Service; ``collections.abc.MutableMapping``.
 
-    Znodes: ``<namespace>/registry/<registry>/<name>``, ephemeral or lasting; JSON: address, metadata, who it is.
+    Znodes: ``<namespace>/registry/<registry>/<name>``, ephemeral or persistent; JSON: address, metadata, who it is.
 
     >>> services = Registry(name="services")
     >>> services["db"] = "10.0.0.7:5432"
@@ -83,10 +83,10 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
 
     @property
     def _core(self) -> RegistryCore:
-        return self._local(partial(RegistryCore, receipts=self._receipts))
+        return self._shared_state(partial(RegistryCore, receipts=self._receipts))
 
     @property
-    def _watched(self) -> Watched[Entries]:
+    def _watched(self) -> WatchCache[Entries]:
         return self._core.view
 
     # ---- registering
@@ -97,10 +97,10 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
         address: Any,
         metadata: Mapping[str, Any] | None = None,
         *,
-        lasting: bool = False,
+        persistent: bool = False,
         replace: bool = False,
     ) -> None:
-        """``name`` leads to ``address``: as long as this process lives, or until it is deleted if ``lasting``.
+        """``name`` leads to ``address``: as long as this process lives, or until it is deleted if ``persistent``.
 
         Raises: NameTakenError (a ValueError) if somebody else has the name and it is not to be replaced; TypeError,
             ValueError for a name that cannot be used; PayloadPickleError, PayloadTooLargeError; OutcomeUnknownError
@@ -112,13 +112,13 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
         part = _part(name)
         metadata = {} if metadata is None else dict(metadata)
         said = {**fields(describe()), "address": address, "metadata": metadata}
-        if not self._run(self._core.put(part, encode(said, f"the entry {name!r}"), lasting, replace)):
+        if not self._run(self._core.put(part, encode(said, f"the entry {name!r}"), persistent, replace)):
             entry = self._entries().get(name)
             raise NameTakenError(name, self.path, entry.who if entry else "somebody")
 
     def __setitem__(self, name: str, value: Any) -> None:
         entry = value if isinstance(value, Entry) else Entry(value)
-        self.register(name, entry.address, entry.metadata, lasting=entry.lasting, replace=True)
+        self.register(name, entry.address, entry.metadata, persistent=entry.persistent, replace=True)
 
     def __delitem__(self, name: str) -> None:
         if not self._run(self._core.remove(_part(name))):
@@ -156,19 +156,19 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
         """An empty registry is a registry."""
         return True
 
-    __hash__ = Named.__hash__
-    __eq__ = Named.__eq__
+    __hash__ = SharedObject.__hash__
+    __eq__ = SharedObject.__eq__
 
-    def resolve(self, name: str, *, fresh: bool = False) -> Any:
-        """The address that ``name`` leads to. ``fresh``: as a quorum of the ensemble knows it, not a server that lags.
+    def resolve(self, name: str, *, sync: bool = False) -> Any:
+        """The address that ``name`` leads to. ``sync``: as a quorum of the ensemble knows it, not a server that lags.
 
         Raises: KeyError for a name that nobody has.
-        Cost: none while watched; with ``fresh`` 2 requests.
+        Cost: none while watched; with ``sync`` 2 requests.
         """
-        if not fresh:
+        if not sync:
             return self[name].address
         part = _part(name)
-        return self._found(name, part, self._look(self._core.look_up(part))).address
+        return self._found(name, part, self._read(self._core.look_up(part))).address
 
     def wait_for(self, name: str, timeout: float | None = None) -> Entry | None:
         """Somebody has registered ``name``.
@@ -179,7 +179,7 @@ class Registry(Observed, Named, MutableMapping[str, Entry]):
         On cancel: nothing is left behind.
         Cost: 1 request if it is there; else 3, and a watch on this name alone.
         """
-        part, seconds = _part(name), checked_seconds(timeout)
+        part, seconds = _part(name), validate_condition_timeout(timeout)
         node = self._run(self._core.find(part), seconds)
         return None if node is None else _entry(f"{self.path}/{part}", node)
 

@@ -10,10 +10,10 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync.checked import positive_number
+from distsync.checked import validate_positive
 from distsync.errors import LockLostError
-from distsync.held import Held
-from distsync.named import TIMEOUT_MAX, checked_seconds
+from distsync.held import Ownable
+from distsync.named import TIMEOUT_MAX, validate_condition_timeout
 from distsync.protocols import line, revoke
 from distsync.protocols.lock import Grant
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distsync.session.client import Client
 
 
-class Revoked:
+class RevocationFlag:
     """Whether what is held has to be given back: event-like, for a holder that looks now and then.
 
     Cost: 1 request, once for each holding, apart from the call that looks first; then 1 for each change.
@@ -42,8 +42,8 @@ class Revoked:
 
         The first look at each holding begins to watch, and may come before the watch.
         """
-        grant = self._lock._heeded_grant()
-        return grant is not None and (grant.plea.fired or grant.loss.fired)
+        grant = self._lock._watched_grant()
+        return grant is not None and (grant.revoke_requested.fired or grant.loss.fired)
 
     __bool__ = is_set
 
@@ -54,12 +54,12 @@ class Revoked:
         Returns: True; False if not in time.
         Raises: NotHeldError when this process does not hold it.
         """
-        seconds = checked_seconds(timeout)
-        grant = self._lock._heeded_grant() or self._lock._held_grant()
+        seconds = validate_condition_timeout(timeout)
+        grant = self._lock._watched_grant() or self._lock._held_grant()
         return bool(self._lock._run(revoke.until_asked(grant), seconds))
 
 
-class Revocable(Held):
+class Revocable(Ownable):
     """What can be held, asked for, and lost."""
 
     def __init__(
@@ -72,11 +72,11 @@ class Revocable(Held):
         acl: Sequence[Any] | None = None,
     ) -> None:
         super().__init__(name, client, path, on_lost, acl)
-        self._begin_heeding(on_revoke)
+        self._init_revocation(on_revoke)
 
-    def _begin_heeding(self, on_revoke: Callable[[Any], Any] | None) -> None:
+    def _init_revocation(self, on_revoke: Callable[[Any], Any] | None) -> None:
         self._on_revoke = on_revoke
-        self._heeding: Grant | None = None
+        self._watched_for_revocation: Grant | None = None
 
     @property
     def on_revoke(self) -> Callable[[Any], Any] | None:
@@ -90,29 +90,29 @@ class Revocable(Held):
     def on_revoke(self, callback: Callable[[Any], Any] | None) -> None:
         self._on_revoke = callback
         if callback is not None and self._is_used:
-            self._tell_loss()
+            self._register_loss_callback()
 
     @property
-    def revoked(self) -> Revoked:
+    def revoked(self) -> RevocationFlag:
         """Whether somebody asks for what is held: ``is_set()``, ``wait(timeout)``."""
-        return Revoked(self)
+        return RevocationFlag(self)
 
-    def _tell_loss(self) -> None:
-        super()._tell_loss()
+    def _register_loss_callback(self) -> None:
+        super()._register_loss_callback()
         if self._on_revoke is not None:
-            self._heeded_grant()
+            self._watched_grant()
 
-    def _heeded_grant(self) -> Grant | None:
+    def _watched_grant(self) -> Grant | None:
         """The latest grant of this process, which is asked for from now on if it was not before."""
         grant = self._grant() if self._is_used else None
-        if grant is not None and grant is not self._heeding:
-            self._heeding = grant
+        if grant is not None and grant is not self._watched_for_revocation:
+            self._watched_for_revocation = grant
             self.client.background(self._heed(grant))
-            self.client.on_loss(grant.plea, partial(self._asked_for, grant))
+            self.client.on_loss(grant.revoke_requested, partial(self._asked_for, grant))
         return grant
 
     def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
-        return revoke.heed(grant)
+        return revoke.watch_revocation(grant)
 
     def _asked_for(self, grant: Grant) -> None:
         if self._on_revoke is not None and self._stands(grant):
@@ -140,10 +140,12 @@ class Revocable(Held):
         """
         return self._revoke(grace, self._is_meant)
 
-    def _revoke(self, grace: float | None, is_meant: line.Rule, follow: bool = False, word: object = True) -> bool:
-        seconds = None if grace is None else min(positive_number("grace", grace, or_zero=True), TIMEOUT_MAX)
-        asked = self._run(revoke.ask(self.path, is_meant, word))
+    def _revoke(
+        self, grace: float | None, matches: line.Rule, include_downgraded: bool = False, marker: object = True
+    ) -> bool:
+        seconds = None if grace is None else min(validate_positive("grace", grace, allow_zero=True), TIMEOUT_MAX)
+        asked = self._run(revoke.request_revocation(self.path, matches, marker))
         if seconds is None:
             return False
-        left = self._run(revoke.left_of(asked, follow), seconds)
-        return not (left and self._run(revoke.delete(left, follow)))
+        left = self._run(revoke.still_held(asked, include_downgraded), seconds)
+        return not (left and self._run(revoke.delete(left, include_downgraded)))

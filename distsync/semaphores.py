@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.checked import checked_layout
 from distsync.errors import ConfigurationError, DistsyncError, LockLostError, MismatchError
-from distsync.held import Held, shown
-from distsync.named import checked_seconds, contenders_of, leave_block, me
+from distsync.held import Ownable, repr_state
+from distsync.named import current_owner, exit_context, parse_contenders, validate_condition_timeout
 from distsync.protocols.lock import Grant
 from distsync.protocols.pool_semaphore import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync.protocols.semaphore import SemaphoreCore
@@ -27,7 +27,7 @@ LEASES = (SemaphoreCore, PoolSemaphoreCore)
 POOLS = {"curator": CuratorSemaphoreCore, "kazoo": KazooSemaphoreCore}
 
 
-class Semaphore(Held):
+class Semaphore(Ownable):
     """A number of permits. A permit whose holder's process dies comes back.
 
     ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies. With ``layout="kazoo"`` permits are
@@ -81,7 +81,7 @@ class Semaphore(Held):
 
     @property
     def _core(self) -> AnyCore:
-        core: AnyCore = self._local(self._make_core)
+        core: AnyCore = self._shared_state(self._make_core)
         if core.initial != self._initial:
             raise MismatchError("the initial value", self.path, core.initial, self._initial)
         if (type(core) if isinstance(core, PoolSemaphoreCore) else None) is not POOLS.get(self._layout):
@@ -97,14 +97,14 @@ class Semaphore(Held):
 
     def _grant(self) -> Grant | None:
         """This thread's latest, else the latest of this process."""
-        core, owner = self._core, me()
+        core, owner = self._core, current_owner()
         grants = tuple(core.grants) if isinstance(core, LEASES) else ()
         mine = [grant for grant in grants if grant.owner is owner] or grants
         return mine[-1] if mine else None
 
     def _capacity(self) -> int:
         core = self._core
-        return self._look(core.capacity()) if isinstance(core, LEASES) else 0
+        return self._read(core.capacity()) if isinstance(core, LEASES) else 0
 
     def holders(self) -> list[Contender]:
         """Who holds a permit now.
@@ -112,7 +112,7 @@ class Semaphore(Held):
         Cost: 2 requests and 1 for each contender.
         """
         core = self._core
-        return contenders_of(self._look(core.leases())) if isinstance(core, PoolSemaphoreCore) else super().holders()
+        return parse_contenders(self._read(core.leases())) if isinstance(core, PoolSemaphoreCore) else super().holders()
 
     def waiters(self) -> list[Contender]:
         """Who waits for one, first in line first.
@@ -124,7 +124,7 @@ class Semaphore(Held):
     def _folder(self) -> str:
         core = self._core
         if isinstance(core, PoolSemaphoreCore):
-            return core.waiting_room
+            return core.wait_queue_path
         return core.takers if isinstance(core, SignalCore) else self.path
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
@@ -141,7 +141,7 @@ class Semaphore(Held):
         """
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
-        seconds = checked_seconds(timeout) if blocking else 0.0
+        seconds = validate_condition_timeout(timeout) if blocking else 0.0
         before: list[tuple[Grant, ...]] = []
         acquired = False
         try:
@@ -149,7 +149,7 @@ class Semaphore(Held):
             before.append(tuple(core.grants) if isinstance(core, LEASES) else ())
             acquired = bool(self._run(self._acquiring(core, blocking), seconds))
             if acquired:
-                self._tell_loss()
+                self._register_loss_callback()
             return acquired
         except DistsyncError:
             raise
@@ -163,7 +163,7 @@ class Semaphore(Held):
         """An acquire was interrupted, perhaps after its protocol: it has not happened."""
         if not before:
             return
-        core, owner = self._core, me()
+        core, owner = self._core, current_owner()
         if isinstance(core, SignalCore):
             if acquired:
                 self.client.background(core.release())
@@ -183,50 +183,50 @@ class Semaphore(Held):
             raise ValueError("n must be one or more")
         self._release(n, [False])
 
-    def _release(self, n: int, begun: list[bool]) -> None:
-        """``begun`` says when the protocol has begun, which then goes to its end whatever interrupts it."""
+    def _release(self, n: int, started: list[bool]) -> None:
+        """``started`` says when the protocol has begun, which then goes to its end whatever interrupts it."""
         try:
             core = self._core
             mine = isinstance(core, LEASES) and len(core.grants) >= n
-            self._run(self._releasing(core, n, begun), self.client.settings.session_timeout if mine else None)
+            self._run(self._releasing(core, n, started), self.client.settings.session_timeout if mine else None)
         except DistsyncError:
             raise
         except BaseException:
-            self._release_anyway(n, begun)
+            self._release_anyway(n, started)
             raise
 
-    def _release_anyway(self, n: int, begun: list[bool]) -> None:
+    def _release_anyway(self, n: int, started: list[bool]) -> None:
         """A release was interrupted: if its protocol did not begin, it does so now."""
-        if not begun[0]:
-            begun[0] = True
-            self.client.background(self._releasing(self._core, n, begun))
+        if not started[0]:
+            started[0] = True
+            self.client.background(self._releasing(self._core, n, started))
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         """The protocol of an acquire."""
-        return core.acquire(describe(), blocking, me(), self._bound)
+        return core.acquire(describe(), blocking, current_owner(), self._bound)
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
         """The protocol that gives back what an interrupted acquire had taken."""
         assert isinstance(core, LEASES)
-        return core.drop(grant)
+        return core.force_release(grant)
 
-    def _releasing(self, core: AnyCore, n: int, begun: list[bool]) -> Coroutine[Any, Any, None]:
+    def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
         """The protocol of a release."""
-        return core.release(n, self._bound, begun, me())
+        return core.release(n, self._bound, started, current_owner())
 
     def get_value(self) -> int:
         """How many permits are free now.
 
         Cost: 2 requests, 1 round trip.
         """
-        return int(self._look(self._core.value()))
+        return int(self._read(self._core.value()))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         begun = [False]
         try:
-            leave_block(lambda: self._release(1, begun), error)
+            exit_context(lambda: self._release(1, begun), error)
         except DistsyncError:
             raise
         except BaseException:
@@ -235,7 +235,7 @@ class Semaphore(Held):
 
     def __repr__(self) -> str:
         bound = "" if self._bound is None else f"/{self._bound}"
-        value = f"{shown(self, lambda: self._core.value())}{bound}"
+        value = f"{repr_state(self, lambda: self._core.value())}{bound}"
         return f"<distsync.{type(self).__qualname__} at {id(self):#x}: value={value}>"
 
 

@@ -11,13 +11,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync.errors import DistsyncError, LockLostError, MismatchError
-from distsync.held import checked_acquire
+from distsync.held import validate_acquire
 from distsync.locks import RLock
-from distsync.named import contenders_of, leave_block, me
+from distsync.named import current_owner, exit_context, parse_contenders
 from distsync.protocols import line, revoke
-from distsync.protocols.keep import ANSWER_S, standing
+from distsync.protocols.keep import ANSWER_S, holders_and_waiters
 from distsync.protocols.lock import Grant
-from distsync.protocols.shared import Marks, Reading, SharedCore, WriterCore
+from distsync.protocols.shared import NodeNames, ReadSnapshot, SharedCore, WriterCore
 from distsync.revocable import Revocable
 from distsync.session import names
 from distsync.session.whoami import Contender, describe
@@ -25,7 +25,7 @@ from distsync.session.whoami import Contender, describe
 if TYPE_CHECKING:
     from distsync.session.client import Client
 
-MARKS = {"curator": Marks(), "kazoo": Marks(line.KAZOO_READ, line.KAZOO_LOCK)}
+MARKS = {"curator": NodeNames(), "kazoo": NodeNames(line.KAZOO_READ, line.KAZOO_LOCK)}
 
 
 def _parsed(contender: Contender) -> line.Contender:
@@ -33,14 +33,14 @@ def _parsed(contender: Contender) -> line.Contender:
     return line.parse(name) or line.Contender(name, 0, "")
 
 
-def _chosen(contenders: list[Contender], is_meant: line.Rule, holding: bool) -> list[Contender]:
+def _chosen(contenders: list[Contender], matches: line.Rule, holding: bool) -> list[Contender]:
     """Those of them who hold what they stand in line for, or those who wait."""
     parsed = [_parsed(each) for each in contenders]
-    front = line.front(parsed)
-    return [who for who, each in zip(contenders, parsed, strict=True) if is_meant(each) and (each in front) == holding]
+    front = line.current_holders(parsed)
+    return [who for who, each in zip(contenders, parsed, strict=True) if matches(each) and (each in front) == holding]
 
 
-class Side(Revocable):
+class _LockView(Revocable):
     """One side of a SharedLock, as who looks at it sees it."""
 
     @property
@@ -56,7 +56,7 @@ class Side(Revocable):
             alone, or only readers do, and what asking costs if these may be keepers (as Lock.locked, and for each); 1
             watch. Then none until somebody comes or goes.
         """
-        return self.held or bool(self._look(self._shared.is_held(self._is_meant)))
+        return self.held or bool(self._read(self._shared.is_held(self._is_meant)))
 
     def holders(self) -> list[Contender]:
         """Who holds this side now: one who writes, or all who read. Threads that share a place in the line show once.
@@ -73,7 +73,7 @@ class Side(Revocable):
         return _chosen(self._line(), self._is_meant, False)
 
 
-class SharedWriter(Side, RLock):
+class SharedWriter(_LockView, RLock):
     """The writer of a SharedLock: the interface of an RLock, held while nobody else reads or writes.
 
     On loss, Cost: as RLock; a release while this thread reads too costs 1 request, and it reads on.
@@ -92,9 +92,9 @@ class SharedWriter(Side, RLock):
     @property
     def _shared(self) -> SharedCore:
         marks = MARKS[self._layout]
-        core = self._local(partial(SharedCore, marks=marks))
-        if core.marks != marks:
-            raise MismatchError("the layout", self.path, core.marks.write, marks.write)
+        core = self._shared_state(partial(SharedCore, name_suffixes=marks))
+        if core.name_suffixes != marks:
+            raise MismatchError("the layout", self.path, core.name_suffixes.write, marks.write)
         return core
 
     @property
@@ -111,14 +111,14 @@ class SharedWriter(Side, RLock):
         Units, Returns, Raises, Cost: as Lock.revoke.
         Source: recipes.txt, Revocable Shared Locks, with the laser beams.
         """
-        return self._revoke(grace, self._is_meant, word=revoke.WRITER)
+        return self._revoke(grace, self._is_meant, marker=revoke.WRITER)
 
     def __repr__(self) -> str:
-        state, depth = self._shown()
+        state, depth = self._repr_state()
         return f"<{state} distsync.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
-class SharedReader(Side):
+class SharedReader(_LockView):
     """The reader of a SharedLock: the interface of an RLock, held by any number while nobody writes.
 
     A thread that reads may acquire it again, whoever waits; one that writes may read too, and reads on when it lets go
@@ -126,7 +126,7 @@ class SharedReader(Side):
     On loss: as RLock.
     Cost: acquire and release while it is kept, or where another thread of the process reads already, none; else acquire
         2 requests, 1 round trip, and apart from any call 1 to hear of others, 1 for each of these who comes or goes
-        while it is used, and 1 at its end, 3 where somebody asks for it in vain. Not kept (``keep=0``): 3 requests.
+        while it is used, and 1 at its end, 3 where somebody asks for it in vain. Not kept (``linger=0``): 3 requests.
     Fair: first come, first served, between processes, writers included; at most 32 threads of a process join in one
         place of the line, so that a writer waits for so many at most.
     Source: recipes.txt, Shared Locks, obtaining a read lock; ``threading.RLock``.
@@ -146,8 +146,8 @@ class SharedReader(Side):
         on_revoke: Callable[[Any], Any] | None = None,
     ) -> None:
         self._writer = writer
-        self._begin_telling(on_lost)
-        self._begin_heeding(on_revoke)
+        self._init_loss_callback(on_lost)
+        self._init_revocation(on_revoke)
 
     @property
     def name(self) -> str:
@@ -165,9 +165,9 @@ class SharedReader(Side):
         return self._writer.path
 
     @property
-    def keep(self) -> float:
+    def linger(self) -> float:
         """For how many seconds, at least, it stays this process's after its release, if no writer wants it."""
-        return self._writer.keep
+        return self._writer.linger
 
     @property
     def _shared(self) -> SharedCore:
@@ -181,19 +181,19 @@ class SharedReader(Side):
         """This thread's, else the latest of this process."""
         core = self._core
         shares = tuple(core.shares)
-        share = core.share_of(me()) or (shares[-1] if shares else None)
+        share = core.share_of(current_owner()) or (shares[-1] if shares else None)
         return None if share is None else share.grant
 
-    def _standing_as_now(self) -> Callable[[], bool]:
+    def _still_valid(self) -> Callable[[], bool]:
         grant = self._grant()
-        keeping = None if grant is None else grant.keeping
+        keeping = None if grant is None else grant.cache
         if keeping is None:
             return lambda: True
         uses = keeping.uses
         return lambda: not keeping.idle and keeping.uses == uses
 
     def _holding_line(self) -> list[Contender]:
-        return contenders_of(self._look(standing(self.path)))
+        return parse_contenders(self._read(holders_and_waiters(self.path)))
 
     def _stands(self, grant: Grant) -> bool:
         return any(share.grant is grant for share in tuple(self._core.shares))
@@ -202,7 +202,7 @@ class SharedReader(Side):
         return not line.shared(contender)
 
     def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
-        return revoke.heed(grant, reads=True)
+        return revoke.watch_revocation(grant, reads=True)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """This thread reads, once more if it did already.
@@ -217,24 +217,24 @@ class SharedReader(Side):
         Fair: first come, first served between processes.
         Source: recipes.txt, Shared Locks, obtaining a read lock, steps 1 to 6.
         """
-        seconds = checked_acquire(blocking, timeout)
-        before: list[Reading] = []
+        seconds = validate_acquire(blocking, timeout)
+        before: list[ReadSnapshot] = []
         try:
-            core, owner = self._core, me()
+            core, owner = self._core, current_owner()
             before.append(core.reading(owner))
             if core.deepen(owner):
                 return True
             brief = seconds is not None and seconds < ANSWER_S
-            keep = self.keep
-            acquired: bool = self._run(core.acquire(owner, describe(keep), blocking, brief, keep=keep), seconds)
+            linger = self.linger
+            acquired: bool = self._run(core.acquire(owner, describe(linger), blocking, brief, linger=linger), seconds)
             if acquired:
-                self._tell_loss()
+                self._register_loss_callback()
             return acquired
         except DistsyncError:
             raise
         except BaseException:
             if before:
-                self._return_to(before[0], object())
+                self._restore(before[0], object())
             raise
 
     __enter__ = acquire
@@ -248,55 +248,55 @@ class SharedReader(Side):
         Cost: none, but for the last of this process, if it is not kept: 1 request.
         Source: recipes.txt, Locks, the unlock protocol.
         """
-        before: list[Reading] = []
+        before: list[ReadSnapshot] = []
         try:
-            core, owner = self._core, me()
+            core, owner = self._core, current_owner()
             before.append(core.reading(owner))
-            self._run(core.release(owner, self.keep > 0), self.client.settings.session_timeout)
+            self._run(core.release(owner, self.linger > 0), self.client.settings.session_timeout)
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        before: list[Reading] = []
+        before: list[ReadSnapshot] = []
         try:
-            before.append(self._core.reading(me()))
-            leave_block(self.release, error)
+            before.append(self._core.reading(current_owner()))
+            exit_context(self.release, error)
         except DistsyncError:
             raise
         except BaseException:
-            self._let_go(before)
+            self._finish_release(before)
             raise
 
     # As in locks.py: whatever line was interrupted, then the thread reads as deep as the call should have left it.
 
-    def _let_go(self, before: list[Reading]) -> None:
+    def _finish_release(self, before: list[ReadSnapshot]) -> None:
         """A release was interrupted: it has happened. May be done twice."""
-        was = before[0] if before else self._core.reading(me())
-        self._return_to(Reading(max(0, was.depth - 1)), object())
+        was = before[0] if before else self._core.reading(current_owner())
+        self._restore(ReadSnapshot(max(0, was.depth - 1)), object())
 
-    def _standing(self) -> Reading:
+    def _snapshot(self) -> ReadSnapshot:
         """For who may have to undo an acquire that has succeeded."""
-        return self._core.reading(me())
+        return self._core.reading(current_owner())
 
-    def _return_to(self, before: Reading, stranger: object) -> None:
+    def _restore(self, before: ReadSnapshot, temporary_owner: object) -> None:
         """What was acquired since is let go. May be done twice."""
-        ending = self._core.revert(me(), before, stranger)
+        ending = self._core.undo_acquire(current_owner(), before, temporary_owner)
         if ending is not None:
             self.client.background(ending)
 
     def _is_owned(self) -> bool:
-        return self._core.reads(me())
+        return self._core.reads(current_owner())
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedReader, (self._writer,)
 
     def __repr__(self) -> str:
-        depth = self._core.depth(me()) if self._is_used else 0
+        depth = self._core.depth(current_owner()) if self._is_used else 0
         state = "locked" if self._is_used and self._core.shares else "unlocked"
         return f"<{state} distsync.SharedReader object name={self.name!r} count={depth} at {id(self):#x}>"
 
@@ -309,7 +309,7 @@ class SharedLock:
     wants to write would wait for itself: UpgradeError.
     On loss: as Lock, for each side.
     Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode. Both sides are
-        kept as a Lock is (``keep``), readers until a writer comes.
+        kept as a Lock is (``linger``), readers until a writer comes.
     Fair: first come, first served: a reader that comes after a waiting writer waits for it.
     Source: recipes.txt, Shared Locks, Revocable Shared Locks; ``threading.RLock`` for each side.
 
@@ -334,7 +334,7 @@ class SharedLock:
         on_lost: Callable[[LockLostError], Any] | None = None,
         on_revoke: Callable[[Any], Any] | None = None,
         layout: str = "curator",
-        keep: float | None = None,
+        linger: float | None = None,
     ) -> None:
         resolved = None if path is not None else names.resolve(self, name)
         text = name if resolved is None else resolved.text
@@ -346,7 +346,7 @@ class SharedLock:
             on_lost=on_lost,
             on_revoke=on_revoke,
             layout=layout,
-            keep=keep,
+            linger=linger,
         )
         writer._fresh = resolved is not None and resolved.fresh
         self._begin(writer, SharedReader(writer, on_lost=on_lost, on_revoke=on_revoke))
@@ -387,7 +387,7 @@ class SharedLock:
         Units, Returns, Raises, Cost: as Lock.revoke, and with ``grace`` 1 more for a writer.
         Source: recipes.txt, Revocable Shared Locks, with the laser beams.
         """
-        return self._writer._revoke(grace, revoke.everybody, follow=True)
+        return self._writer._revoke(grace, revoke.everybody, include_downgraded=True)
 
     def holders(self) -> list[Contender]:
         """Who reads or writes now.
@@ -404,13 +404,13 @@ class SharedLock:
         return _chosen(self._writer._line(), revoke.everybody, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (type(self), self._writer)
+        return _unpickle, (type(self), self._writer)
 
     def __repr__(self) -> str:
         return f"<distsync.SharedLock object name={self.name!r} at {id(self):#x}>"
 
 
-def _arrive(kind: type[SharedLock], writer: SharedWriter) -> SharedLock:
+def _unpickle(kind: type[SharedLock], writer: SharedWriter) -> SharedLock:
     """The lock of this writer, in the process where its pickle arrived."""
     lock = kind.__new__(kind)
     lock._begin(writer, SharedReader(writer))

@@ -11,9 +11,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync.errors import ClientClosedError, MismatchError, PayloadTooLargeError, UsageError
-from distsync.named import Named, checked_timeout
-from distsync.protocols.ballot import COMMIT, COORDINATOR, PEERS, Decision, Terms, encoded
-from distsync.protocols.site import Site, Work
+from distsync.named import SharedObject, validate_timeout
+from distsync.protocols.ballot import COMMIT, COORDINATOR, PEERS, Decision, TransactionConfig, encoded
+from distsync.protocols.site import ParticipantCallbacks, ParticipantCore
 from distsync.protocols.transaction import TransactionCore
 from distsync.session.whoami import describe
 
@@ -48,13 +48,13 @@ def _checked_vote(vote: Any, by: str) -> bool:
     return vote
 
 
-class _Begun(threading.local):
+class _CurrentTransaction(threading.local):
     """What the running thread began last."""
 
     id: str | None = None
 
 
-class Transaction(Named):
+class Transaction(SharedObject):
     """What several sites do all, or none: each says whether it can, and then learns whether it must.
 
     ``sites`` are their names; ``decided_by`` says who decides: "coordinator", when it has seen all votes (O(n)
@@ -90,8 +90,8 @@ class Transaction(Named):
     ) -> None:
         if decided_by not in (COORDINATOR, PEERS):
             raise ValueError(f"decided_by must be {COORDINATOR!r} or {PEERS!r}, not {decided_by!r}")
-        self._terms = Terms(_checked_sites(sites), decided_by)
-        self._mine = _Begun()
+        self._terms = TransactionConfig(_checked_sites(sites), decided_by)
+        self._mine = _CurrentTransaction()
         self._begun: str | None = None
         super().__init__(name, client, path, acl)
 
@@ -110,7 +110,7 @@ class Transaction(Named):
 
     @property
     def _core(self) -> TransactionCore:
-        core = self._local(partial(TransactionCore, terms=self._terms))
+        core = self._shared_state(partial(TransactionCore, terms=self._terms))
         if core.idle:
             core.terms = self._terms
         if core.terms.sites != self.sites:
@@ -138,7 +138,7 @@ class Transaction(Named):
         size = len(data) + 2 * sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
         if size > self.client.codec.limit_bytes:
             raise PayloadTooLargeError(f"the request that begins {self.path}", size, self.client.codec.limit_bytes)
-        self._mine.id = self._begun = str(self._run(self._core.begin(data), checked_timeout(timeout)))
+        self._mine.id = self._begun = str(self._run(self._core.begin(data), validate_timeout(timeout)))
         return self._begun
 
     def decide(self, timeout: float | None = None) -> bool:
@@ -157,7 +157,7 @@ class Transaction(Named):
         Cost: 13 requests when all have voted; 3 more for each vote that comes, unless peers decide.
         Source: recipes.txt, Two-phased Commit ("have only the coordinator notified of changes").
         """
-        decision: Decision = self._run(self._core.decide(self._id(), self.sites), checked_timeout(timeout))
+        decision: Decision = self._run(self._core.decide(self._id(), self.sites), validate_timeout(timeout))
         return decision.outcome == COMMIT
 
     def abort(self, reason: str = "the coordinator has aborted") -> bool:
@@ -184,13 +184,13 @@ class Transaction(Named):
         Raises: OutcomeUnknownError, CorruptNodeError as decide.
         Cost: 2 requests, at most 2 round trips; one more of each while it is not decided.
         """
-        decision: Decision | None = self._look(self._core.latest(self._mine.id or self._begun))
+        decision: Decision | None = self._read(self._core.latest(self._mine.id or self._begun))
         return decision.outcome if decision else None
 
     @property
     def reason(self) -> str:
         """Why it was aborted. Raises, Cost: as outcome."""
-        decision: Decision | None = self._look(self._core.latest(self._mine.id or self._begun))
+        decision: Decision | None = self._read(self._core.latest(self._mine.id or self._begun))
         return decision.reason if decision else ""
 
     def votes(self) -> dict[str, str | None]:
@@ -198,7 +198,7 @@ class Transaction(Named):
 
         Cost: 4 requests, 2 round trips.
         """
-        votes: dict[str, str | None] = self._look(self._core.votes())
+        votes: dict[str, str | None] = self._read(self._core.votes())
         return votes
 
     def participant(
@@ -258,8 +258,8 @@ class Participant:
         self._prepare, self._commit, self._abort = prepare, commit, abort
 
     @property
-    def _side(self) -> Site:
-        return Site(self.transaction._core, self.site)
+    def _side(self) -> ParticipantCore:
+        return ParticipantCore(self.transaction._core, self.site)
 
     def _decoded(self, data: bytes) -> Any:
         return self.transaction.client.codec.decode(data, self.transaction.path)
@@ -292,9 +292,9 @@ class Participant:
             3 or 4 more each time that another one clears up, or steps down, in the same moment.
         Source: recipes.txt, Two-phased Commit ("each site then processes the query and votes").
         """
-        work = Work(self._vote, partial(self._do, self._commit), partial(self._do, self._abort))
+        work = ParticipantCallbacks(self._vote, partial(self._do, self._commit), partial(self._do, self._abort))
         decision: Decision | None = self.transaction._run(
-            self._side.take_part(work, describe()), checked_timeout(timeout)
+            self._side.take_part(work, describe()), validate_timeout(timeout)
         )
         return decision.outcome if decision else None
 

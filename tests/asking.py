@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from distsync.session.steps import Connected, Create, Delete, Hold, Loss, Unhold
+from distsync.session.steps import Connected, Create, Delete, Hold, Loss, StopHolding
 
 
 async def ask(step: Any) -> Any:
@@ -20,5 +20,5 @@ async def stand(namespace: str, loss: Loss) -> str:
 
 
 async def leave(path: str, loss: Loss) -> None:
-    await Unhold(loss)
+    await StopHolding(loss)
     await Delete(path)

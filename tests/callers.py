@@ -22,7 +22,7 @@ EVENT = r.EVENT_XID.to_bytes(4, "big", signed=True)
 TIMEOUT_MS = 30_000
 END = "the connection is closed"
 SILENCE = "no answer"
-SILENT_SECONDS = PATIENCE
+SILENT_S = PATIENCE
 
 
 class Client:
@@ -37,7 +37,7 @@ class Client:
     def connect(self, hello: r.ConnectRequest) -> r.ConnectResponse | str:
         """What the server answers; END where it hangs up without a word."""
         self.link = Link(self.port)
-        self.link.socket.settimeout(SILENT_SECONDS)
+        self.link.socket.settimeout(SILENT_S)
         try:
             answer = self.link.greet(hello)
         except Exception:  # there was no frame to decode

@@ -17,8 +17,8 @@ from timing import UNIT, eventually
 from distsync import Barrier, Event, OutcomeUnknownError
 from distsync.multiprocessing.pool import Pool
 from distsync.multiprocessing.worker import Worker
-from distsync.protocols.claims import Delivery
-from distsync.protocols.pool import MOST, PoolCore
+from distsync.protocols.claims import ClaimedItem
+from distsync.protocols.pool import MAX_CLAIMED, PoolCore
 from distsync.session.steps import Wait
 
 
@@ -56,14 +56,14 @@ def doubt(mark: str) -> None:
         PoolCore.claim = claim  # type: ignore[method-assign]
         raise OutcomeUnknownError("a transaction", "/", "session")
 
-    async def give_back_in_doubt(core: PoolCore, delivery: Delivery) -> None:
+    async def give_back_in_doubt(core: PoolCore, delivery: ClaimedItem) -> None:
         await give_back(core, delivery)
         Path(mark).touch()
         raise OutcomeUnknownError("a transaction", "/", "session")
 
     PoolCore.claim = claim_nothing  # type: ignore[method-assign]
     PoolCore.give_back = give_back_in_doubt  # type: ignore[method-assign]
-    Worker._share = lambda _: MOST  # type: ignore[method-assign]
+    Worker._claim_batch_size = lambda _: MAX_CLAIMED  # type: ignore[method-assign]
 
 
 def die(_: Any = None) -> None:

@@ -58,7 +58,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     home.chmod(0o700)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("DISTSYNC_") and "TEST" not in name]:
-            if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER", "DISTSYNC_KEEP"):
+            if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER", "DISTSYNC_LINGER"):
                 patch.delenv(name)
         switches.set_by_environment(patch)
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
@@ -157,8 +157,9 @@ def namespace(request: pytest.FixtureRequest, observer: Observer) -> Iterator[st
 
 @pytest.fixture
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A released lock goes with its release, as with ``keep=0``: what it costs while it is kept stands in test_kept."""
-    monkeypatch.setenv("DISTSYNC_KEEP", "0")
+    """A released lock goes with its release, as with ``linger=0``: what it costs while it is kept stands in
+    test_kept."""
+    monkeypatch.setenv("DISTSYNC_LINGER", "0")
 
 
 @pytest.fixture

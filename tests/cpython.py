@@ -43,7 +43,7 @@ def cases(families: Mapping[str, Build], stdlib: ModuleType) -> Iterable[Any]:
 def warm_up() -> None:
     """The default client's session and threads are there, before CPython counts threads. Nothing is held across a test:
     a machine without time for it would lose it."""
-    with distsync.threading.Lock(keep=0):
+    with distsync.threading.Lock(linger=0):
         pass
 
 

@@ -18,7 +18,7 @@ from timing import eventually
 import distsync
 import distsync.multiprocessing as mp
 from distsync.multiprocessing.managers import SyncManager
-from distsync.named import Named
+from distsync.named import SharedObject
 from distsync.session.client import Client
 
 Use = Callable[[Any, Client, ExitStack], object]
@@ -173,7 +173,7 @@ PARTS = {"SharedReader", "SharedWriter"}
 def public_kinds() -> set[str]:
     """The classes of the faces whose objects are znodes."""
     found = {value for module in MODULES for _, value in own_names(importlib.import_module(module))}
-    return {kind.__name__ for kind in found if isinstance(kind, type) and issubclass(kind, Named)} - PARTS
+    return {kind.__name__ for kind in found if isinstance(kind, type) and issubclass(kind, SharedObject)} - PARTS
 
 
 @contextmanager

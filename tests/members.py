@@ -16,8 +16,8 @@ def join(group: Any, data: Any) -> str:
     return str(group.join(data).id)
 
 
-def register(registry: Any, name: str, address: Any, lasting: bool) -> None:
-    registry.register(name, address, lasting=lasting)
+def register(registry: Any, name: str, address: Any, persistent: bool) -> None:
+    registry.register(name, address, persistent=persistent)
 
 
 def add_to(config: Any, key: str, times: int) -> None:

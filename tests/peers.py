@@ -17,7 +17,7 @@ from timing import PATIENCE
 
 from distsync.session import default
 from distsync.session.client import Client
-from distsync.session.pending import Waiting
+from distsync.session.pending import AwaitSignal
 from distsync.testing.breaking import say
 from distsync.wire.codec import encode_connect, encode_request
 from distsync.wire.frames import framed
@@ -57,7 +57,7 @@ def results(running: Iterable[Running], timeout: float = PATIENCE) -> list[Any]:
 def waiting_calls(client: Client) -> int:
     """How many calls of this client have looked, and wait for a change."""
     calls = () if client._core is None else tuple(client._core._calls)
-    return sum(isinstance(task._pending, Waiting) for task in calls)
+    return sum(isinstance(task._pending, AwaitSignal) for task in calls)
 
 
 def is_quiet(client: Client) -> bool:

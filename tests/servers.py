@@ -24,7 +24,7 @@ LOOPBACK = "127.0.0.1"
 JARS = Path("/usr/share/java")
 START_LIMIT = 600 * UNIT
 STOP_LIMIT = 200 * UNIT
-REAPING_SECONDS = 86_400
+REAPING_S = 86_400
 """Containers stay as long as the tests run: one that goes between two calls costs requests."""
 
 TICK_MS = 500
@@ -147,7 +147,7 @@ class EmbeddedProcess(ServerProcess):
 
     def command(self) -> list[str]:
         where = ["--host", LOOPBACK, "--port", str(self.port), "--data-dir", str(self.folder / "data")]
-        return [sys.executable, "-m", "distsync", "serve", *where, "--reaping-interval", str(REAPING_SECONDS)]
+        return [sys.executable, "-m", "distsync", "serve", *where, "--reaping-interval", str(REAPING_S)]
 
     def ready(self) -> bool:
         for line in self.output().splitlines():
@@ -183,7 +183,7 @@ class ZooKeeperProcess(ServerProcess):
             "zookeeper.admin.enableServer": "false",
             "zookeeper.forceSync": "no",
             "zookeeper.extendedTypesEnabled": "true",
-            "znode.container.checkIntervalMs": str(1000 * REAPING_SECONDS),
+            "znode.container.checkIntervalMs": str(1000 * REAPING_S),
             "org.slf4j.simpleLogger.defaultLogLevel": "warn",
             "org.apache.logging.log4j.level": "warn",
         }

@@ -1,7 +1,8 @@
 """What makes it fast, switched off: kept locks, the wire of our own, calls that go together.
 
-``DISTSYNC_KEEP=0``, ``DISTSYNC_TEST_FAST_WIRE=0`` and ``DISTSYNC_TEST_TOGETHER=0`` do it for a whole run: ``make off``.
-The first two are settings of distsync too (``keep``, ``fast_wire``), and so reach the processes that tests start.
+``DISTSYNC_LINGER=0``, ``DISTSYNC_TEST_FAST_WIRE=0`` and ``DISTSYNC_TEST_TOGETHER=0`` do it for a whole run: ``make
+off``. The first two are settings of distsync too (``keep``, ``fast_wire``), and so reach the processes that tests
+start.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Any
 import pytest
 
 from distsync.protocols.commit import always
-from distsync.protocols.ferry import Ferry
+from distsync.protocols.ferry import GroupCommitter
 
 
 def set_by_environment(patch: pytest.MonkeyPatch) -> None:
-    """As the variables say; DISTSYNC_KEEP is read by each client."""
+    """As the variables say; DISTSYNC_LINGER is read by each client."""
     patch.setenv("DISTSYNC_FAST_WIRE", os.environ.get("DISTSYNC_TEST_FAST_WIRE", "1"))
     if os.environ.get("DISTSYNC_TEST_TOGETHER", "1") == "0":
         separate(patch)
@@ -25,9 +26,9 @@ def set_by_environment(patch: pytest.MonkeyPatch) -> None:
 
 def separate(patch: pytest.MonkeyPatch) -> None:
     """What threads put, and have done, at the same time goes in as many transactions."""
-    patch.setattr(Ferry, "send", carried_alone)
+    patch.setattr(GroupCommitter, "send", carried_alone)
 
 
-async def carried_alone(ferry: Ferry[Any, Any], load: Any) -> Any:
-    results: Sequence[Any] = await ferry._carry((load,), always)
+async def carried_alone(ferry: GroupCommitter[Any, Any], load: Any) -> Any:
+    results: Sequence[Any] = await ferry._commit_batch((load,), always)
     return results[0]

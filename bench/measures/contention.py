@@ -12,7 +12,7 @@ from bench.crew import SPAWN, Crew
 from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, faster, figure
 
-LEAST, MOST, HELD_ON = "least share / mean", "greatest share / mean", "holdings / hand-overs"
+LEAST, MAX_CONTENDERS, HELD_ON = "least share / mean", "greatest share / mean", "holdings / hand-overs"
 """A share: of the hand-overs. Who begins a moment before the others has it kept, and takes it a thousand times."""
 
 NOBODY = -1
@@ -66,7 +66,7 @@ def hand_overs(place: Place, processes: int) -> Mapping[str, Work]:
             spent = time.perf_counter() - began
             holdings, changes = ([answer[place] for answer in answers] for place in (0, 1))
             mean = sum(changes) / processes
-            shares = {LEAST: min(changes) / mean, MOST: max(changes) / mean}
+            shares = {LEAST: min(changes) / mean, MAX_CONTENDERS: max(changes) / mean}
             return Done(sum(changes), spent, {**shares, HELD_ON: sum(holdings) / sum(changes)})
 
         return turn
@@ -82,9 +82,9 @@ MEASURES = [
         (
             faster(2),
             figure(LEAST, at_least=0.5),
-            figure(MOST, at_most=2),
+            figure(MAX_CONTENDERS, at_most=2),
             figure(LEAST, of=KAZOO),
-            figure(MOST, of=KAZOO),
+            figure(MAX_CONTENDERS, of=KAZOO),
         ),
         "an event, a list and a delete for each hand-over, and on few processors the switch from process to process",
         sizes=(2, 4, 8),

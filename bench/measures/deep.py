@@ -28,11 +28,11 @@ LISTED, BROKEN = "items, which a Java client can still list", "items, which a Ja
 PROBED = range(42_000, 46_001, 1000)
 """The list of so many names passes 1 MiB, the most that Java's clients read at once; here it is tried."""
 
-SESSION_SECONDS = 40.0
+SESSION_S = 40.0
 """The embedded server answers nobody while it writes a snapshot of a million znodes."""
 
 CLI = "org.apache.zookeeper.ZooKeeperMain"
-JAVA_SECONDS = 60
+JAVA_S = 60
 
 
 class Rate(NamedTuple):
@@ -62,7 +62,7 @@ def rate(client: distsync.Client, work: Callable[[], object], times: int) -> Rat
 
 def deep(place: Place, items: int) -> Mapping[str, Work]:
     """The first and the last are put, and got, one by one; those between, many at once."""
-    client = place.client(session_timeout=SESSION_SECONDS)
+    client = place.client(session_timeout=SESSION_S)
     queue: distsync.Queue[bytes] = distsync.Queue(name="deep", client=client)
     window = place.pace.window
 
@@ -107,7 +107,7 @@ def deep(place: Place, items: int) -> Mapping[str, Work]:
 
 def deep_kazoo(place: Place, items: int) -> Done:
     """As many in kazoo's Queue: all in one znode, whose children are listed as a whole."""
-    client, path, window = place.kazoo(timeout=SESSION_SECONDS), f"{place.top}/kazoo", place.pace.window
+    client, path, window = place.kazoo(timeout=SESSION_S), f"{place.top}/kazoo", place.pace.window
     fill, memory = partial(fill_kazoo, client, path), [resident()]
 
     def put() -> Done:
@@ -141,7 +141,7 @@ def where_it_breaks(place: Place, path: str, fill: Callable[[int], None]) -> dic
         fill(items - there)
         there = items
         words = java.command({}, CLI, "-server", place.observed, "ls", path)
-        listed = subprocess.run(words, capture_output=True, timeout=JAVA_SECONDS, check=False).stdout.count(b"entry-")
+        listed = subprocess.run(words, capture_output=True, timeout=JAVA_S, check=False).stdout.count(b"entry-")
         found[LISTED if listed == items else BROKEN] = items
         if listed != items:
             break

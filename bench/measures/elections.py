@@ -14,7 +14,7 @@ from bench.crew import Crew
 from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, faster, figure
 
-LONG_SECONDS = 10.0
+LONG_S = 10.0
 """A session: where nobody is killed none is to end, however busy the machine is."""
 
 TIMES = 10
@@ -67,9 +67,7 @@ def hand_over(place: Place, _: int) -> Mapping[str, Work]:
     times = max(1, min(TIMES, place.pace.items // 100))
 
     def of(who: str) -> Work:
-        elections = [
-            place.stack.enter_context(MAKERS[who](place.hosts, place.top, "e", LONG_SECONDS)) for _ in range(2)
-        ]
+        elections = [place.stack.enter_context(MAKERS[who](place.hosts, place.top, "e", LONG_S)) for _ in range(2)]
 
         def once() -> float:
             first = Candidacy(elections[0])

@@ -72,7 +72,7 @@ def not_kept(place: Place, _: int) -> Mapping[str, Work]:
     async def pair() -> None:
         await Delete((await Create(f"{place.top}/n-", ephemeral=True, sequence=True)).path)
 
-    lock, theirs = distsync.Lock(name="own", client=client, keep=0), kazoo.Lock(f"{place.top}/kazoo")
+    lock, theirs = distsync.Lock(name="own", client=client, linger=0), kazoo.Lock(f"{place.top}/kazoo")
     return {
         OURS: lambda: cycles(lock, place.pace.seconds),
         KAZOO: lambda: cycles(theirs, place.pace.seconds),
@@ -124,7 +124,7 @@ MEASURES = [
     ),
     Measure(
         "lock-not-kept",
-        "Lock cycle not kept (`keep=0`)",
+        "Lock cycle not kept (`linger=0`)",
         not_kept,
         (slower(1.15, than=PAIR), faster(1.4)),
         "a create and a delete, one after the other; beside them a list, sent together with the create, and Python's "

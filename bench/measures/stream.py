@@ -16,7 +16,7 @@ from bench.results import KAZOO, OURS, faster
 BATCHES = "distsync, 25 at a time"
 BATCH = 25
 LAST = b"the last one"
-EMPTY_SECONDS = 0.001
+EMPTY_S = 0.001
 """For so long kazoo's getter, who does not wait, rests when there is nothing."""
 
 Ends = tuple[Callable[[list[bytes]], Any], Callable[[], list[bytes]]]
@@ -50,7 +50,7 @@ def theirs(hosts: str, top: str) -> Iterator[Ends]:
 
         def get() -> list[bytes]:
             while (item := queue.get()) is None:
-                time.sleep(EMPTY_SECONDS)
+                time.sleep(EMPTY_S)
             return [item]
 
         yield (lambda items: [queue.put(item) for item in items]), get

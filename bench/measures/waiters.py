@@ -14,7 +14,7 @@ from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, constant, counted, faster
 from distsync.protocols.lock import LockCore
 
-SESSION_SECONDS = 10.0
+SESSION_S = 10.0
 
 
 class Alone:
@@ -33,10 +33,10 @@ class Alone:
 def maker(who: str, hosts: str, path: str, stack: ExitStack) -> Callable[[], Any]:
     """What makes contenders, on one session."""
     if who == OURS:
-        settings = {"session_timeout": SESSION_SECONDS, "default": False}
+        settings = {"session_timeout": SESSION_S, "default": False}
         client = stack.enter_context(distsync.connect(hosts, **settings))
         return lambda: Alone(client, path)
-    kazoo = stack.enter_context(kazoo_client(hosts, timeout=SESSION_SECONDS))
+    kazoo = stack.enter_context(kazoo_client(hosts, timeout=SESSION_S))
     return lambda: kazoo.Lock(path)
 
 

@@ -16,11 +16,11 @@ def main() -> int:
         print("the distsync command needs click: pip install distsync[cli]", file=sys.stderr)
         return 1
     from distsync.cli.group import group
-    from distsync.cli.running import Chosen
+    from distsync.cli.running import ReplaceCommand
 
     try:
         group(prog_name="distsync")
-    except Chosen as chosen:
+    except ReplaceCommand as chosen:
         run = chosen.run
     run()  # out of the hands of click, and with no exception in progress
     return 0

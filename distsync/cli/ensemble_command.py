@@ -11,12 +11,12 @@ from pathlib import Path
 
 import click
 
-from distsync.cli.told import Told
+from distsync.cli.told import SignalListener
 from distsync.errors import DistsyncError
 from distsync.session.ensemble import Role, Server
 from distsync.testing.ensembles import TICK_MS, Ensemble
 
-LOOK_AGAIN_SECONDS = 1.0
+POLL_S = 1.0
 
 
 @click.command("ensemble", short_help="Run a ZooKeeper ensemble, with observers.")
@@ -35,10 +35,10 @@ def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: 
 
     It needs Java and ZooKeeper: Debian's package zookeeper, or jars named by ZOOKEEPER_CLASSPATH.
     """
-    told = Told()
+    told = SignalListener()
     try:
         with Ensemble(participants, observers, tick_ms=tick_ms, data_dir=data_dir) as ensemble:
-            _tell(ensemble, told)
+            _print_changes(ensemble, told)
     except DistsyncError as error:
         click.secho(f"ensemble: {error}", fg="red", err=True)
         sys.exit(1)
@@ -46,7 +46,7 @@ def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: 
         told.close()
 
 
-def _tell(ensemble: Ensemble, told: Told) -> None:
+def _print_changes(ensemble: Ensemble, told: SignalListener) -> None:
     """Its address; then each server, and again when one of them plays another role, or has come to another epoch."""
     click.echo("DISTSYNC_HOSTS=" + ",".join("{}:{}".format(*server.address) for server in ensemble.servers))
     before: list[tuple[Role, int | None]] = []
@@ -56,7 +56,7 @@ def _tell(ensemble: Ensemble, told: Told) -> None:
         if before != now:
             before = now
             click.echo("\n".join(_lines(ensemble, status)))
-        told.wait(seconds=LOOK_AGAIN_SECONDS)
+        told.wait(seconds=POLL_S)
 
 
 def _lines(ensemble: Ensemble, status: list[Server]) -> Iterator[str]:

@@ -10,7 +10,7 @@ import sys
 
 import click
 
-from distsync.cli.running import Chosen, NotRunnable, Program
+from distsync.cli.running import Program, ProgramNotFound, ReplaceCommand
 from distsync.errors import PatchError
 from distsync.patch import patch
 
@@ -59,14 +59,14 @@ def run_command(swaps: tuple[str, ...], module: str | None, report: bool, argume
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")
     what, rest = (module, arguments) if module is not None else (arguments[0], arguments[1:])
-    raise Chosen(lambda: _run(Program(what, rest, module is not None), swaps, report))
+    raise ReplaceCommand(lambda: _run(Program(what, rest, module is not None), swaps, report))
 
 
 def _run(program: Program, swaps: tuple[str, ...], report: bool) -> None:
     try:
         program.prepare()
         done = patch("__main__", *swaps)
-    except (NotRunnable, PatchError) as error:
+    except (ProgramNotFound, PatchError) as error:
         click.secho(f"run: {error}", fg="red", err=True)
         sys.exit(2)
     if report:

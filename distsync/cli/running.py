@@ -17,11 +17,11 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 
-class NotRunnable(Exception):
+class ProgramNotFound(Exception):
     """There is no such program."""
 
 
-class Chosen(BaseException):
+class ReplaceCommand(BaseException):
     """What the process is to do from now on, in the place of a command."""
 
     def __init__(self, run: Callable[[], None]) -> None:
@@ -43,10 +43,10 @@ class Program:
     def prepare(self) -> None:
         """``__main__``, ``sys.argv`` and ``sys.path`` are those of the program.
 
-        Raises: NotRunnable if there is none; what a package raises that is imported on the way to its module.
+        Raises: ProgramNotFound if there is none; what a package raises that is imported on the way to its module.
         """
         if not self.is_module and not os.path.exists(self.what):
-            raise NotRunnable(f"there is no file {self.what}")
+            raise ProgramNotFound(f"there is no file {self.what}")
         importer = None if self.is_module else pkgutil.get_importer(os.path.abspath(self.what))
         sys.argv[:] = [self.what, *self.arguments]
         if self.is_module:
@@ -89,16 +89,16 @@ class Program:
         vars(self.main).update({**values, "__package__": spec.parent, "__builtins__": __import__("builtins")})
         code = loader.get_code(spec.name) if hasattr(loader, "get_code") else None
         if code is None:
-            raise NotRunnable(f"{spec.name} has no code that can be run")
+            raise ProgramNotFound(f"{spec.name} has no code that can be run")
         self._load = lambda: code
 
     def _spec_of_module(self, name: str) -> importlib.machinery.ModuleSpec:
         try:
             spec = importlib.util.find_spec(name)
         except (ModuleNotFoundError, ValueError) as error:
-            raise NotRunnable(f"there is no module {name} ({error})") from error
+            raise ProgramNotFound(f"there is no module {name} ({error})") from error
         if spec is None:
-            raise NotRunnable(f"there is no module {name}")
+            raise ProgramNotFound(f"there is no module {name}")
         if spec.submodule_search_locations is not None and not name.endswith(".__main__"):
             return self._spec_of_module(f"{name}.__main__")
         return spec
@@ -106,7 +106,7 @@ class Program:
     def _spec_in(self, importer: Any) -> importlib.machinery.ModuleSpec:
         spec: importlib.machinery.ModuleSpec | None = importer.find_spec("__main__")
         if spec is None:
-            raise NotRunnable(f"there is no __main__.py in {self.what}")
+            raise ProgramNotFound(f"there is no __main__.py in {self.what}")
         return spec
 
 

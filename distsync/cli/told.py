@@ -12,7 +12,7 @@ from multiprocessing import connection
 from typing import Any
 
 
-class Told:
+class SignalListener:
     """What signals have told this process. One may strike while another one is noted: what notes it takes no lock."""
 
     def __init__(self) -> None:

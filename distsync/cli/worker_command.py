@@ -11,13 +11,13 @@ import sys
 
 import click
 
-from distsync.cli.told import Told
+from distsync.cli.told import SignalListener
 from distsync.errors import DistsyncError
 from distsync.multiprocessing.context import default_context
-from distsync.multiprocessing.crew import Crew
+from distsync.multiprocessing.crew import LocalWorkers
 from distsync.multiprocessing.pool import MAX_DELIVERIES
 from distsync.multiprocessing.tasks import LIMIT_BYTES, Encoder
-from distsync.multiprocessing.worker import Spec, core_of
+from distsync.multiprocessing.worker import WorkerSpec, core_of
 from distsync.session.client import Client
 
 
@@ -58,24 +58,24 @@ def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliv
     """The exit status, when all processes have gone."""
     Encoder(client.settings)  # a codec that cannot be used is told here
     client.run(core_of(client, path).look())
-    spec = Spec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
-    crew = Crew(default_context.get_context("spawn"), count, spec, [])
-    told = Told()
+    spec = WorkerSpec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
+    crew = LocalWorkers(default_context.get_context("spawn"), count, spec, [])
+    told = SignalListener()
     click.echo(f"{count} workers for {path}", err=True)
     try:
         while not told.signals:
-            crew.look()
+            crew.poll()
             if crew.is_hopeless:
                 click.secho(
                     f"worker: {crew.failures} processes ended before they began: {crew.story}", fg="red", err=True
                 )
                 return 1
-            crew.fill()
-            told.wait(crew.signs())
-        crew.drain()
+            crew.start_missing()
+            told.wait(crew.waitables())
+        crew.stop_when_idle()
         while crew.processes and not told.twice:
-            told.wait(crew.signs())
-            crew.look()
+            told.wait(crew.waitables())
+            crew.poll()
         return 0
     finally:
         crew.terminate()

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-POLL_SECONDS = 0.1
-STOP_SECONDS = 5.0
+POLL_S = 0.1
+STOP_S = 5.0
 DONE = re.compile(r"(\d+) of (\d+) batches")
 
 Report = Callable[[int, int, int], None]
@@ -68,7 +68,7 @@ class Workers:
         """
         try:
             while None in self._checked():
-                time.sleep(POLL_SECONDS)
+                time.sleep(POLL_S)
         finally:
             self.end()
 
@@ -93,7 +93,7 @@ class Workers:
                 process.terminate()
         for process in self.processes:
             try:
-                process.wait(STOP_SECONDS)
+                process.wait(STOP_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from distsync.errors import GoneError, NoNodeError
-from distsync.named import Named
+from distsync.errors import NoNodeError, ObjectRemovedError
+from distsync.named import SharedObject
 from distsync.protocols.cell import CellCore
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from distsync.session.steps import Node, Watch
 
 
-class Cell(Named):
+class Cell(SharedObject):
     """Bytes that all who know the name share; each change is atomic, and seen by each read that begins after it."""
 
     _kind = "shared"
@@ -29,7 +29,7 @@ class Cell(Named):
     @property
     def core(self) -> CellCore:
         """What the threads of this process know of it together."""
-        return self._local(self._make_core)
+        return self._shared_state(self._make_core)
 
     def _make_core(self, path: str) -> CellCore:
         return CellCore(path, self._initial, self._receipts)
@@ -38,7 +38,7 @@ class Cell(Named):
         try:
             return self._run(protocol)
         except NoNodeError:
-            raise GoneError(self.path) from None
+            raise ObjectRemovedError(self.path) from None
 
     def make(self, data: bytes) -> None:
         """It is there, with these data if it was not. Cost: 1 request, 1 more for each part of its path that is new."""

@@ -20,7 +20,7 @@ from multiprocessing import connection
 from typing import Any
 
 from distsync.session import wills
-from distsync.session.wills import Will
+from distsync.session.wills import SessionHandover
 
 logger = logging.getLogger("distsync.multiprocessing")
 
@@ -35,7 +35,7 @@ class Child:
         self.seen_off = False
         self._receiver = receiver
         self._rest = b""
-        self._wills: dict[int, Will] = {}
+        self._wills: dict[int, SessionHandover] = {}
         self._lock = threading.Lock()
 
     def watched(self) -> list[int]:
@@ -44,7 +44,7 @@ class Child:
             receiver = [] if self._receiver is None else [self._receiver.fileno()]
             return receiver if self.pidfd is None else [self.pidfd, *receiver]
 
-    def listen(self) -> None:
+    def receive(self) -> None:
         """What it has told is known."""
         with self._lock:
             self._read()
@@ -58,7 +58,7 @@ class Child:
             if not text:
                 self._close_receiver()
             lines, newline, self._rest = (self._rest + text).rpartition(b"\n")
-            for will in wills.read(lines + newline):
+            for will in wills.parse(lines + newline):
                 self._note(will)
 
     def _close_receiver(self) -> None:
@@ -66,14 +66,14 @@ class Child:
         if receiver is not None:
             receiver.close()
 
-    def _note(self, will: Will | None) -> None:
+    def _note(self, will: SessionHandover | None) -> None:
         """A client has one session; what others say by the same pipe does not count."""
         if will is None:
             self._wills.clear()
         elif will.pid == self.pid:
             self._wills[will.client] = will
 
-    def mourn(self) -> None:
+    def handle_death(self) -> None:
         """It is dead: its sessions are over. May be called by several threads, and again."""
         with self._lock:
             self._read()
@@ -94,9 +94,9 @@ class Child:
                 os.close(pidfd)
 
 
-def _execute(will: Will) -> None:
+def _execute(will: SessionHandover) -> None:
     try:
-        wills.execute(will)
+        wills.close_session(will)
     except Exception as error:
         logger.warning("the session of process %d, which died, ends by itself only: %s", will.pid, error)
 
@@ -137,7 +137,7 @@ class Watcher:
             else:
                 os.write(self._wake[1], b"\0")
 
-    def see_off(self, child: Child) -> None:
+    def on_joined(self, child: Child) -> None:
         """It was joined. If all others were too, the thread has ended."""
         child.seen_off = child.is_dead()
         with self._lock:
@@ -146,42 +146,42 @@ class Watcher:
         if thread is not None:
             thread.join()
 
-    def _work(self, woken: int, wake: int) -> None:
+    def _work(self, wakeup_fd: int, wake: int) -> None:
         try:
-            self._watch(woken, wake)
+            self._watch(wakeup_fd, wake)
         except BaseException:
             with self._lock:  # nobody is watched any more, and nobody waits for that
                 self._children.clear()
-                self._go(woken, wake)
+                self._go(wakeup_fd, wake)
             raise
 
-    def _watch(self, woken: int, wake: int) -> None:
-        while self._has_children(woken, wake):
+    def _watch(self, wakeup_fd: int, wake: int) -> None:
+        while self._has_children(wakeup_fd, wake):
             children = {file: child for child in tuple(self._children) for file in child.watched()}
-            for file in connection.wait([woken, *children]):
-                if file == woken:
-                    os.read(woken, 4096)
+            for file in connection.wait([wakeup_fd, *children]):
+                if file == wakeup_fd:
+                    os.read(wakeup_fd, 4096)
                 else:
                     self._see(children[file], file)  # type: ignore[index]
 
-    def _has_children(self, woken: int, wake: int) -> bool:
+    def _has_children(self, wakeup_fd: int, wake: int) -> bool:
         with self._lock:
             if not self._children:
-                self._go(woken, wake)
+                self._go(wakeup_fd, wake)
             return self._wake is not None
 
-    def _go(self, woken: int, wake: int) -> None:
+    def _go(self, wakeup_fd: int, wake: int) -> None:
         self._wake = None
-        os.close(woken)
+        os.close(wakeup_fd)
         os.close(wake)
         self._lock.notify_all()
 
     def _see(self, child: Child, file: object) -> None:
         if file != child.pidfd:
-            child.listen()
+            child.receive()
             return
         try:
-            child.mourn()
+            child.handle_death()
         finally:
             with self._lock:
                 self._children.remove(child)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from typing import Any
 
-from distsync.multiprocessing.worker import DRAIN, FAILED, READY, TERMINATE, Spec, work
+from distsync.multiprocessing.worker import DRAIN, FAILED, READY, TERMINATE, WorkerSpec, work
 
 #: So many processes may end in a row before they were ready; as many as there are workers, if that is more.
-PATIENCE = 3
+MAX_FAILED_STARTS = 3
 #: Seconds after which a worker that was told to go at once is killed.
-GO_S = 2.0
+STOP_TIMEOUT_S = 2.0
 
 
 @dataclass
-class Member:
+class WorkerProcess:
     """A worker process, and the pipe to it."""
 
     process: Any
@@ -30,20 +30,20 @@ class Member:
     said: str | None = None
 
 
-class Crew:
+class LocalWorkers:
     """Worker processes, ``count`` of them as long as it is kept so; ``processes`` is the list that the pool shows."""
 
-    def __init__(self, context: Any, count: int, spec: Spec, processes: list[Any]) -> None:
+    def __init__(self, context: Any, count: int, spec: WorkerSpec, processes: list[Any]) -> None:
         self._context, self._count, self._spec = context, count, spec
         self.processes = processes
-        self._members: list[Member] = []
+        self._members: list[WorkerProcess] = []
         self._lock = threading.RLock()
         #: So many have ended in a row before they were ready, or could not go on.
         self.failures = 0
         #: How the last one of those ended.
         self.story = ""
 
-    def fill(self) -> None:
+    def start_missing(self) -> None:
         """There are as many as there should be."""
         with self._lock:
             while len(self._members) < self._count:
@@ -61,29 +61,29 @@ class Crew:
             raise
         finally:
             theirs.close()
-        self._members.append(Member(process, ours))
+        self._members.append(WorkerProcess(process, ours))
         self.processes.append(process)
 
     @property
     def is_hopeless(self) -> bool:
         """Whether further starts would end as the ones before."""
-        return self.failures >= max(PATIENCE, self._count)
+        return self.failures >= max(MAX_FAILED_STARTS, self._count)
 
-    def signs(self) -> list[Any]:
+    def waitables(self) -> list[Any]:
         """What is to be waited for: one of them ends, or says something."""
         talking = [each.control for each in self._members if not each.is_silent]
         return [*talking, *(each.process.sentinel for each in self._members)]
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """What they said is heard, those that have ended are counted out."""
         with self._lock:
             for member in list(self._members):
                 ended = member.process.exitcode is not None
-                self._hear(member)
+                self._receive(member)
                 if ended:
-                    self._dismiss(member)
+                    self._remove(member)
 
-    def _hear(self, member: Member) -> None:
+    def _receive(self, member: WorkerProcess) -> None:
         try:
             while member.control.poll():
                 kind, said = member.control.recv()
@@ -94,7 +94,7 @@ class Crew:
         except (EOFError, OSError):
             member.is_silent = True
 
-    def _dismiss(self, member: Member) -> None:
+    def _remove(self, member: WorkerProcess) -> None:
         self._members.remove(member)
         self.processes.remove(member.process)
         if member.said is not None or not member.is_ready:
@@ -102,14 +102,14 @@ class Crew:
             self.story = member.said or f"its process ended with exit code {member.process.exitcode}"
         self._close(member)
 
-    def drain(self) -> None:
+    def stop_when_idle(self) -> None:
         """Each goes when its task at hand is done."""
-        self._tell(DRAIN)
+        self._send(DRAIN)
 
     def terminate(self) -> None:
         """None is left; what they were at is broken off."""
-        self._tell(TERMINATE)
-        until = time.monotonic() + GO_S
+        self._send(TERMINATE)
+        until = time.monotonic() + STOP_TIMEOUT_S
         for member in self._members:
             member.process.join(max(0.0, until - time.monotonic()))
             if member.process.exitcode is None:
@@ -123,13 +123,13 @@ class Crew:
         self._members.clear()
         self.processes.clear()
 
-    def _close(self, member: Member) -> None:
+    def _close(self, member: WorkerProcess) -> None:
         """The process has ended, and its files are closed, whoever still knows it."""
         member.process.join()
         member.process.close()
         member.control.close()
 
-    def _tell(self, what: str) -> None:
+    def _send(self, what: str) -> None:
         for member in self._members:
             try:
                 member.control.send(what)

@@ -20,7 +20,7 @@ from typing import Any
 from distsync.session import fork
 
 #: So many items are sent at once: several transactions.
-MOST = 800
+MAX_ITEMS = 800
 
 Send = Callable[[Sequence[Any]], object]
 """Sends these items, and reports what cannot be sent; raises nothing."""
@@ -80,7 +80,7 @@ class Feeder:
     def _next(self) -> tuple[list[Any], bool]:
         """The next items, as soon as there are any, and whether there will be none after them."""
         items = [self._buffer.get()]
-        while items[-1] is not _END and len(items) < MOST and not self._buffer.empty():
+        while items[-1] is not _END and len(items) < MAX_ITEMS and not self._buffer.empty():
             items.append(self._buffer.get())
         ends = items[-1] is _END
         if ends:

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from distsync import barriers, conditions, events, semaphores
 from distsync import locks as _locks
 from distsync.errors import NotHeldError, NotOwnerError, OverReleaseError, ReleasedTooOftenError
-from distsync.held import shown
-from distsync.multiprocessing.rest import rest_of
-from distsync.named import Named, checked_seconds, me
+from distsync.held import repr_state
+from distsync.multiprocessing.rest import stdlib_getattr
+from distsync.named import SharedObject, current_owner, validate_condition_timeout
 from distsync.protocols import handed
 from distsync.protocols.lock import Grant
 from distsync.protocols.semaphore import SemaphoreCore
@@ -32,7 +32,7 @@ __all__ = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event
 
 def _seconds(block: bool, timeout: float | None) -> float:
     """As ``threading`` spells it: -1 for no end, and where nothing is waited for."""
-    seconds = checked_seconds(timeout) if block else None
+    seconds = validate_condition_timeout(timeout) if block else None
     return -1 if seconds is None else seconds
 
 
@@ -46,13 +46,13 @@ def _owner(lock: _locks.LockBase) -> str:
     """Who holds it, as multiprocessing shows it."""
     core = lock._core if lock._is_used else None
     if core is not None and core.grant is not None and not core.grant.loss.fired:
-        return _caller() if core.owner is me() else "SomeOtherThread"
+        return _caller() if core.owner is current_owner() else "SomeOtherThread"
     return {True: "SomeOtherProcess", False: "None"}.get(_asked(lock, lambda: lock._core.locked()), "unknown")
 
 
-def _asked(obj: Named, protocol: Any) -> Any:
+def _asked(obj: SharedObject, protocol: Any) -> Any:
     """What the server says, if there is a connection, and else "unknown"."""
-    answer = shown(obj, protocol)
+    answer = repr_state(obj, protocol)
     return "unknown" if answer == "??" else answer
 
 
@@ -83,9 +83,9 @@ class Lock(_locks.Lock):
         return super().acquire(bool(block), _seconds(block, timeout))
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
-        acquired: bool = self._run(handed.acquire(self._core, me(), describe(), blocking), timeout)
+        acquired: bool = self._run(handed.acquire(self._core, current_owner(), describe(), blocking), timeout)
         if acquired:
-            self._tell_loss()
+            self._register_loss_callback()
         return acquired
 
     def release(self) -> None:
@@ -100,9 +100,9 @@ class Lock(_locks.Lock):
         """
         super().release()
 
-    def _release(self, keep: bool = True) -> None:
+    def _release(self, linger: bool = True) -> None:
         """Never kept: whoever releases it from outside has to find it as the server has it."""
-        self._run(handed.release(self._core, me()), self.client.settings.session_timeout)
+        self._run(handed.release(self._core, current_owner()), self.client.settings.session_timeout)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(owner={_owner(self)})>"
@@ -145,7 +145,7 @@ class RLock(_locks.RLock):
     def __repr__(self) -> str:
         owner = _owner(self)
         counts = {"None": 0, "unknown": "unknown", "SomeOtherThread": "nonzero", "SomeOtherProcess": "nonzero"}
-        return f"<{type(self).__name__}({owner}, {counts.get(owner, self._shown()[1])})>"
+        return f"<{type(self).__name__}({owner}, {counts.get(owner, self._repr_state()[1])})>"
 
 
 class Semaphore(semaphores.Semaphore):
@@ -175,7 +175,7 @@ class Semaphore(semaphores.Semaphore):
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
         if isinstance(core, SemaphoreCore):
-            return handed.acquire_permit(core, describe(), blocking, me(), self._bound)
+            return handed.acquire_permit(core, describe(), blocking, current_owner(), self._bound)
         return super()._acquiring(core, blocking)
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
@@ -199,10 +199,10 @@ class Semaphore(semaphores.Semaphore):
         except OverReleaseError:
             raise ReleasedTooOftenError(self.path) from None
 
-    def _releasing(self, core: AnyCore, n: int, begun: list[bool]) -> Coroutine[Any, Any, None]:
+    def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
         if isinstance(core, SemaphoreCore):
-            return handed.release_permits(core, n, self._bound, begun, me())
-        return super()._releasing(core, n, begun)
+            return handed.release_permits(core, n, self._bound, started, current_owner())
+        return super()._releasing(core, n, started)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(value={_asked(self, lambda: self._core.value())})>"
@@ -262,7 +262,7 @@ class Event(events.Event):
     """
 
     def __repr__(self) -> str:
-        state = {True: "set", False: "unset"}.get(shown(self, lambda: self._core.is_set()), "unknown")
+        state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")
         return f"<{type(self).__qualname__} at {id(self):#x} {state}>"
 
 
@@ -279,4 +279,4 @@ class Barrier(barriers.Barrier):
     """
 
 
-__getattr__ = rest_of("multiprocessing.synchronize", __name__)
+__getattr__ = stdlib_getattr("multiprocessing.synchronize", __name__)

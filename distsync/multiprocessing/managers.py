@@ -29,8 +29,8 @@ from distsync.multiprocessing.proxies import (
     Shared,
     ValueProxy,
 )
-from distsync.multiprocessing.rest import rest_of
-from distsync.named import Named
+from distsync.multiprocessing.rest import stdlib_getattr
+from distsync.named import SharedObject
 from distsync.protocols.tree import remove_tree
 from distsync.session import fork, names, paths
 
@@ -46,7 +46,7 @@ _Array, _dict, _list = array.array, dict, list
 NO_SERVER = "a manager of distsync is no process: {0}"
 
 
-class SyncManager(Named):
+class SyncManager(SharedObject):
     """What makes objects that processes share, and removes them at its end.
 
     Units: what is in a dict, list, Namespace, Value or Array together takes 1,000,000 bytes at most.
@@ -131,8 +131,8 @@ class SyncManager(Named):
         self.shutdown()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        origin = None if self._given_client is None else self._given_client.origin
-        return _arrived, (type(self), self._given_path or self.path, origin)
+        origin = None if self._explicit_client is None else self._explicit_client.origin
+        return _arrived, (type(self), self._explicit_path or self.path, origin)
 
     @classmethod
     def register(cls, typeid: str, *args: Any, **keywords: Any) -> NoReturn:
@@ -154,7 +154,7 @@ class SyncManager(Named):
         if self._state != "started":
             raise ProcessError(f"Manager is not started (state {self._state})")
         part = str(uuid.uuid4()) if name is None else paths.encode_name(name)
-        return {"client": self._given_client, "path": f"{self.path}/{kind}/{part}"}
+        return {"client": self._explicit_client, "path": f"{self.path}/{kind}/{part}"}
 
     def _object(self, make: Callable[..., Any], name: str | None, *args: Any, **keywords: Any) -> Any:
         return make(*args, **keywords, **self._place(make.__name__.lower(), name))
@@ -164,7 +164,7 @@ class SyncManager(Named):
         made = kind(**self._place(kind._typeid, name))
         made._begin_with(value)
         if name is None:
-            made._finalizer = weakref.finalize(made, named._forget, made.client, made.path, fork.forks())
+            made._finalizer = weakref.finalize(made, named._forget, made.client, made.path, fork.fork_count())
             made._finalizer.atexit = False
         return made
 
@@ -273,4 +273,4 @@ def Manager(*, ctx: Any = None, name: str | None = None, client: Client | None =
     return made
 
 
-__getattr__ = rest_of("multiprocessing.managers", __name__)
+__getattr__ = stdlib_getattr("multiprocessing.managers", __name__)

@@ -13,7 +13,7 @@ from multiprocessing import pool as _stdlib
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
-from distsync.named import Named
+from distsync.named import SharedObject
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_DELIVERIES = 5
 
 
-class Pool(_stdlib.Pool, Named):
+class Pool(_stdlib.Pool, SharedObject):
     """Worker processes that share tasks, and their results back; with a name also those of other callers and machines.
 
     All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. Workers of the same name elsewhere
@@ -73,7 +73,7 @@ class Pool(_stdlib.Pool, Named):
         self._state = _stdlib.INIT
         self._change_notifier: Any = None
         self._processes = _checked(processes, name, maxtasksperchild, initializer)
-        Named.__init__(self, name, client, None)
+        SharedObject.__init__(self, name, client, None)
         if context is None:
             from distsync.multiprocessing.context import default_context
 
@@ -92,20 +92,20 @@ class Pool(_stdlib.Pool, Named):
         maxtasks: int | None,
     ) -> None:
         """Workers and threads run."""
-        from distsync.multiprocessing.crew import Crew
-        from distsync.multiprocessing.submitting import Submitting
+        from distsync.multiprocessing.crew import LocalWorkers
+        from distsync.multiprocessing.submitting import PoolClient
         from distsync.multiprocessing.tasks import Encoder
-        from distsync.multiprocessing.worker import Spec
+        from distsync.multiprocessing.worker import WorkerSpec
 
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
         encoder = Encoder(client.settings, limit)
         watcher = self._bar() if progress else None
-        self._submitting = Submitting(client, self._local(self._make_core), self._fresh, encoder, watcher)
-        spec = Spec(
+        self._submitting = PoolClient(client, self._shared_state(self._make_core), self._fresh, encoder, watcher)
+        spec = WorkerSpec(
             client.settings, self.path, limit, most, initializer, tuple(initargs), maxtasks,
-            self._submitting.caller, self._fresh, self._given_client is None,
+            self._submitting.caller, self._fresh, self._explicit_client is None,
         )  # fmt: skip
-        self._crew = Crew(self._ctx, self._processes, spec, self._pool)
+        self._crew = LocalWorkers(self._ctx, self._processes, spec, self._pool)
         try:
             self._repopulate_pool()
         except BaseException:
@@ -132,7 +132,7 @@ class Pool(_stdlib.Pool, Named):
         return PoolCore(path, self._receipts)
 
     def _repopulate_pool(self) -> None:
-        self._crew.fill()
+        self._crew.start_missing()
 
     def _map_async(
         self, func: Any, iterable: Any, mapper: Any, chunksize: int | None = None, callback: Any = None,
@@ -201,12 +201,12 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
 
 def _checked_limit(max_payload: Any) -> int:
     """The longest payload, in bytes."""
-    from distsync.multiprocessing.tasks import LIMIT_BYTES, MOST_BYTES
+    from distsync.multiprocessing.tasks import LIMIT_BYTES, MAX_BYTES
 
     if max_payload is None:
         return LIMIT_BYTES
-    if isinstance(max_payload, bool) or not isinstance(max_payload, int) or not 0 < max_payload <= MOST_BYTES:
-        raise ValueError(f"max_payload must be a number of bytes, 1 to {MOST_BYTES}, not {max_payload!r}")
+    if isinstance(max_payload, bool) or not isinstance(max_payload, int) or not 0 < max_payload <= MAX_BYTES:
+        raise ValueError(f"max_payload must be a number of bytes, 1 to {MAX_BYTES}, not {max_payload!r}")
     return max_payload
 
 

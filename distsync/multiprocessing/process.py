@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("distsync.multiprocessing")
 
 
-class Heritage:
+class ChildBootstrap:
     """What a process has from its parent: the pipe through which it tells its sessions, and settings.
 
     It stands first in the object of the process, and so arrives before what its pickle needs them for.
@@ -40,7 +40,7 @@ class Heritage:
         self.child: Child | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _arrive, (default.bequest(), self.sender)
+        return _unpickle, (default.export_settings(), self.sender)
 
     def launch(self, start: Callable[[Any], Any], process: Any) -> Any:
         """The process is started, and watched. A forked child does not return from here."""
@@ -63,27 +63,27 @@ class Heritage:
             if self.receiver is not None:
                 self.receiver.close()
             if self.sender is not None:
-                wills.begin(os.dup(self.sender.fileno()))
+                wills.attach(os.dup(self.sender.fileno()))
                 self.sender.close()
         except OSError as error:  # too many open files, say; what raises here would end the process without a word
             logger.warning("the sessions of process %d, if it dies, end by themselves only: %s", os.getpid(), error)
         self.sender = self.receiver = None
 
 
-def _arrive(settings: Settings | None, sender: Any) -> Heritage:
-    default.inherit(settings)
-    return Heritage(sender)
+def _unpickle(settings: Settings | None, sender: Any) -> ChildBootstrap:
+    default.import_settings(settings)
+    return ChildBootstrap(sender)
 
 
-class _Watched:
+class _TrackedProcess:
     """What our processes do beside the standard library's."""
 
-    _heritage: Heritage
+    _heritage: ChildBootstrap
     _popen: Any
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         made = super().__new__(cls)
-        made._heritage = Heritage()
+        made._heritage = ChildBootstrap()
         return made
 
     def _bootstrap(self, parent_sentinel: int | None = None) -> int:
@@ -94,7 +94,7 @@ class _Watched:
             return status
         finally:
             fork.close_all()
-            wills.end()
+            wills.finish()
 
     def join(self, timeout: float | None = None) -> None:
         """The process has ended, and so have its sessions; or the time is over. Of the watch over children nothing is
@@ -107,33 +107,33 @@ class _Watched:
         super().join(timeout)  # type: ignore[misc]
         child = self._heritage.child
         if child is not None and self._popen.returncode is not None:
-            child.mourn()
-            watcher.see_off(child)
+            child.handle_death()
+            watcher.on_joined(child)
 
 
 def _launched(start: Callable[[Any], Any], process: Any) -> Any:
     return process._heritage.launch(start, process)
 
 
-class Process(_Watched, _contexts.Process):
+class Process(_TrackedProcess, _contexts.Process):
     """A process of the default start method."""
 
     _Popen = staticmethod(partial(_launched, _contexts.Process._Popen))
 
 
-class ForkProcess(_Watched, _contexts.ForkProcess):
+class ForkProcess(_TrackedProcess, _contexts.ForkProcess):
     """A process that is a copy of this one."""
 
     _Popen = staticmethod(partial(_launched, _contexts.ForkProcess._Popen))
 
 
-class SpawnProcess(_Watched, _contexts.SpawnProcess):
+class SpawnProcess(_TrackedProcess, _contexts.SpawnProcess):
     """A process that begins anew."""
 
     _Popen = staticmethod(partial(_launched, _contexts.SpawnProcess._Popen))
 
 
-class ForkServerProcess(_Watched, _contexts.ForkServerProcess):
+class ForkServerProcess(_TrackedProcess, _contexts.ForkServerProcess):
     """A process that is a copy of one that was started for that."""
 
     _Popen = staticmethod(partial(_launched, _contexts.ForkServerProcess._Popen))

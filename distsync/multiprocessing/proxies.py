@@ -88,17 +88,17 @@ class Shared(Cell):
         return str(self._getvalue())
 
 
-def reading(method: Any) -> Any:
+def read_method(method: Any) -> Any:
     """The method of the real object, on a copy."""
 
     @wraps(method)
     def read(self: Shared, /, *args: Any, **keywords: Any) -> Any:
-        return method(self._getvalue(), *map(plain, args), **keywords)
+        return method(self._getvalue(), *map(unwrap, args), **keywords)
 
     return _documented(read)
 
 
-def changing(method: Any, returns_self: bool = False) -> Any:
+def write_method(method: Any, returns_self: bool = False) -> Any:
     """The method of the real object, on what it is when its outcome is written."""
 
     @wraps(method)
@@ -118,7 +118,7 @@ def _documented(function: Any) -> Any:
     return function
 
 
-def plain(value: Any) -> Any:
+def unwrap(value: Any) -> Any:
     """What an operator is given besides: of a container what is in it."""
     return value._getvalue() if isinstance(value, (DictProxy, ListProxy, ArrayProxy)) else value
 
@@ -134,7 +134,8 @@ class DictProxy(Shared):
     ``keys``, ``values`` and ``items`` are lists, as multiprocessing's. What is got is a copy: to change a list that is
     a value, set it again, or make it a list of the manager's, which stays one wherever it is put.
     Units: 1,000,000 bytes at most, all keys and values together.
-    Raises: PayloadPickleError for what does not pickle, PayloadTooLargeError, and then nothing was changed; GoneError
+    Raises: PayloadPickleError for what does not pickle, PayloadTooLargeError, and then nothing was changed;
+    ObjectRemovedError
         when its manager has shut down; OutcomeUnknownError when the session ended in this moment and nobody can know.
     On cancel: a change has happened, or not.
     Cost: to read 2 requests, 1 round trip; to change 1 if this process has changed it last, else 3.
@@ -144,25 +145,25 @@ class DictProxy(Shared):
     _typeid = "dict"
     __hash__ = None  # type: ignore[assignment]
 
-    __contains__ = reading(dict.__contains__)
-    __eq__ = reading(dict.__eq__)
-    __getitem__ = reading(dict.__getitem__)
-    __len__ = reading(dict.__len__)
-    __ne__ = reading(dict.__ne__)
-    __or__ = reading(dict.__or__)
-    __ror__ = reading(dict.__ror__)
-    get = reading(dict.get)
+    __contains__ = read_method(dict.__contains__)
+    __eq__ = read_method(dict.__eq__)
+    __getitem__ = read_method(dict.__getitem__)
+    __len__ = read_method(dict.__len__)
+    __ne__ = read_method(dict.__ne__)
+    __or__ = read_method(dict.__or__)
+    __ror__ = read_method(dict.__ror__)
+    get = read_method(dict.get)
 
-    __delitem__ = changing(dict.__delitem__)
-    __setitem__ = changing(dict.__setitem__)
-    clear = changing(dict.clear)
-    pop = changing(dict.pop)
-    popitem = changing(dict.popitem)
-    setdefault = changing(dict.setdefault)
+    __delitem__ = write_method(dict.__delitem__)
+    __setitem__ = write_method(dict.__setitem__)
+    clear = write_method(dict.clear)
+    pop = write_method(dict.pop)
+    popitem = write_method(dict.popitem)
+    setdefault = write_method(dict.setdefault)
 
     def update(self, other: Any = (), /, **more: Any) -> None:
         """All of these keys have these values, from one moment on; as ``dict.update``."""
-        new = dict(plain(other), **more)
+        new = dict(unwrap(other), **more)
         self._apply(lambda value: value.update(new))
 
     def __ior__(self, other: Any) -> DictProxy:  # type: ignore[misc]
@@ -212,35 +213,35 @@ class ListProxy(Shared):
     _typeid = "list"
     __hash__ = None  # type: ignore[assignment]
 
-    __add__ = reading(list.__add__)
-    __contains__ = reading(list.__contains__)
-    __eq__ = reading(list.__eq__)
-    __ge__ = reading(list.__ge__)
-    __getitem__ = reading(list.__getitem__)
-    __gt__ = reading(list.__gt__)
-    __le__ = reading(list.__le__)
-    __len__ = reading(list.__len__)
-    __lt__ = reading(list.__lt__)
-    __mul__ = reading(list.__mul__)
-    __ne__ = reading(list.__ne__)
-    __reversed__ = reading(list.__reversed__)
-    __rmul__ = reading(list.__rmul__)
-    copy = reading(list.copy)
-    count = reading(list.count)
-    index = reading(list.index)
+    __add__ = read_method(list.__add__)
+    __contains__ = read_method(list.__contains__)
+    __eq__ = read_method(list.__eq__)
+    __ge__ = read_method(list.__ge__)
+    __getitem__ = read_method(list.__getitem__)
+    __gt__ = read_method(list.__gt__)
+    __le__ = read_method(list.__le__)
+    __len__ = read_method(list.__len__)
+    __lt__ = read_method(list.__lt__)
+    __mul__ = read_method(list.__mul__)
+    __ne__ = read_method(list.__ne__)
+    __reversed__ = read_method(list.__reversed__)
+    __rmul__ = read_method(list.__rmul__)
+    copy = read_method(list.copy)
+    count = read_method(list.count)
+    index = read_method(list.index)
 
-    __delitem__ = changing(list.__delitem__)
-    __iadd__ = changing(list.__iadd__, returns_self=True)
-    __imul__ = changing(list.__imul__, returns_self=True)
-    __setitem__ = changing(list.__setitem__)
-    append = changing(list.append)
-    clear = changing(list.clear)
-    extend = changing(list.extend)
-    insert = changing(list.insert)
-    pop = changing(list.pop)
-    remove = changing(list.remove)
-    reverse = changing(list.reverse)
-    sort = changing(list.sort)
+    __delitem__ = write_method(list.__delitem__)
+    __iadd__ = write_method(list.__iadd__, returns_self=True)
+    __imul__ = write_method(list.__imul__, returns_self=True)
+    __setitem__ = write_method(list.__setitem__)
+    append = write_method(list.append)
+    clear = write_method(list.clear)
+    extend = write_method(list.extend)
+    insert = write_method(list.insert)
+    pop = write_method(list.pop)
+    remove = write_method(list.remove)
+    reverse = write_method(list.reverse)
+    sort = write_method(list.sort)
 
     def __iter__(self) -> Iterator[Any]:
         """The items, as they are when their turn comes."""
@@ -261,10 +262,10 @@ class ArrayProxy(Shared):
     _typeid = "Array"
     __hash__ = None  # type: ignore[assignment]
 
-    __eq__ = reading(array.array.__eq__)
-    __getitem__ = reading(array.array.__getitem__)
-    __len__ = reading(array.array.__len__)
-    __setitem__ = changing(array.array.__setitem__)
+    __eq__ = read_method(array.array.__eq__)
+    __getitem__ = read_method(array.array.__getitem__)
+    __len__ = read_method(array.array.__len__)
+    __setitem__ = write_method(array.array.__setitem__)
 
     __iter__ = ListProxy.__iter__
 

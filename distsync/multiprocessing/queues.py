@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.errors import ClientClosedError, PayloadPickleError
 from distsync.multiprocessing.feeder import Feeder
-from distsync.multiprocessing.rest import rest_of
+from distsync.multiprocessing.rest import stdlib_getattr
 from distsync.protocols.many import Progress, feed
 from distsync.protocols.queue import QueueCore
 from distsync.queue import Item, _QueueBase
-from distsync.session.fork import generation
+from distsync.session.fork import fork_depth
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
 #: So long (seconds) a get that does not wait gives the feeder to send what this very process has put before.
-OWN_PUTS_S = 0.3
+READ_OWN_PUTS_S = 0.3
 
 OnError = Callable[[BaseException, Any], object]
 
@@ -94,10 +94,10 @@ class Queue(_Base[Item]):
     @property
     def _feeder(self) -> Feeder:
         """That of this process."""
-        found = self._feeders.get(generation())
+        found = self._feeders.get(fork_depth())
         if found is None:
             made = Feeder()
-            found = self._feeders.setdefault(generation(), made)
+            found = self._feeders.setdefault(fork_depth(), made)
             if found is made:
                 weakref.finalize(self, made.close).atexit = False
         return found
@@ -153,7 +153,7 @@ class Queue(_Base[Item]):
         """
         feeder = self._check_open()
         if not block:
-            feeder.flush(OWN_PUTS_S)
+            feeder.flush(READ_OWN_PUTS_S)
         return self._get_now(bool(block), _seconds(block, timeout), self._maxsize)
 
     def put_nowait(self, obj: Item) -> None:
@@ -319,7 +319,7 @@ class SimpleQueue(_Base[Item]):
         super().__init__(ctx, name, client, path)
 
     def _check_open(self) -> None:
-        if self._closed_in == generation():
+        if self._closed_in == fork_depth():
             raise OSError(f"SimpleQueue {self.name!r} is closed")
 
     def put(self, obj: Item) -> None:
@@ -348,7 +348,7 @@ class SimpleQueue(_Base[Item]):
 
     def close(self) -> None:
         """This process puts and gets no more here. Others go on. Cost: no request."""
-        self._closed_in = generation()
+        self._closed_in = fork_depth()
 
 
-__getattr__ = rest_of("multiprocessing.queues", __name__)
+__getattr__ = stdlib_getattr("multiprocessing.queues", __name__)

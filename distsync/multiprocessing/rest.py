@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any
 
 
-def rest_of(stdlib: str, face: str) -> Callable[[str], Any]:
+def stdlib_getattr(stdlib: str, face: str) -> Callable[[str], Any]:
     """A ``__getattr__`` for the module ``face``, which stands for the module ``stdlib``."""
 
     def __getattr__(name: str) -> Any:

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from multiprocessing import sharedctypes
 from typing import TYPE_CHECKING, Any
 
-from distsync.locks import OverLock
+from distsync.locks import LockDelegate
 from distsync.multiprocessing.locks import RLock
-from distsync.multiprocessing.rest import rest_of
+from distsync.multiprocessing.rest import stdlib_getattr
 from distsync.multiprocessing.views import (
     RawBytes,
     RawNumber,
@@ -155,12 +155,12 @@ def Array(
 # ---- with a lock
 
 
-class SynchronizedBase(OverLock):
+class SynchronizedBase(LockDelegate):
     """A shared object, and the lock that each access to it takes."""
 
     def __init__(self, raw: Any, lock: Any = None) -> None:
         self._raw = raw
-        self._given_lock = lock
+        self._explicit_lock = lock
         self._made_lock: RLock | None = None
 
     def get_obj(self) -> Any:
@@ -169,13 +169,13 @@ class SynchronizedBase(OverLock):
 
     def get_lock(self) -> Any:
         """The lock that each access takes: the one that was given, or an RLock, the same for all processes."""
-        if self._given_lock is not None:
-            return self._given_lock
+        if self._explicit_lock is not None:
+            return self._explicit_lock
         cell: SharedObject = self._raw._cell
         cell.core  # noqa: B018  what is below its znode goes with it
         path = f"{cell.path}/lock"
         if self._made_lock is None or self._made_lock.path != path:
-            self._made_lock = RLock(client=cell._given_client, path=path)
+            self._made_lock = RLock(client=cell._explicit_client, path=path)
             self._made_lock.__dict__["_of"] = cell  # which is there as long as its lock is
         return self._made_lock
 
@@ -192,7 +192,7 @@ class SynchronizedBase(OverLock):
         return self.get_lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return synchronized, (self._raw, self._given_lock)
+        return synchronized, (self._raw, self._explicit_lock)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} wrapper for {self._raw!r}>"
@@ -266,4 +266,4 @@ def synchronized(raw: Any, lock: Any = None) -> Any:
     return _WRAPPERS[type(raw)](raw, lock)
 
 
-__getattr__ = rest_of("multiprocessing.sharedctypes", __name__)
+__getattr__ = stdlib_getattr("multiprocessing.sharedctypes", __name__)

@@ -24,10 +24,10 @@ from distsync.errors import (
     TaskLostError,
     WorkerStartError,
 )
-from distsync.multiprocessing.crew import Crew
+from distsync.multiprocessing.crew import LocalWorkers
 from distsync.multiprocessing.tasks import Encoder, Label
 from distsync.protocols.batches import BATCH
-from distsync.protocols.callers import Caller, Said, sweep_all
+from distsync.protocols.callers import Caller, TaskReply, sweep_all
 from distsync.protocols.guard import REFUSED_S, parent_of
 from distsync.protocols.many import Progress
 from distsync.protocols.pool import DONE, REFUSED, PoolCore, Task
@@ -45,7 +45,7 @@ RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
 logger = logging.getLogger("distsync.multiprocessing")
 
 
-class Watcher(Protocol):
+class ProgressListener(Protocol):
     """Is told how far it is."""
 
     def begun(self, items: int) -> None: ...
@@ -97,11 +97,13 @@ class Cache(dict[int, Any]):
             self._notifier.put()
 
 
-class Submitting:
+class PoolClient:
     """One caller of a pool."""
 
-    def __init__(self, client: Client, core: PoolCore, alone: bool, encoder: Encoder, watcher: Watcher | None) -> None:
-        self._client, self._core, self._alone, self._encoder = client, core, alone, encoder
+    def __init__(
+        self, client: Client, core: PoolCore, is_private: bool, encoder: Encoder, watcher: ProgressListener | None
+    ) -> None:
+        self._client, self._core, self._alone, self._encoder = client, core, is_private, encoder
         self._watcher = watcher
         self.state = RUN
         self.notifier = Notifier()
@@ -113,7 +115,7 @@ class Submitting:
         self._outgoing_bytes = 0
         self._dropped: set[int] = set()
         self._no_more = self._is_away = False
-        self._crew: Crew
+        self._crew: LocalWorkers
         self.threads: list[threading.Thread] = []
         try:
             self._begin()
@@ -129,7 +131,7 @@ class Submitting:
         self._client.local(self._inbox.folder, lambda: self._inbox)
         self._client.at_close(self._inbox.folder, self._inbox.end)
 
-    def start(self, crew: Crew) -> None:
+    def start(self, crew: LocalWorkers) -> None:
         """The threads run."""
         self._crew = crew
         self._client.background(sweep_all(self._core, parent_of(self._core.znodes.path)))
@@ -142,7 +144,7 @@ class Submitting:
 
     def abandon(self) -> None:
         """It was never started."""
-        self._put_away()
+        self._cleanup()
 
     # ---- tasks go out
 
@@ -248,7 +250,7 @@ class Submitting:
     def _receive(self) -> None:
         while True:
             try:
-                said = self._hear()
+                said = self._next_replies()
             except ClientClosedError as error:
                 self.fail_all(error)
                 return
@@ -264,10 +266,10 @@ class Submitting:
                     self._accept(each)
             said = each = None  # type: ignore[assignment]
 
-    def _hear(self) -> list[Said] | None:
+    def _next_replies(self) -> list[TaskReply] | None:
         """The next answers; None at the end."""
         try:
-            said: list[Said] | None = self._client.run(self._inbox.receive())
+            said: list[TaskReply] | None = self._client.run(self._inbox.receive())
             return said
         except NoNodeError:
             self._begin_anew()
@@ -283,13 +285,13 @@ class Submitting:
             self._begin()
         self._fail(lost, None)
 
-    def _accept(self, said: Said) -> None:
+    def _accept(self, said: TaskReply) -> None:
         with self._changed:
             label = self._under_way.get((said.job, said.part))
         if label is not None:
             self._end(said.job, said.part, self._outcome(said, label))
 
-    def _outcome(self, said: Said, label: Label) -> tuple[bool, Any]:
+    def _outcome(self, said: TaskReply, label: Label) -> tuple[bool, Any]:
         task, pool = f"the task {label.function} (job {said.job}, part {said.part})", self._core.znodes.path
         if said.kind == REFUSED:
             return False, PayloadRefusedError(f"{task} of {pool}", said.data.decode(errors="replace"))
@@ -339,28 +341,28 @@ class Submitting:
     def _supervise(self) -> None:
         """As ``multiprocessing.pool.Pool._handle_workers``; then all is put away."""
         while self.state == RUN or (self.cache and self.state != TERMINATE):
-            self._crew.look()
+            self._crew.poll()
             if self._crew.is_hopeless:
                 failed = WorkerStartError(self._core.znodes.path, self._crew.failures, self._crew.story)
                 self.fail_all(failed)
             else:
                 self._fill()
-            connection.wait([*self._crew.signs(), self.notifier.reader])
+            connection.wait([*self._crew.waitables(), self.notifier.reader])
             self.notifier.heard()
         if self.state != TERMINATE:
-            self._crew.drain()
+            self._crew.stop_when_idle()
             self._crew.join()
-            self._put_away()
+            self._cleanup()
 
     def _fill(self) -> None:
         try:
-            self._crew.fill()
+            self._crew.start_missing()
         except Exception as error:
             self._crew.failures += 1
             self._crew.story = f"{type(error).__name__}: {error}"
             self.notifier.put()
 
-    def _put_away(self) -> None:
+    def _cleanup(self) -> None:
         """No thread is left but this one, and nothing at the ensemble."""
         if self._is_away:
             return
@@ -404,7 +406,7 @@ class Submitting:
         self.threads[0].join()
         self._crew.terminate()
         self._break_off()
-        self._put_away()
+        self._cleanup()
 
     def _break_off(self) -> None:
         """Nobody waits for a result any more."""

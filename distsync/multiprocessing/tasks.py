@@ -26,7 +26,7 @@ from distsync.session.settings import Settings
 #: Bytes of one task, or of one result, at most, unless said otherwise: it is in memory several times on its way.
 LIMIT_BYTES = 64_000_000
 #: It cannot be more: all parts are deleted with one request.
-MOST_BYTES = 2_000_000_000
+MAX_BYTES = 2_000_000_000
 #: So a worker runs the functions of a program that is not its own, as ``multiprocessing`` names it.
 OTHER_MAIN = "__mp_main__"
 
@@ -86,7 +86,7 @@ class Encoder:
             yield found
             return
         _, module, file, body = found
-        with nullcontext() if own else as_main(Program(module, file), place):
+        with nullcontext() if own else main_module_of(Program(module, file), place):
             yield self._codec.decode(body, place)
 
     def result(self, place: str, success: bool, value: Any) -> bytes:
@@ -109,7 +109,7 @@ def program() -> Program:
 
 
 @contextmanager
-def as_main(wanted: Program, place: str) -> Iterator[None]:
+def main_module_of(wanted: Program, place: str) -> Iterator[None]:
     """Names of ``__main__`` are those of that program. Raises PayloadRefusedError if it is not to be had here."""
     here = program()
     if any(theirs is not None and theirs == ours for theirs, ours in zip(wanted, here, strict=True)):

@@ -3,8 +3,8 @@
 Rules for this file: the main thread runs nothing but the tasks, so that signals and interrupts are theirs. Claiming
 tasks and putting answers is done by two protocols that the client's keeper drives; one thread listens to the parent.
 
-How many tasks are claimed at once follows from how long they took: as many as are done in `SHARE_S`. Those that are not
-begun when the one before them takes longer than that go back, for another worker to have.
+How many tasks are claimed at once follows from how long they took: as many as are done in `BATCH_WINDOW_S`. Those that
+are not begun when the one before them takes longer than that go back, for another worker to have.
 
 The next task begins while the answers of those before it are on their way. But a task that was delivered before begins
 alone, and is answered before the next one begins: it may be the one that kills workers, or have suffered by that one.
@@ -38,9 +38,9 @@ from distsync.errors import (
 )
 from distsync.multiprocessing.tasks import Encoder
 from distsync.protocols.callers import remove_caller, sweep
-from distsync.protocols.claims import Delivery
+from distsync.protocols.claims import ClaimedItem
 from distsync.protocols.commit import Receipts
-from distsync.protocols.pool import DONE, MOST, REFUSED, PoolCore, task_of
+from distsync.protocols.pool import DONE, MAX_CLAIMED, REFUSED, PoolCore, task_of
 from distsync.session import default, fork, wills
 from distsync.session.client import Client
 from distsync.session.settings import Settings
@@ -48,9 +48,9 @@ from distsync.session.steps import Signal, Wait
 from distsync.session.whoami import describe
 
 #: Seconds of work that a worker claims at once.
-SHARE_S = 0.1
+BATCH_WINDOW_S = 0.1
 #: Seconds between two looks whether the parent lives, and whether a caller is dead.
-LOOK_S = 1.0
+POLL_S = 1.0
 #: Seconds that an end may take which cannot wait for the ensemble.
 LAST_S = 5.0
 
@@ -59,7 +59,7 @@ DRAIN, TERMINATE, READY, FAILED = "drain", "terminate", "ready", "failed"
 
 
 @dataclass(frozen=True)
-class Spec:
+class WorkerSpec:
     """What a worker process is told when it starts."""
 
     settings: Settings = field(repr=False)
@@ -72,22 +72,22 @@ class Spec:
     #: The GUID of the caller that started it, if one did.
     caller: str | None = None
     #: The pool is that caller's alone.
-    alone: bool = False
+    is_private: bool = False
     #: The client is to be the process's default one.
     default: bool = True
 
 
-class Work(NamedTuple):
+class ClaimedTask(NamedTuple):
     """A task that was claimed, and what was put."""
 
-    delivery: Delivery
+    delivery: ClaimedItem
     payload: bytes
 
 
-class Ended(NamedTuple):
+class FinishedTask(NamedTuple):
     """A task that was done, and its answer."""
 
-    delivery: Delivery
+    delivery: ClaimedItem
     kind: str
     payload: bytes
 
@@ -103,7 +103,7 @@ def client_with(settings: Settings) -> Client:
     return Client(**{each.name: getattr(settings, each.name) for each in fields(settings)})
 
 
-def work(spec: Spec, control: Any) -> None:
+def work(spec: WorkerSpec, control: Any) -> None:
     """The target of a worker process: it works until it is told to go, or its parent is dead."""
     client = client_with(spec.settings)
     if spec.default:
@@ -119,16 +119,16 @@ def work(spec: Spec, control: Any) -> None:
 class Worker:
     """A process that works on the tasks of one pool."""
 
-    def __init__(self, spec: Spec, client: Client, control: Any) -> None:
+    def __init__(self, spec: WorkerSpec, client: Client, control: Any) -> None:
         self._spec, self._client, self._control = spec, client, control
         self._encoder = Encoder(spec.settings, spec.limit_bytes)
         self._changed = threading.Condition()
-        self._waiting: deque[Work] = deque()
-        self._ended: deque[Ended] = deque()
+        self._waiting: deque[ClaimedTask] = deque()
+        self._ended: deque[FinishedTask] = deque()
         self._putting = 0  # answers that are on their way
         self._is_careful = False
         self._busy_since: float | None = None
-        self._seconds = SHARE_S * 2  # of a task, about
+        self._seconds = BATCH_WINDOW_S * 2  # of a task, about
         self._left = spec.maxtasks
         self._draining = self._over = False
         self._wake = Signal()  # of the one who sends
@@ -148,14 +148,14 @@ class Worker:
         except BaseException as error:
             if self._is_going:
                 self._wait_for_end()
-            self._tell(FAILED, f"{type(error).__name__}: {error}")
+            self._report(FAILED, f"{type(error).__name__}: {error}")
             raise
-        self._tell(READY)
+        self._report(READY)
         self._client.background(self._kept(self._fetch()))
         self._client.background(self._kept(self._send()))
         try:
             while (work := self._next()) is not None:
-                self._perform(work)
+                self._execute(work)
         finally:
             if self._is_going:
                 self._wait_for_end()
@@ -167,7 +167,7 @@ class Worker:
         if self._spec.initializer is not None:
             self._spec.initializer(*self._spec.initargs)
         self._core = core_of(self._client, self._spec.path)
-        self._core.znodes.may_make = not self._spec.alone
+        self._core.znodes.may_make = not self._spec.is_private
         self._client.run(self._core.look())
 
     def drain(self) -> None:
@@ -177,7 +177,7 @@ class Worker:
             self._changed.notify_all()
         self._poke()
 
-    def _tell(self, what: str, more: str | None = None) -> None:
+    def _report(self, what: str, more: str | None = None) -> None:
         try:
             self._control.send((what, more))
         except OSError:  # the parent is dead, as whoever listens learns too
@@ -185,13 +185,13 @@ class Worker:
 
     # ---- in the main thread
 
-    def _next(self) -> Work | None:
+    def _next(self) -> ClaimedTask | None:
         """The next task; None: it is time to go."""
         with self._changed:
             while not (self._may_begin() or self._draining or self._failure):
                 self._changed.wait()
             if self._failure is not None:
-                self._tell(FAILED, f"{type(self._failure).__name__}: {self._failure}")
+                self._report(FAILED, f"{type(self._failure).__name__}: {self._failure}")
                 raise self._failure
             if self._draining or self._left == 0:
                 return None
@@ -215,7 +215,7 @@ class Worker:
         except IndexError:  # begun, or given back
             return False
 
-    def _perform(self, work: Work) -> None:
+    def _execute(self, work: ClaimedTask) -> None:
         began = time.monotonic()
         try:
             kind, payload = self._answer(work)
@@ -226,10 +226,10 @@ class Worker:
         if self._left is not None:
             self._left -= 1
             self._draining = self._draining or self._left == 0
-        self._ended.append(Ended(work.delivery, kind, payload))
+        self._ended.append(FinishedTask(work.delivery, kind, payload))
         self._poke()
 
-    def _answer(self, work: Work) -> tuple[str, bytes]:
+    def _answer(self, work: ClaimedTask) -> tuple[str, bytes]:
         """What the answer is, and its payload."""
         task = task_of(work.delivery.path)
         place = f"{self._core.znodes.folder(task.caller)}/{task.job}.{task.part}"
@@ -252,12 +252,12 @@ class Worker:
         """What was ended is answered, what was not begun is given back."""
         self._draining = self._over = True
         self._poke()
-        while not self._all_sent.wait(LOOK_S):
+        while not self._all_sent.wait(POLL_S):
             if self._is_orphan or self._failure is not None:
                 self._all_sent.wait(LAST_S)
                 break
         if self._is_orphan and self._spec.caller is not None:
-            self._client.run(remove_caller(self._core, self._spec.caller, self._spec.alone), LAST_S)
+            self._client.run(remove_caller(self._core, self._spec.caller, self._spec.is_private), LAST_S)
 
     # ---- in the keeper
 
@@ -274,16 +274,16 @@ class Worker:
                 self._failure = error
                 self._changed.notify_all()
 
-    def _share(self) -> int:
+    def _claim_batch_size(self) -> int:
         """So many tasks are claimed at once."""
-        most = max(1, min(MOST, int(SHARE_S / max(self._seconds, 1e-6))))
+        most = max(1, min(MAX_CLAIMED, int(BATCH_WINDOW_S / max(self._seconds, 1e-6))))
         return most if self._left is None else max(1, min(most, self._left))
 
-    def _is_hungry(self) -> bool:
-        share, have, since = self._share(), len(self._waiting), self._busy_since
+    def _needs_tasks(self) -> bool:
+        share, have, since = self._claim_batch_size(), len(self._waiting), self._busy_since
         if self._left is not None and have + (since is not None) >= self._left:
             return False
-        if since is not None and (self._is_careful or time.monotonic() - since > SHARE_S):
+        if since is not None and (self._is_careful or time.monotonic() - since > BATCH_WINDOW_S):
             return False
         if self._is_repeated(-1):
             return False
@@ -294,16 +294,16 @@ class Worker:
         who = describe()
         while not self._draining:
             appetite = self._appetite
-            if not self._is_hungry():
+            if not self._needs_tasks():
                 await Wait(appetite)
                 continue
             try:
-                claimed = await self._core.claim(who, True, self._share(), self._spec.max_deliveries)
+                claimed = await self._core.claim(who, True, self._claim_batch_size(), self._spec.max_deliveries)
             except OutcomeUnknownError:  # with the session, and so has the claim
                 continue
-            await self._take_on(claimed or [])
+            await self._enqueue_tasks(claimed or [])
 
-    async def _take_on(self, deliveries: list[Delivery]) -> None:
+    async def _enqueue_tasks(self, deliveries: list[ClaimedItem]) -> None:
         """The main thread may begin these."""
         there: dict[str, bool] = {}
         for delivery in deliveries:
@@ -321,17 +321,17 @@ class Worker:
             self._changed.notify_all()
         self._poke()
 
-    async def _read(self, delivery: Delivery, is_wanted: bool) -> Work | None:
+    async def _read(self, delivery: ClaimedItem, is_wanted: bool) -> ClaimedTask | None:
         """The task, if somebody waits for its answer; otherwise it is ended here."""
         try:
             if is_wanted:
-                return Work(delivery, await self._core.payload(delivery))
+                return ClaimedTask(delivery, await self._core.payload(delivery))
         except NoNodeError:  # it was ended, or its caller has gone
             pass
         except CorruptNodeError as error:
-            self._ended.append(Ended(delivery, REFUSED, str(error).encode()))
+            self._ended.append(FinishedTask(delivery, REFUSED, str(error).encode()))
             return None
-        self._ended.append(Ended(delivery, DONE, b""))
+        self._ended.append(FinishedTask(delivery, DONE, b""))
         return None
 
     async def _send(self) -> None:
@@ -346,7 +346,7 @@ class Worker:
                 elif self._draining or self._is_late():
                     await self._give_back()
                 else:
-                    await Wait(wake, limit=SHARE_S if self._waiting else None)
+                    await Wait(wake, limit=BATCH_WINDOW_S if self._waiting else None)
         finally:
             self._all_sent.set()
 
@@ -367,7 +367,7 @@ class Worker:
     def _is_late(self) -> bool:
         """Whether the task at hand takes so long that others should have those behind it."""
         since = self._busy_since
-        return bool(self._waiting) and since is not None and time.monotonic() - since > SHARE_S
+        return bool(self._waiting) and since is not None and time.monotonic() - since > BATCH_WINDOW_S
 
     async def _give_back(self) -> None:
         wake = self._wake
@@ -384,7 +384,7 @@ class Worker:
         with self._changed:
             woken = [self._wake]
             self._wake = Signal()
-            if self._draining or self._is_hungry():
+            if self._draining or self._needs_tasks():
                 woken.append(self._appetite)
                 self._appetite = Signal()
         for each in woken:
@@ -396,8 +396,8 @@ class Worker:
         looks = 0
         while not self._all_sent.is_set():
             try:
-                if connection.wait([self._control], LOOK_S):
-                    self._obey(self._control.recv())
+                if connection.wait([self._control], POLL_S):
+                    self._on_command(self._control.recv())
                 elif not self._has_parent():
                     raise EOFError
             except (EOFError, OSError):
@@ -405,16 +405,16 @@ class Worker:
                 self.drain()
                 return
             looks += 1
-            if looks % 5 == 0 and not self._spec.alone and hasattr(self, "_core"):
+            if looks % 5 == 0 and not self._spec.is_private and hasattr(self, "_core"):
                 self._client.background(sweep(self._core))
 
-    def _obey(self, message: str) -> None:
+    def _on_command(self, message: str) -> None:
         if message == DRAIN:
             self.drain()
         else:
             self._is_going = True
             fork.close_clients()
-            wills.end()
+            wills.finish()
             os._exit(1)
 
     def _wait_for_end(self) -> None:

@@ -15,7 +15,7 @@ from distsync.errors import PatchError
 from distsync.patch import loaded, locating
 from distsync.patch.children import prepare_children
 from distsync.patch.importing import patched
-from distsync.patch.meanings import live_types, meanings
+from distsync.patch.meanings import live_types, replacements
 from distsync.patch.sources import Finding, Source
 from distsync.session.names import MAIN_NAMES
 
@@ -83,7 +83,7 @@ def patch(*modules: str | ModuleType, strict: bool = True) -> Report:
     """
     names = [locating.checked(module) for module in modules]
     with _known.lock:
-        found = {each: _examined(each, strict) for name in names for each in locating.expanded(name)}
+        found = {each: _examined(each, strict) for name in names for each in locating.expand_pattern(name)}
         _known.sources.update({name: source for name, (source, _) in found.items()})
         _known.kept.update({name: findings for name, (_, findings) in found.items()})
         apply(names)
@@ -96,7 +96,7 @@ def apply(names: Iterable[str]) -> None:
         prepare_children()
         patched.set(patched.names | frozenset(names))
         imported = _imported()
-        meant = meanings() if imported else []
+        meant = replacements() if imported else []
         for name, module in imported:
             _known.rebound.setdefault(name, {}).update(loaded.swap(module, meant))
 
@@ -113,8 +113,8 @@ def unpatch(*modules: str | ModuleType) -> None:
         before = dict(_imported())
         patched.set(patched.names - names)
         for name, module in before.items():
-            if not patched.asks(vars(module)):
-                loaded.restore(module, meanings(), _Swapped(name))
+            if not patched.is_patched_importer(vars(module)):
+                loaded.restore(module, replacements(), _Swapped(name))
                 _known.rebound.pop(name, None)
 
 
@@ -124,7 +124,7 @@ def check(*modules: str | ModuleType) -> list[Finding]:
     Raises: PatchError for a module that does not exist, has no source, or may not be patched.
     Cost: no request.
     """
-    names = [each for module in modules for each in locating.expanded(locating.checked(module))]
+    names = [each for module in modules for each in locating.expand_pattern(locating.checked(module))]
     with _known.lock:
         return [finding for name in names for finding in _findings(name, locating.source_of(name, strict=True))]
 
@@ -133,16 +133,16 @@ def report(*modules: str | ModuleType) -> Report:
     """What is patched now, in ``modules`` or in all. Cost: no request."""
     names = list(dict.fromkeys(map(locating.checked, modules))) or sorted(patched.names)
     with _known.lock:
-        each = dict.fromkeys(one for name in names if name in patched.names for one in locating.expanded(name))
+        each = dict.fromkeys(one for name in names if name in patched.names for one in locating.expand_pattern(name))
         imported = {name: module for name, module in _imported() if name in each}
-        swaps = [Swap(m, *pair) for m in imported for pair in loaded.swapped_names(imported[m], meanings())]
+        swaps = [Swap(m, *pair) for m in imported for pair in loaded.swapped_names(imported[m], replacements())]
         kept = [finding for name in each for finding in _known.kept.get(name, ())]
         return Report(tuple(names), tuple(swaps), tuple(name for name in each if name not in imported), tuple(kept))
 
 
 def _examined(name: str, strict: bool) -> tuple[Source | None, list[Finding]]:
     """The source, and what there is to say about it. What is patched already was examined then."""
-    if patched.covers(name):
+    if patched.includes(name):
         return _known.sources.get(name), _known.kept.get(name, [])
     source = locating.source_of(name, strict)
     findings = _findings(name, source)
@@ -159,15 +159,17 @@ def _findings(name: str, source: Source | None) -> list[Finding]:
     if source is None:
         return []
     module = sys.modules.get(name)
-    made = loaded.made_before(module, meanings(), live_types(), source) if module is not None else []
+    made = loaded.stale_objects(module, replacements(), live_types(), source) if module is not None else []
     return source.findings() + made
 
 
 def _imported() -> list[tuple[str, ModuleType]]:
     """The patched modules that are imported; the main module once, though it has two names in a child."""
-    names = [name for name in list(sys.modules) if name == MAIN_NAMES[0] or patched.covers(name)]
+    names = [name for name in list(sys.modules) if name == MAIN_NAMES[0] or patched.includes(name)]
     modules = [(name, sys.modules.get(name)) for name in names]
-    return [(name, one) for name, one in modules if isinstance(one, ModuleType) and patched.asks(vars(one))]
+    return [
+        (name, one) for name, one in modules if isinstance(one, ModuleType) and patched.is_patched_importer(vars(one))
+    ]
 
 
 class _Swapped:

@@ -13,7 +13,7 @@ from typing import Any
 import wrapt
 
 from distsync.patch.locating import ALL_BELOW
-from distsync.patch.meanings import ROOTS, imported
+from distsync.patch.meanings import ROOTS, resolve_import
 from distsync.session.names import MAIN_NAMES
 
 
@@ -34,7 +34,7 @@ class Patched:
         elif not names and self._wrapper is builtins.__import__:  # else somebody wraps ours, which then does nothing
             builtins.__import__, self._wrapper = self._before, None
 
-    def covers(self, module: str) -> bool:
+    def includes(self, module: str) -> bool:
         """Whether the module is patched, by its own name or with a package."""
         names = self.names
         if module in names or module + ALL_BELOW in names:
@@ -42,19 +42,19 @@ class Patched:
         parts = module.split(".")
         return any(".".join(parts[:count]) + ALL_BELOW in names for count in range(1, len(parts)))
 
-    def asks(self, names: dict[str, Any]) -> bool:
+    def is_patched_importer(self, names: dict[str, Any]) -> bool:
         """Whether the module with these globals is patched; a script by ``__main__`` or by its real name."""
         name, spec = names.get("__name__"), names.get("__spec__")
         if name in MAIN_NAMES:
-            return self.covers("__main__") or (spec is not None and self.covers(str(spec.name)))
-        return isinstance(name, str) and self.covers(name)
+            return self.includes("__main__") or (spec is not None and self.includes(str(spec.name)))
+        return isinstance(name, str) and self.includes(name)
 
     def _import(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
         module = wrapped(*args, **kwargs)
         name, names, asked, level = _arguments(*args, **kwargs)
-        if level or name.partition(".")[0] not in ROOTS or not names or not self.asks(names):
+        if level or name.partition(".")[0] not in ROOTS or not names or not self.is_patched_importer(names):
             return module
-        return imported(name, asked, module)
+        return resolve_import(name, asked, module)
 
 
 def _arguments(

@@ -10,21 +10,21 @@ from collections.abc import Callable, Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
-from distsync.patch.meanings import Meaning, is_ours
+from distsync.patch.meanings import Replacement, is_ours
 from distsync.patch.sources import Finding, Source
 
 BEFORE = "patch this module before it is imported"
 
 
-def swap(module: ModuleType, meanings: list[Meaning]) -> dict[tuple[str, str], str]:
+def swap(module: ModuleType, replacements: list[Replacement]) -> dict[tuple[str, str], str]:
     """Each name of the module, or of a class of it, that stood for something of the standard library stands for
     what takes its place. Returns: by (class or "", name) what it stood for."""
-    return _rebind(module, {id(each.was): (each.name, each.now) for each in reversed(meanings)}, lambda *_: True)
+    return _rebind(module, {id(each.was): (each.name, each.now) for each in reversed(replacements)}, lambda *_: True)
 
 
-def restore(module: ModuleType, meanings: list[Meaning], which: Callable[[str, str], bool]) -> None:
+def restore(module: ModuleType, replacements: list[Replacement], which: Callable[[str, str], bool]) -> None:
     """The names that ``which(owner, name)`` allows stand for the standard library's things again."""
-    _rebind(module, {id(each.now): (each.name, each.was) for each in reversed(meanings)}, which)
+    _rebind(module, {id(each.now): (each.name, each.was) for each in reversed(replacements)}, which)
 
 
 def _rebind(
@@ -38,26 +38,30 @@ def _rebind(
     return done
 
 
-def swapped_names(module: ModuleType, meanings: list[Meaning]) -> Iterator[tuple[str, str]]:
+def swapped_names(module: ModuleType, replacements: list[Replacement]) -> Iterator[tuple[str, str]]:
     """(name, what it stood for) of each name that stands for something of distsync in the place of a twin."""
-    table = {id(each.now): each.name for each in reversed(meanings)}
+    table = {id(each.now): each.name for each in reversed(replacements)}
     for _, label, name, value in _names(module):
         if id(value) in table:
             yield f"{label}.{name}".lstrip("."), table[id(value)]
 
 
-def made_before(module: ModuleType, meanings: list[Meaning], live: tuple[type, ...], source: Source) -> list[Finding]:
+def stale_objects(
+    module: ModuleType, replacements: list[Replacement], live: tuple[type, ...], source: Source
+) -> list[Finding]:
     """What the module has made of the standard library's things, and keeps: nobody can swap that any more."""
-    made = _Made(module, live, frozenset(id(each.was) for each in meanings))
+    made = _ExistingObjects(module, live, frozenset(id(each.was) for each in replacements))
     found = []
     for _, owner, name, value in _names(module):
         if owner or name not in source.imported:
             line, called = source.line_of(name, owner), f"{owner}.{name}".lstrip(".")
-            found += [Finding(source.file, line, f"{called} {what}", BEFORE, True) for what in made.remains(value)]
+            found += [
+                Finding(source.file, line, f"{called} {what}", BEFORE, True) for what in made.describe_stale(value)
+            ]
     return found
 
 
-class _Made:
+class _ExistingObjects:
     """What a module can have made of the standard library's things."""
 
     def __init__(self, module: ModuleType, live: tuple[type, ...], factories: frozenset[int]) -> None:
@@ -65,7 +69,7 @@ class _Made:
         self._live = live
         self._factories = factories
 
-    def remains(self, value: Any) -> Iterator[str]:
+    def describe_stale(self, value: Any) -> Iterator[str]:
         """What is to be said of the value of a name."""
         if any(self._is_live(each) for each in _contents(value)):
             yield "was made by the standard library before, and excludes nobody in another process"

@@ -20,7 +20,7 @@ from distsync.patch.sources import Source
 from distsync.session.names import MAIN_NAMES
 
 ALL_BELOW = ".*"
-BENEATH = frozenset(("distsync", "kazoo", "wrapt", "platformdirs", "filelock"))
+UNPATCHABLE = frozenset(("distsync", "kazoo", "wrapt", "platformdirs", "filelock"))
 """What distsync itself is made of: with distsync's locks it would wait for itself."""
 
 SWAPPED = frozenset(FACES)
@@ -37,7 +37,7 @@ def checked(module: object) -> str:
     root = plain.partition(".")[0]
     if plain in MAIN_NAMES:
         return "__main__"
-    if root in BENEATH:
+    if root in UNPATCHABLE:
         raise PatchError(plain, "distsync itself is made of this", "name the modules of your program that use locks")
     if root in sys.stdlib_module_names:
         what = "belongs to the standard library, which others use too"
@@ -45,10 +45,10 @@ def checked(module: object) -> str:
     return name
 
 
-def expanded(name: str) -> list[str]:
+def expand_pattern(name: str) -> list[str]:
     """``name``, or of ``package.*`` the package and all modules in it that can be found now."""
     plain = name.removesuffix(ALL_BELOW)
-    spec = found(plain)
+    spec = find_module(plain)
     if plain == name:
         return [name]
     if spec is not None and spec.submodule_search_locations is None:
@@ -65,7 +65,7 @@ def _below(package: str, folders: list[str]) -> Iterator[str]:
             yield from _below(info.name, [folder for folder in below if os.path.isdir(folder)])
 
 
-def found(name: str) -> Any:
+def find_module(name: str) -> Any:
     """The spec of a module, imported or not; None for a script that was started.
 
     Raises: PatchError if there is no such module.
@@ -75,7 +75,7 @@ def found(name: str) -> Any:
     parent = name.rpartition(".")[0]
     path = None
     if parent:
-        above = found(parent)
+        above = find_module(parent)
         path = above and above.submodule_search_locations
         path = getattr(sys.modules.get(parent), "__path__", path)
     spec = _spec(name, path) if not parent or path is not None else None
@@ -95,7 +95,7 @@ def _spec(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
 
 def source_of(name: str, strict: bool) -> Source | None:
     """The source of this module, read; None if there is none and nobody insists."""
-    spec, module = found(name), sys.modules.get(name)
+    spec, module = find_module(name), sys.modules.get(name)
     file = (spec and spec.origin) or getattr(module, "__file__", None)
     text = _text(name, spec, file)
     if text is None and strict:

@@ -26,7 +26,7 @@ FACES = {
 }
 ROOTS = frozenset(name.partition(".")[0] for name in FACES)
 
-LIVE = {
+INTERPRETER_TYPES = {
     "_thread": "RLock",
     "threading": "_PyRLock Condition Semaphore Event Barrier",
     "queue": "Queue SimpleQueue",
@@ -39,7 +39,7 @@ LIVE = {
 """Classes of the standard library whose objects one process (or its children) has to itself."""
 
 
-class Meaning(NamedTuple):
+class Replacement(NamedTuple):
     """A thing of the standard library, what it is called, and what takes its place."""
 
     name: str
@@ -47,7 +47,7 @@ class Meaning(NamedTuple):
     now: Any
 
 
-def imported(name: str, asked: tuple[str, ...] | None, module: Any) -> Any:
+def resolve_import(name: str, asked: tuple[str, ...] | None, module: Any) -> Any:
     """What ``import name``, or ``from name import asked``, is to give; ``module`` is what it gave."""
     face = FACES.get(name)
     if face is not None:
@@ -60,18 +60,18 @@ def imported(name: str, asked: tuple[str, ...] | None, module: Any) -> Any:
     return module if face is None else sys.modules[face]
 
 
-def meanings() -> list[Meaning]:
+def replacements() -> list[Replacement]:
     """Of all modules that somebody has loaded by now: the modules themselves, and the names whose meaning changes."""
     loaded = [(name, sys.modules[name], import_module(FACES[name])) for name in FACES if name in sys.modules]
-    found = [Meaning(name, module, face) for name, module, face in loaded]
+    found = [Replacement(name, module, face) for name, module, face in loaded]
     return found + [each for name, module, face in loaded for each in _changed(name, module, face)]
 
 
-def _changed(name: str, module: ModuleType, face: ModuleType) -> Iterator[Meaning]:
+def _changed(name: str, module: ModuleType, face: ModuleType) -> Iterator[Replacement]:
     for key, was in list(vars(module).items()):
         now = getattr(face, key, was)
         if not key.startswith("_") and now is not was and _is_own(was):
-            yield Meaning(f"{name}.{key}", was, now)
+            yield Replacement(f"{name}.{key}", was, now)
 
 
 def _is_own(value: Any) -> bool:
@@ -82,7 +82,7 @@ def _is_own(value: Any) -> bool:
 
 def live_types() -> tuple[type, ...]:
     """See LIVE; those that are loaded."""
-    homes = [(sys.modules[home], names.split()) for home, names in LIVE.items() if home in sys.modules]
+    homes = [(sys.modules[home], names.split()) for home, names in INTERPRETER_TYPES.items() if home in sys.modules]
     found = {getattr(home, name, None) for home, names in homes for name in names}
     return tuple({type(_thread.allocate_lock()), *(each for each in found if isinstance(each, type))})
 

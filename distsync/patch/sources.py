@@ -21,20 +21,20 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import NamedTuple
 
-ELSEWHERE = "use the names of threading, queue and multiprocessing, or leave this in a module that is not patched"
+MOVE_ADVICE = "use the names of threading, queue and multiprocessing, or leave this in a module that is not patched"
 UNPATCHED = "leave this in a module that is not patched"
 
 FORBIDDEN = {
     **{
-        f"_thread.{name}": ("a lock of the interpreter itself, which cannot be shared", ELSEWHERE)
+        f"_thread.{name}": ("a lock of the interpreter itself, which cannot be shared", MOVE_ADVICE)
         for name in ("allocate_lock", "allocate", "lock", "RLock")
     },
     **{
-        f"threading.{name}": ("a private lock of the standard library, which cannot be shared", ELSEWHERE)
+        f"threading.{name}": ("a private lock of the standard library, which cannot be shared", MOVE_ADVICE)
         for name in ("_allocate_lock", "_CRLock", "_PyRLock", "_RLock")
     },
-    "_queue.SimpleQueue": ("a queue in C, which cannot be shared", ELSEWHERE),
-    "_multiprocessing.SemLock": ("a semaphore in C, which only children can share", ELSEWHERE),
+    "_queue.SimpleQueue": ("a queue in C, which cannot be shared", MOVE_ADVICE),
+    "_multiprocessing.SemLock": ("a semaphore in C, which only children can share", MOVE_ADVICE),
     **{
         f"{module}.{name}": ("the lock of the import system, which distsync takes while it waits", UNPATCHED)
         for module in ("_imp", "imp")
@@ -42,7 +42,7 @@ FORBIDDEN = {
     },
 }
 
-HERE = {
+KEEP_ADVICE = {
     "_thread.LockType": "the type of the interpreter's own locks, which those of distsync are not",
     "multiprocessing.Pipe": "stays on this machine",
     "multiprocessing.connection": "stays on this machine",
@@ -163,7 +163,7 @@ class Source:
         if means in FORBIDDEN:
             what, advice = FORBIDDEN[means]
             yield self._refused(node, f"{means} is {what}", advice)
-        for name, why in HERE.items():
+        for name, why in KEEP_ADVICE.items():
             if means == name or means.startswith(f"{name}."):
                 yield self._kept(node, f"{means} {why}" if why.startswith("stays") else f"{means} is {why}")
 

@@ -16,39 +16,39 @@ from typing import NamedTuple, Protocol
 
 from distsync.errors import NoNodeError
 from distsync.protocols.guard import INTERRUPTED
-from distsync.session.steps import GetData, Node, Wait, Watch, Woke
+from distsync.session.steps import GetData, Node, Wait, WakeReason, Watch
 
 
-class View(NamedTuple):
+class QueueSnapshot(NamedTuple):
     """Who stands ahead of us now, first one first, and how many may be in; None ahead: we are not there any more."""
 
     ahead: tuple[str, ...] | None
     limit: int
 
 
-class Crowd(Protocol):
+class CapacityQueue(Protocol):
     """What is waited in."""
 
     #: Look again after so many seconds, whatever was heard.
-    patience: float
+    poll_interval: float
 
-    def look(self) -> Awaitable[View]:
+    def read(self) -> Awaitable[QueueSnapshot]:
         """The present state."""
 
-    def watch(self, view: View, watch: Watch) -> Awaitable[View]:
+    def watch(self, view: QueueSnapshot, watch: Watch) -> Awaitable[QueueSnapshot]:
         """The present state, with ``watch`` armed on everything that may let the first waiter in."""
 
-    def still(self) -> Awaitable[None]:
+    def check_session(self) -> Awaitable[None]:
         """Raises SessionLostError when our place has gone with its session. Asked after a watch was armed."""
 
-    def marked(self, node: Node) -> bool:
+    def is_admitted(self, node: Node) -> bool:
         """Whether the one ahead says that he is in."""
 
-    def mark(self) -> Awaitable[None]:
+    def mark_admitted(self) -> Awaitable[None]:
         """Say that we are in."""
 
 
-async def admit(crowd: Crowd, view: View) -> bool | None:
+async def admit(queue: CapacityQueue, view: QueueSnapshot) -> bool | None:
     """True once we are in, False at the deadline, None when we are not there any more."""
     waited = False
     while view.ahead is not None and len(view.ahead) >= view.limit:
@@ -56,30 +56,30 @@ async def admit(crowd: Crowd, view: View) -> bool | None:
         watch, last = Watch(), view.ahead[-1:]
         first = len(view.ahead) == view.limit
         if not first:
-            waits = await _waits(crowd, last[0], watch)
+            waits = await _waits(queue, last[0], watch)
             if waits is None:
-                view = await crowd.look()
+                view = await queue.read()
                 continue
-            await crowd.still()
+            await queue.check_session()
             first = not waits
         if first:
-            view = await crowd.watch(view, watch)
+            view = await queue.watch(view, watch)
             if view.ahead is None or len(view.ahead) < view.limit or view.ahead[-1:] != last:
                 continue
-        if await Wait(watch, limit=crowd.patience) is Woke.DEADLINE:
+        if await Wait(watch, limit=queue.poll_interval) is WakeReason.DEADLINE:
             return False
-        view = await crowd.look()
+        view = await queue.read()
     if view.ahead is None:
         return None
     if waited:
-        await crowd.mark()
+        await queue.mark_admitted()
     return True
 
 
-async def _waits(crowd: Crowd, path: str, watch: Watch) -> bool | None:
+async def _waits(queue: CapacityQueue, path: str, watch: Watch) -> bool | None:
     """Whether ``path``, which is watched now, still waits; None if it may be gone. Who is in can have too many ahead of
     him again, when what does not count for a while counts anew: he wakes nobody, so whoever is next is the first."""
     try:
-        return not crowd.marked(await GetData(path, watch))
+        return not queue.is_admitted(await GetData(path, watch))
     except (NoNodeError, *INTERRUPTED):
         return None

@@ -2,7 +2,7 @@
 
 Source: recipes.txt, "Two-phased Commit".
 
-Rules for this file: pure, and nothing in it awaits: names, records, and ``judge``, which decides.
+Rules for this file: pure, and nothing in it awaits: names, records, and ``resolve``, which decides.
 
 Picture: ``<path>``                          data: the terms, the id of the present transaction, the last decisions
          ``<path>/sites/s_<site>``           ephemeral, one for each site that takes part
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from distsync.errors import CorruptNodeError
-from distsync.protocols.guard import SENSELESS
+from distsync.protocols.guard import DECODE_ERRORS
 
 COMMIT, ABORT = "commit", "abort"
 COORDINATOR, PEERS = "coordinator", "peers"
@@ -53,24 +53,24 @@ class Decision(NamedTuple):
         """Raises CorruptNodeError."""
         try:
             made = cls(*json.loads(data))
-        except SENSELESS:
+        except DECODE_ERRORS:
             raise CorruptNodeError(path, data[:80]) from None
         if made.outcome not in (COMMIT, ABORT):
             raise CorruptNodeError(path, data[:80])
         return made
 
 
-class Terms(NamedTuple):
+class TransactionConfig(NamedTuple):
     """What all members have to agree on."""
 
     sites: tuple[str, ...]
     decided_by: str = COORDINATOR
 
 
-class Record(NamedTuple):
+class TransactionRecord(NamedTuple):
     """What the znode of the object says."""
 
-    terms: Terms
+    terms: TransactionConfig
     current: str | None = None
     past: tuple[Decision, ...] = ()
 
@@ -79,18 +79,18 @@ class Record(NamedTuple):
         return json.dumps([self.terms.sites, self.terms.decided_by, self.current, self.past]).encode()
 
     @classmethod
-    def read(cls, path: str, data: bytes) -> Record:
+    def read(cls, path: str, data: bytes) -> TransactionRecord:
         """Raises CorruptNodeError."""
         try:
             sites, decided_by, current, past = json.loads(data)
-            return cls(Terms(tuple(sites), decided_by), current, tuple(Decision(*each) for each in past))
-        except SENSELESS:
+            return cls(TransactionConfig(tuple(sites), decided_by), current, tuple(Decision(*each) for each in past))
+        except DECODE_ERRORS:
             raise CorruptNodeError(path, data[:80]) from None
 
-    def begun(self, transaction: str) -> Record:
+    def begun(self, transaction: str) -> TransactionRecord:
         return self._replace(current=transaction)
 
-    def ended(self, decision: Decision) -> Record:
+    def ended(self, decision: Decision) -> TransactionRecord:
         current = None if self.current == decision.id else self.current
         return self._replace(current=current, past=(*self.past, decision)[-REMEMBERED:])
 
@@ -99,7 +99,7 @@ class Record(NamedTuple):
         return next((decision for decision in self.past if decision.id == transaction), None)
 
 
-class View(NamedTuple):
+class VoteSnapshot(NamedTuple):
     """What a listing of the transaction's znode says; names of sites are encoded."""
 
     names: tuple[str, ...]
@@ -126,16 +126,18 @@ class View(NamedTuple):
         return next((kind for kind in (COMMIT, ABORT, "ballot") if f"{kind}-{encoded(site)}" in self.names), None)
 
 
-class Verdict(NamedTuple):
+class Resolution(NamedTuple):
     """What follows from the votes."""
 
     outcome: str
     reason: str = ""
-    blame: str | None = None  # the encoded name of the site whose vote says more
+    responsible: str | None = None  # the encoded name of the site whose vote says more
     dead: str | None = None  # the one that must not have voted meanwhile
 
 
-def judge(view: View, sites: Iterable[str], present: Set[str], has_coordinator: bool = True) -> Verdict | None:
+def resolve(
+    view: VoteSnapshot, sites: Iterable[str], present: Set[str], has_coordinator: bool = True
+) -> Resolution | None:
     """What the decision must be, as soon as that is clear; None: not yet. ``present``: the sites that were there after
     ``view`` was read; who was seen before, and is none of them, is dead.
 
@@ -145,28 +147,28 @@ def judge(view: View, sites: Iterable[str], present: Set[str], has_coordinator: 
     against = view.sites(ABORT)
     missing = {encoded(site) for site in sites} - view.sites(COMMIT)
     if against:
-        return Verdict(ABORT, f"{min(against)} voted abort", min(against))
+        return Resolution(ABORT, f"{min(against)} voted abort", min(against))
     if not missing:
-        return Verdict(COMMIT)
+        return Resolution(COMMIT)
     robbed = missing - view.sites("ballot")
     if robbed:
-        return spoilt(min(robbed))
+        return missing_ballot(min(robbed))
     gone = (missing & view.sites("seen")) - present
     if gone:
-        return Verdict(ABORT, f"{min(gone)} died before its vote", dead=min(gone))
+        return Resolution(ABORT, f"{min(gone)} died before its vote", dead=min(gone))
     if not has_coordinator:
-        return Verdict(ABORT, f"the coordinator died before {min(missing)} had voted")
+        return Resolution(ABORT, f"the coordinator died before {min(missing)} had voted")
     return None
 
 
-def spoilt(site: str) -> Verdict:
+def missing_ballot(site: str) -> Resolution:
     """What follows where a site has neither a ballot nor a vote, though it is not decided."""
-    return Verdict(ABORT, f"somebody has deleted the ballot or the vote of {site}")
+    return Resolution(ABORT, f"somebody has deleted the ballot or the vote of {site}")
 
 
-def late(view: View, sites: Iterable[str], present: Set[str]) -> Verdict:
+def resolve_timeout(view: VoteSnapshot, sites: Iterable[str], present: Set[str]) -> Resolution:
     """What the decision is when nobody waits any longer."""
-    return judge(view, sites, present) or Verdict(
+    return resolve(view, sites, present) or Resolution(
         ABORT, f"no vote of {', '.join(sorted(view.sites('ballot')))} in time"
     )
 
@@ -176,15 +178,15 @@ def named(transaction: str) -> str:
     return f"t_{transaction}"
 
 
-def first_names(terms: Terms, present: Set[str]) -> list[str]:
+def initial_nodes(terms: TransactionConfig, present: Set[str]) -> list[str]:
     """What is below a transaction that was just begun, but for its coordinator."""
     sites = [encoded(site) for site in terms.sites]
     return ["open", *(f"ballot-{site}" for site in sites), *(f"seen-{site}" for site in sites if site in present)]
 
 
-def listed(answer: Any) -> View:
+def listed(answer: Any) -> VoteSnapshot:
     """The view of a listing."""
-    return View(answer.names)
+    return VoteSnapshot(answer.names)
 
 
 def present_in(answer: Any) -> set[str]:

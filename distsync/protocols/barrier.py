@@ -47,9 +47,18 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols.commit import Receipts, raise_deadline
-from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, lay, raise_first, read, read_all, withdraw
-from distsync.protocols.line import LOCK, Place, in_order, look, stand
-from distsync.protocols.turn import RESET, Party, Turn, View, turn_in
+from distsync.protocols.guard import (
+    INTERRUPTED,
+    DeferredWork,
+    cancel_pending_create,
+    delete_guaranteed,
+    ensure,
+    raise_first,
+    read,
+    read_all,
+)
+from distsync.protocols.line import LOCK, QueueEntry, enqueue, in_order, read_consistent
+from distsync.protocols.turn import RESET, BarrierGeneration, BarrierSnapshot, Waiter, turn_in
 from distsync.session.steps import (
     Background,
     Call,
@@ -65,8 +74,8 @@ from distsync.session.steps import (
     Sync,
     Together,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 
@@ -81,11 +90,11 @@ class BarrierCore:
         """The latest that anybody here has seen."""
         self.agreed = False
         """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
-        self.unfinished = Unfinished()
+        self.unfinished = DeferredWork()
         """The leaving of those who gave up: who comes anew must not be counted beside them."""
 
     async def _parents(self, directory: str) -> None:
-        await ensure(directory, Turn(self.parties).data())
+        await ensure(directory, BarrierGeneration(self.parties).data())
         await self._agree()
 
     async def _agree(self) -> None:
@@ -93,11 +102,14 @@ class BarrierCore:
         with suppress(NoNodeError):
             self._turn(await read(GetData(self.path)))
 
-    async def wait(self, data: bytes, action: Callable[[], Any] | None = None, leaves: bool = False) -> int:
+    async def wait(
+        self, contender_data: bytes, action: Callable[[], Any] | None = None, on_cancel_leave: bool = False
+    ) -> int:
         """All parties are here. Returns our index, 0 to parties - 1, another one for each.
 
         Raises BrokenBarrierError when the barrier is or becomes broken; our deadline breaks it for all. Who is
-        interrupted ``leaves`` as if he had not come, or breaks it for all; also where there is no connection for it.
+        interrupted ``on_cancel_leave`` as if he had not come, or breaks it for all; also where there is no connection
+        for it.
         """
         watch, asked = Watch(), list[str]()
         reads = (Children(self.path), GetData(self.path, watch))
@@ -105,72 +117,78 @@ class BarrierCore:
         def withdraws(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
             asked.append(guid)
             if isinstance(error, DeadlineError):
-                return self.unfinished.left(partial(self._give_up_unheard, guid))
-            return self.unfinished.left(partial(self._depart, guid) if leaves else partial(withdraw, directory, guid))
+                return self.unfinished.deferred(partial(self._break_after_lost_reply, guid))
+            return self.unfinished.deferred(
+                partial(self._leave, guid) if on_cancel_leave else partial(cancel_pending_create, directory, guid)
+            )
 
         try:
             await self.unfinished.finish()
             if not self.agreed:
                 await self._agree()
             served = partial(self._passed, self.generation)
-            place, answers = await stand(
-                self.path, LOCK, data, *reads, parents=self._parents, served=served, withdraws=withdraws
+            place, answers = await enqueue(
+                self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=served, cancel=withdraws
             )
         except DeadlineError:  # whoever has reset it meanwhile does not count on us
-            await self.unfinished.leave(partial(self._break, Turn(self.parties, self.generation)))
+            await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation)))
             raise BrokenBarrierError from None
         except BaseException:
-            if leaves and asked:
-                await self._departs(asked[-1])
+            if on_cancel_leave and asked:
+                await self._leave_before_end(asked[-1])
             raise
-        party = Party(place)
+        party = Waiter(place)
         try:
-            return await self._pass(party, answers, watch, action)
+            return await self._wait_for_release(party, answers, watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
             departed = False
             try:
-                departed = leaves and not isinstance(error, Exception) and await self._departs(place.name)
+                departed = (
+                    on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(place.name)
+                )
             finally:
                 if not departed:
-                    await self.unfinished.leave(partial(self._leave_broken, party, gives_up))
+                    await self.unfinished.defer(partial(self._leave_and_break, party, gives_up))
             if gives_up:
                 raise BrokenBarrierError from error
             raise
 
-    async def _departs(self, mark: str) -> bool:
-        """As _depart, before the call ends: who clears away what it left does not say why. False also where there is
+    async def _leave_before_end(self, mark: str) -> bool:
+        """As _leave, before the call ends: who clears away what it left does not say why. False also where there is
         no time for it, or no session."""
         with suppress(DistsyncError):
-            return await self._depart(mark)
+            return await self._leave(mark)
         return False
 
-    async def _depart(self, mark: str) -> bool:
+    async def _leave(self, mark: str) -> bool:
         """Whether the one with this in his name has left, as if he had not come. False: he does not stand there."""
         while True:
             reads = (Sync(self.path), Children(self.path), GetData(self.path))
             _, listing, node = await read_all(*reads)
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return False
-            now, standing = self._turn(node).seen_with(listing.names)
+            now, standing = self._turn(node).with_reset_marks(listing.names)
             mine = next((each for each in standing if mark in each.name), None)
             if mine is None:
                 return any(mark in name for name in now.left)
             if listing.stat.version != node.stat.version:
                 continue
             path = f"{self.path}/{mine.name}"
-            counting = [each for each in standing if now.counts(each)]
+            counting = [each for each in standing if now.includes(each)]
             if now.broken or mine not in counting[: self.parties]:
-                return await lay(path)
+                return await delete_guaranteed(path)
             try:
-                await self.receipts.commit(SetData(self.path, now.without(mine.name).data(), now.version), Delete(path))
+                await self.receipts.commit(
+                    SetData(self.path, now.without_waiter(mine.name).data(), now.version), Delete(path)
+                )
                 return True
             except (BadVersionError, NoNodeError):
                 continue
             except OutcomeUnknownError as unknown:
                 raise_deadline(unknown)
 
-    async def _passed(self, known: int, directory: str, guid: str) -> Place | None:
+    async def _passed(self, known: int, directory: str, guid: str) -> QueueEntry | None:
         """We have passed before we heard that we stood there. Raises BrokenBarrierError where nobody knows, so many
         generations have passed since the ``known`` one: who stood there anew could be counted twice."""
         try:
@@ -179,17 +197,19 @@ class BarrierCore:
             return None
         session_id = (await Connected()).session_id
         passed = chain.from_iterable(turn.passed)
-        place = next((Place(directory, name, 0, session_id) for name in passed if guid in name), None)
+        place = next((QueueEntry(directory, name, 0, session_id) for name in passed if guid in name), None)
         if place is None and turn.generation - known > turn.kept:
             raise BrokenBarrierError
         return place
 
-    async def _pass(self, party: Party, answers: Any, watch: Watch, action: Callable[[], Any] | None) -> int:
+    async def _wait_for_release(
+        self, party: Waiter, answers: Any, watch: Watch, action: Callable[[], Any] | None
+    ) -> int:
         view = self._view(party.place, answers)
         while True:
             if view is None:
                 watch = Watch()
-                view = await self._look(party.place, watch)
+                view = await self._read_state(party.place, watch)
             if not view.present:
                 return party.index_in(view.turn)
             ahead = party.note(view, self.parties)
@@ -198,15 +218,15 @@ class BarrierCore:
             if ahead == self.parties - 1:
                 if await self._open(party, view, action):
                     return ahead
-            elif await self._wait(watch) is Woke.DEADLINE:
+            elif await self._wait(watch) is WakeReason.DEADLINE:
                 return await self._give_up(party)
             view = None
 
-    async def _wait(self, watch: Watch) -> Woke:
+    async def _wait(self, watch: Watch) -> WakeReason:
         """A member that died wakes nobody: we look again by ourselves after half a session time-out."""
         return await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
 
-    def _view(self, place: Place, answers: tuple[Any, ...]) -> View | None:
+    def _view(self, place: QueueEntry, answers: tuple[Any, ...]) -> BarrierSnapshot | None:
         """What these answers say; None if they say nothing, because the connection broke or the turn changed in
         between."""
         listing, node = answers
@@ -219,11 +239,11 @@ class BarrierCore:
             return None
         if listing.stat.version != node.stat.version:
             return None
-        turn, standing = self._turn(node).seen_with(listing.names)
+        turn, standing = self._turn(node).with_reset_marks(listing.names)
         present = any(contender.name == place.name for contender in standing)
-        return View([contender.name for contender in standing if turn.counts(contender)], present, turn)
+        return BarrierSnapshot([contender.name for contender in standing if turn.includes(contender)], present, turn)
 
-    def _turn(self, node: Node) -> Turn:
+    def _turn(self, node: Node) -> BarrierGeneration:
         turn = turn_in(self.path, node)
         self.agreed = turn.parties == self.parties
         if not self.agreed:
@@ -231,14 +251,14 @@ class BarrierCore:
         self.generation = max(self.generation, turn.generation)
         return turn
 
-    async def _look(self, place: Place, watch: Watch) -> View:
+    async def _read_state(self, place: QueueEntry, watch: Watch) -> BarrierSnapshot:
         while True:
-            view = self._view(place, await look(place, Children(self.path), GetData(self.path, watch)))
+            view = self._view(place, await read_consistent(place, Children(self.path), GetData(self.path, watch)))
             # A missing znode says that we have passed only if it did not go with our session.
             if view is not None and (view.present or (await Connected()).session_id == place.session_id):
                 return view
 
-    async def _open(self, party: Party, view: View, action: Callable[[], Any] | None) -> bool:
+    async def _open(self, party: Waiter, view: BarrierSnapshot, action: Callable[[], Any] | None) -> bool:
         """The last one to arrive: the action, then everybody passes. False: the turn changed meanwhile."""
         names = view.names[: self.parties]
         group = (view.turn.generation, names)
@@ -249,7 +269,7 @@ class BarrierCore:
                 await self._break(view.turn)
                 raise
             party.acted = group
-        turn = view.turn.opened(names)
+        turn = view.turn.next_generation(names)
         members = [Delete(f"{self.path}/{name}") for name in names]
         try:
             await self.receipts.commit(SetData(self.path, turn.data(), view.turn.version), *members)
@@ -258,10 +278,10 @@ class BarrierCore:
         except (BadVersionError, NoNodeError):
             return False
 
-    async def _give_up(self, party: Party) -> int:
+    async def _give_up(self, party: Waiter) -> int:
         """Our deadline, or one who is missing, breaks the barrier for all, unless it opens in this moment."""
         while True:
-            view = await self._look(party.place, Watch())
+            view = await self._read_state(party.place, Watch())
             if not view.present:
                 return party.index_in(view.turn)
             party.note(view, self.parties)
@@ -273,12 +293,12 @@ class BarrierCore:
                 continue
             raise BrokenBarrierError
 
-    async def _leave_broken(self, party: Party, gives_up: bool) -> None:
+    async def _leave_and_break(self, party: Waiter, timed_out: bool) -> None:
         """We do not wait any more: our znode goes, and those who count on us are told, or would if they were there. Who
         gives up breaks the barrier wherever he stood, as he does with a connection; who is interrupted, only as one of
         those that are to pass."""
         view, place = None, party.place
-        most = None if gives_up else self.parties
+        most = None if timed_out else self.parties
         with suppress(SessionLostError):  # the barrier is there no more
             while view is None:
                 view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
@@ -292,10 +312,11 @@ class BarrierCore:
         else:
             if place.name in view.names[:most]:
                 await self._break(party.refused or view.turn)
-            await lay(place.path)
+            await delete_guaranteed(place.path)
 
-    async def _give_up_unheard(self, guid: str) -> None:
-        """As _leave_broken, for one who has not heard whether he came to stand there: in which turn, the line says."""
+    async def _break_after_lost_reply(self, guid: str) -> None:
+        """As _leave_and_break, for one who has not heard whether he came to stand there: in which turn, the line
+        says."""
         while True:
             await Connected()
             _, listing, node = await Together(Sync(self.path), Children(self.path), GetData(self.path))
@@ -303,23 +324,23 @@ class BarrierCore:
                 continue
             if not isinstance(listing, Listing) or not isinstance(node, Node):
                 return
-            now, standing = self._turn(node).seen_with(listing.names)
+            now, standing = self._turn(node).with_reset_marks(listing.names)
             mine = next((each for each in standing if guid in each.name), None)
             if mine is None:
                 return
             if listing.stat.version != node.stat.version:
                 continue
-            if now.counts(mine):
+            if now.includes(mine):
                 await self._break(now)
-            await lay(f"{self.path}/{mine.name}")
+            await delete_guaranteed(f"{self.path}/{mine.name}")
             return
 
-    def _counting(self, seen: View, place: Place) -> list[str]:
+    def _counting(self, seen: BarrierSnapshot, place: QueueEntry) -> list[str]:
         """Who count there, first one first, if this one still stands."""
         standing = in_order({*seen.names, place.name})
-        return [each.name for each in standing if seen.turn.counts(each)]
+        return [each.name for each in standing if seen.turn.includes(each)]
 
-    async def _break(self, turn: Turn | None) -> None:
+    async def _break(self, turn: BarrierGeneration | None) -> None:
         """The barrier is broken: this turn of it, or (None) the present one."""
         behind: tuple[Sync, ...] = ()
         while True:
@@ -363,7 +384,7 @@ class BarrierCore:
                         return
                     behind = (Sync(self.path),)  # our server may lag
                     continue
-                now, standing = self._turn(node).seen_with(listing.names)
+                now, standing = self._turn(node).with_reset_marks(listing.names)
                 after = standing[-1].number if standing else now.after  # should we die before the mark is read
                 fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
                 asked = True
@@ -375,15 +396,15 @@ class BarrierCore:
                     continue
         finally:
             if asked:
-                await Background(self._fold(guid))
+                await Background(self._merge_reset_mark(guid))
 
-    async def _fold(self, guid: str) -> None:
+    async def _merge_reset_mark(self, guid: str) -> None:
         """What our mark says goes into the data, and the mark goes."""
         while True:
             listing, node = await read_all(Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return
-            now, _ = self._turn(node).seen_with(listing.names)
+            now, _ = self._turn(node).with_reset_marks(listing.names)
             marks = [name for name in listing.names if guid in name]
             if not marks:
                 return
@@ -402,6 +423,6 @@ class BarrierCore:
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return 0, False
-        turn, standing = self._turn(node).seen_with(listing.names)
-        waiting = [contender for contender in standing if turn.counts(contender)]
+        turn, standing = self._turn(node).with_reset_marks(listing.names)
+        waiting = [contender for contender in standing if turn.includes(contender)]
         return (0 if turn.broken else min(len(waiting), self.parties)), turn.broken

@@ -18,14 +18,14 @@ ITEM_BYTES = 400
 
 
 def batches(
-    items: Sequence[tuple[str, bytes]], path_bytes: int, most: int = BATCH
+    items: Sequence[tuple[str, bytes]], path_bytes: int, max_items: int = BATCH
 ) -> Iterator[Sequence[tuple[str, bytes]]]:
     """The items, which are key and data, in their order."""
     batch: list[tuple[str, bytes]] = []
     size = 0
     for item in items:
         more = len(item[1]) + ITEM_BYTES + 2 * path_bytes
-        if batch and (len(batch) >= most or size + more > BATCH_BYTES):
+        if batch and (len(batch) >= max_items or size + more > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(item)

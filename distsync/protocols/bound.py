@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distsync.errors import DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
-from distsync.protocols.admission import View, admit
+from distsync.protocols.admission import QueueSnapshot, admit
 from distsync.protocols.guard import INTERRUPTED, read_all
 from distsync.protocols.line import in_order
 from distsync.session.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
@@ -22,32 +22,34 @@ if TYPE_CHECKING:
     from distsync.protocols.queue import QueueCore
 
 
-def open_only(view: View, state: Any) -> View:
+def open_only(view: QueueSnapshot, state: Any) -> QueueSnapshot:
     """What was seen, the way of our item too. Raises ShutDown if the queue was shut down before."""
     if isinstance(state, Node) and state.stat.version > 0:
         raise ShutDown
     return view
 
 
-class Blocked:
+class PendingPut:
     """An item that was put and may be over the bound, as something to wait in."""
 
-    def __init__(self, core: QueueCore, segment: str, item: str, path: str | None, data: bytes, maxsize: int) -> None:
+    def __init__(
+        self, core: QueueCore, segment: str, item: str, path: str | None, contender_data: bytes, maxsize: int
+    ) -> None:
         self.core = core
         self.segment = segment
         self.item = item
-        self.data = data
+        self.contender_data = contender_data
         self.maxsize = maxsize
-        self.patience = 60.0
+        self.poll_interval = 60.0
         self.path = path
 
-    async def wait_inside(self, answers: tuple[Any, ...], wait: bool) -> None:
+    async def wait_inside(self, answers: tuple[Any, ...], blocking: bool) -> None:
         """The item is inside the bound. Raises Full (the item is out again) and ShutDown (likewise), and
         OutcomeUnknownError if there was no time left to take it out."""
         try:
-            self.patience = (await Connected()).timeout_ms / 2000
-            view = self._first_view(answers) or await self.look()
-            if not wait and view.ahead is not None and len(view.ahead) >= self.maxsize:
+            self.poll_interval = (await Connected()).timeout_ms / 2000
+            view = self._first_view(answers) or await self.read()
+            if not blocking and view.ahead is not None and len(view.ahead) >= self.maxsize:
                 inside: bool | None = False
             else:
                 inside = await admit(self, view)
@@ -65,7 +67,7 @@ class Blocked:
 
     async def withdraw(self, path: str) -> bool:
         """Whether the item was taken out again before anybody got it."""
-        return await self.core.withdraw(path)
+        return await self.core.retract(path)
 
     async def _withdrawn(self) -> bool:
         """Whether the item is out again; False: somebody has got it."""
@@ -83,35 +85,35 @@ class Blocked:
     async def _take_out(self) -> None:
         """As soon as can be, if it is there."""
         with suppress(ShutDown):
-            await self.look()
+            await self.read()
         if self.path is not None:
             await self.withdraw(self.path)
 
-    def _first_view(self, answers: tuple[Any, ...]) -> View | None:
+    def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
         """What the reads that were sent with the item say, if it is in the only segment."""
         segments, listing = answers
         if not isinstance(segments, Listing) or not isinstance(listing, Listing) or len(segments.names) != 1:
             return None
         return self._view([(self.segment, listing)])
 
-    def _view(self, listings: list[tuple[str, Listing]]) -> View:
+    def _view(self, listings: list[tuple[str, Listing]]) -> QueueSnapshot:
         ahead: list[str] = []
         for segment, listing in listings:
             for contender in in_order(listing.names):
                 if self.item in contender.name and segment == self.segment:
                     self.path = f"{segment}/{contender.name}"
-                    return View(tuple(ahead), self.maxsize)
+                    return QueueSnapshot(tuple(ahead), self.maxsize)
                 ahead.append(f"{segment}/{contender.name}")
-        return View(None, self.maxsize)
+        return QueueSnapshot(None, self.maxsize)
 
-    async def look(self) -> View:
+    async def read(self) -> QueueSnapshot:
         return await self._see(None)
 
-    async def watch(self, view: View, watch: Watch) -> View:
+    async def watch(self, view: QueueSnapshot, watch: Watch) -> QueueSnapshot:
         return await self._see(watch)
 
-    async def _see(self, watch: Watch | None) -> View:
-        self.patience = (await Connected()).timeout_ms / 2000
+    async def _see(self, watch: Watch | None) -> QueueSnapshot:
+        self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
             segments = await self.core.segments_before(self.segment)
             state_too = GetData(self.core.znodes.state, watch)  # after them: what a shutdown throws away goes after it
@@ -120,15 +122,15 @@ class Blocked:
             if not any(isinstance(answer, NoNodeError) for _, answer in present):
                 return open_only(self._view(present), state)
 
-    async def still(self) -> None:
+    async def check_session(self) -> None:
         """An item outlives the session that put it."""
 
-    def marked(self, node: Node) -> bool:
+    def is_admitted(self, node: Node) -> bool:
         return node.stat.version > 0
 
-    async def mark(self) -> None:
+    async def mark_admitted(self) -> None:
         assert self.path is not None
         try:
-            await SetData(self.path, self.data)
+            await SetData(self.path, self.contender_data)
         except (NoNodeError, *INTERRUPTED):
             return

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from distsync.errors import CorruptNodeError, DistsyncError, NodeExistsError, NoNodeError
 from distsync.protocols import parts
-from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, read, read_all
+from distsync.protocols.guard import DECODE_ERRORS, INTERRUPTED, ensure, read, read_all
 from distsync.protocols.pool import DONE, PoolCore
 from distsync.protocols.tree import remove_tree
 from distsync.session.steps import (
@@ -45,12 +45,12 @@ from distsync.session.steps import (
 )
 
 #: Answers that are read with one look, and those whose data are on their way at the same time.
-MOST, AT_ONCE = 200, 20
-#: Answers and parts that are deleted with one request, apart from those of the last `AT_ONCE` answers.
-MOST_DELETES = 1000
+MAX_REPLIES, BATCH_SIZE = 200, 20
+#: Answers and parts that are deleted with one request, apart from those of the last `BATCH_SIZE` answers.
+MAX_DELETES = 1000
 
 
-class Said(NamedTuple):
+class TaskReply(NamedTuple):
     """An answer: to which task, what it is, and its data."""
 
     job: int
@@ -60,10 +60,10 @@ class Said(NamedTuple):
 
 
 class Caller:
-    """One who puts tasks into a pool; ``caller`` is its GUID, ``alone``: the pool has and gets no other one."""
+    """One who puts tasks into a pool; ``caller`` is its GUID, ``is_private``: the pool has and gets no other one."""
 
-    def __init__(self, core: PoolCore, caller: str, alone: bool) -> None:
-        self.core, self.caller, self.alone = core, caller, alone
+    def __init__(self, core: PoolCore, caller: str, is_private: bool) -> None:
+        self.core, self.caller, self.is_private = core, caller, is_private
         self.folder = core.znodes.folder(caller)
         self.parts = core.znodes.parts_folder(caller)
         self.answers = core.znodes.answers(caller)
@@ -75,7 +75,7 @@ class Caller:
     async def begin(self) -> None:
         """Tasks can be put, and their answers will arrive."""
         session = await Connected()
-        said = json.dumps({"alone": self.alone, "timeout_ms": session.timeout_ms}).encode()
+        said = json.dumps({"alone": self.is_private, "timeout_ms": session.timeout_ms}).encode()
         await self.core.znodes.make()
         await ensure(self.core.znodes.callers)
         for path, data in ((self.folder, said), (self.parts, b""), (self.answers, b"")):
@@ -102,7 +102,7 @@ class Caller:
             else:
                 self._session_id = session.session_id
 
-    async def receive(self) -> list[Said] | None:
+    async def receive(self) -> list[TaskReply] | None:
         """The next answers; None when `stop` has fired. Raises NoNodeError if we were taken for dead."""
         while not self.stop.fired:
             await self._announce(await Connected())
@@ -115,19 +115,19 @@ class Caller:
                 raise listing
             if any(isinstance(answer, BaseException) for answer in deleted):  # one of a request whose answer was lost
                 await read_all(*map(Delete, self._read))
-            names = sorted(set(listing.names) - {path.rpartition("/")[2] for path in self._read})[:MOST]
+            names = sorted(set(listing.names) - {path.rpartition("/")[2] for path in self._read})[:MAX_REPLIES]
             self._read = []
             if names:
                 return await self._fetch(names)
             await Wait(watch, self.stop)
         return None
 
-    async def _fetch(self, names: list[str]) -> list[Said]:
-        found: list[Said] = []
-        for start in range(0, len(names), AT_ONCE):
-            if len(self._read) >= MOST_DELETES:
+    async def _fetch(self, names: list[str]) -> list[TaskReply]:
+        found: list[TaskReply] = []
+        for start in range(0, len(names), BATCH_SIZE):
+            if len(self._read) >= MAX_DELETES:
                 break
-            some = names[start : start + AT_ONCE]
+            some = names[start : start + BATCH_SIZE]
             nodes = await read_all(*(GetData(f"{self.answers}/{name}") for name in some))
             for name, node in zip(some, nodes, strict=True):
                 self._read.append(f"{self.answers}/{name}")
@@ -149,23 +149,24 @@ class Caller:
 
     async def end(self) -> None:
         """Nothing of this caller's is left; of a pool that only it had, nothing at all."""
-        await remove_caller(self.core, self.caller, self.alone)
+        await remove_caller(self.core, self.caller, self.is_private)
 
 
-def _said(name: str) -> Said | None:
+def _said(name: str) -> TaskReply | None:
     try:
         job, part, kind = name.split(".")
-        return Said(int(job), int(part), kind, b"")
+        return TaskReply(int(job), int(part), kind, b"")
     except ValueError:
         return None
 
 
-async def remove_caller(core: PoolCore, caller: str, alone: bool) -> None:
-    """Its tasks that nobody has, its parts and its answers are gone; with the pool, if that is ``alone`` its own."""
+async def remove_caller(core: PoolCore, caller: str, is_private: bool) -> None:
+    """Its tasks that nobody has, its parts and its answers are gone; with the pool, if that is ``is_private`` its
+    own."""
     await remove_tree(core.znodes.answers(caller))
-    if not alone:
+    if not is_private:
         await core.withdraw_tasks(caller)
-    await remove_tree(core.znodes.path if alone else core.znodes.folder(caller))
+    await remove_tree(core.znodes.path if is_private else core.znodes.folder(caller))
 
 
 async def sweep(core: PoolCore) -> None:
@@ -210,7 +211,7 @@ def _wills(data: bytes) -> tuple[bool, int]:
     try:
         said = json.loads(data)
         return bool(said["alone"]), int(said["timeout_ms"])
-    except SENSELESS:
+    except DECODE_ERRORS:
         return False, 60_000
 
 

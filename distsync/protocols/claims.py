@@ -10,7 +10,7 @@ Picture: as segments.py, and
          ``<path>/keys/<hash>``                           the key of an item that is not done
          ``<path>/clock``                                 written to see what time it is for the servers
          ``<path>/dead/...``                              the same again: items that were delivered too often
-Each item's data begins with a line of JSON, its Label.
+Each item's data begins with a line of JSON, its ItemHeader.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from distsync.session.steps import Exists, Loss
 SEGMENT = 100
 
 
-class Label(NamedTuple):
+class ItemHeader(NamedTuple):
     """What an item says about itself: how often it was delivered, and its key."""
 
     deliveries: int = 0
@@ -40,7 +40,7 @@ class Label(NamedTuple):
         return json.dumps(self).encode() + b"\n" + payload
 
     @classmethod
-    def split(cls, data: bytes) -> tuple[Label, bytes]:
+    def split(cls, data: bytes) -> tuple[ItemHeader, bytes]:
         """The label, and the item. What has no label was put by a client of another kind: all of it is the item."""
         line, end, payload = data.partition(b"\n")
         try:
@@ -52,20 +52,20 @@ class Label(NamedTuple):
 
 
 @dataclass(eq=False)
-class Delivery:
+class ClaimedItem:
     """An item that a worker of this process has claimed. ``version`` is that of its znode since then: only who has it
     can write or delete the item."""
 
     path: str
     claim: str
     version: int
-    label: Label
+    label: ItemHeader
     payload: bytes
     loss: Loss = field(default_factory=Loss)
     session_id: int = 0
 
 
-class ClaimSegments(Segments):
+class ClaimQueueLayout(Segments):
     """Where the items of one queue are, who has them, and when the others may be got."""
 
     def __init__(self, path: str) -> None:
@@ -96,15 +96,15 @@ class ClaimSegments(Segments):
     async def size(self) -> int:
         """How many items are there that nobody has, due or not."""
         *puts, dones, claims = await read_all(*self.put_counters, Exists(self.dones), Exists(self.claims))
-        return max(0, self.ahead(*puts, dones) - claims.num_children) if claims else 0
+        return max(0, self.backlog(*puts, dones) - claims.num_children) if claims else 0
 
 
-def due_of(path: str) -> int:
+def due_time(path: str) -> int:
     """From when on a delayed item may be got (ms, the servers' clock)."""
     return int(path.rpartition("/")[2].split("_")[1])
 
 
-def in_time(names: Iterable[str]) -> list[str]:
+def by_due_time(names: Iterable[str]) -> list[str]:
     """Delayed items, the one that is due first first."""
     items = (name for name in names if name.startswith("d_") and name[2:17].isdigit())
     return sorted(items, key=lambda name: (name[:18], name[-10:]))

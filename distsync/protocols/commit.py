@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
 Operation = Create | Delete | SetData | Check
 
 #: Whether a transaction is to be sent, still.
-Wanted = Callable[[], bool]
+StillNeeded = Callable[[], bool]
 
 
 def always() -> bool:
@@ -72,7 +72,7 @@ def always() -> bool:
     return True
 
 
-class Unwanted(Exception):
+class Abandoned(Exception):
     """It was not executed, and nobody wants it any more."""
 
 
@@ -89,16 +89,16 @@ class Receipts:
         self,
         *operations: Operation,
         reads: tuple[Request[Any], ...] = (),
-        if_unknown: Callable[[bool | None], Protocol[None]] | None = None,
-        wanted: Wanted = always,
+        on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None = None,
+        still_needed: StillNeeded = always,
     ) -> Outcome:
-        """All of ``operations`` are done, or none, in which case the error of the one that failed is raised; Unwanted
-        if they are not ``wanted`` any more when they are to be sent, or sent again.
+        """All of ``operations`` are done, or none, in which case the error of the one that failed is raised; Abandoned
+        if they are not ``still_needed`` any more when they are to be sent, or sent again.
 
         ``reads`` are sent right after the transaction. DeadlineError means that it was not executed. Whatever else
-        interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``if_unknown`` is then called,
-        apart from this call, with what the receipt says at last: whether the transaction was executed (None: nobody
-        can know).
+        interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``on_unknown_outcome`` is then
+        called, apart from this call, with what the receipt says at last: whether the transaction was executed (None:
+        nobody can know).
         """
         receipt: Receipt | None = None
         asking = in_doubt = False
@@ -106,9 +106,9 @@ class Receipts:
             nonce = (await Guid()).encode()
             receipt = await self._receipt()
             while True:
-                if not wanted():
+                if not still_needed():
                     self.free.append(receipt)
-                    raise Unwanted
+                    raise Abandoned
                 multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
                 asking = in_doubt = True
                 answer, *rest = await Together(multi, *reads)
@@ -135,17 +135,17 @@ class Receipts:
                     raise answer
                 else:
                     break
-        except (ZnodeError, Unwanted):
+        except (ZnodeError, Abandoned):
             raise
         except BaseException as error:
             if receipt is None:
-                if if_unknown is not None and not isinstance(error, Exception):
-                    await Background(if_unknown(False))
+                if on_unknown_outcome is not None and not isinstance(error, Exception):
+                    await Background(on_unknown_outcome(False))
                 raise
             if isinstance(error, DeadlineError) and (not in_doubt or (asking and not error.sent)):
                 self.free.append(receipt)
                 raise
-            await Background(self._settle(receipt, nonce, if_unknown))
+            await Background(self._settle(receipt, nonce, on_unknown_outcome))
             if isinstance(error, DeadlineError):
                 raise OutcomeUnknownError("a transaction", operations[0].path, "deadline") from error
             raise
@@ -210,13 +210,13 @@ class Receipts:
                 raise made if isinstance(made, BaseException) else alive
 
     async def _settle(
-        self, receipt: Receipt, nonce: bytes, if_unknown: Callable[[bool | None], Protocol[None]] | None
+        self, receipt: Receipt, nonce: bytes, on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None
     ) -> None:
         """The receipt may be used again once nothing can be executed on it any more."""
         done, _ = await executed(receipt, nonce)
         self.free.append(receipt)
-        if if_unknown is not None:
-            await if_unknown(done)
+        if on_unknown_outcome is not None:
+            await on_unknown_outcome(done)
 
 
 def _in_session(receipt: Receipt, operations: Sequence[Operation]) -> tuple[Check, ...]:

@@ -27,8 +27,17 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols.commit import Receipts, raise_deadline
-from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, leave, raise_first, read, read_all, remove
-from distsync.protocols.line import LOCK, Place, in_order, stand
+from distsync.protocols.guard import (
+    DECODE_ERRORS,
+    INTERRUPTED,
+    delete_own,
+    delete_until_session_ends,
+    ensure,
+    raise_first,
+    read,
+    read_all,
+)
+from distsync.protocols.line import LOCK, QueueEntry, enqueue, in_order
 from distsync.session.steps import (
     Background,
     Children,
@@ -41,8 +50,8 @@ from distsync.session.steps import (
     SetData,
     Stat,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 #: So many waiters are marked in one transaction; each costs about 150 bytes of the 1 MiB that a request may have.
@@ -57,7 +66,7 @@ def names_in(path: str, data: bytes) -> list[str]:
         names = json.loads(data)
         if isinstance(names, list) and all(isinstance(name, str) for name in names):
             return names
-    except SENSELESS:
+    except DECODE_ERRORS:
         pass
     raise CorruptNodeError(path, data)
 
@@ -88,33 +97,33 @@ class ConditionCore:
         await ensure(self.path, b"[]")
         await ensure(directory, container=True)
 
-    async def enlist(self, data: bytes, places: list[Place]) -> None:
+    async def enlist(self, contender_data: bytes, places: list[QueueEntry]) -> None:
         """We stand in the line of waiters, at the last of ``places``: a notify from now on is for us too."""
-        places.append((await stand(self.waiters, LOCK, data, parents=self._parents)).place)
+        places.append((await enqueue(self.waiters, LOCK, contender_data, parents=self._parents)).place)
 
-    async def wait(self, place: Place) -> bool:
+    async def wait(self, place: QueueEntry) -> bool:
         """True once we were notified, False at the deadline. True also when our session ended meanwhile: a notify
         may have been missed with it, so that the caller looks at what he waits for."""
         try:
             while True:
-                node, watch = await self._look(place)
+                node, watch = await self._read_state(place)
                 if node is None or node.stat.version > 0:
                     return True
                 patience = (await Connected()).timeout_ms / 2000
                 woke = await Wait(watch, limit=patience)
-                if woke is Woke.DEADLINE:
+                if woke is WakeReason.DEADLINE:
                     return not await self._resign(place)
-                if woke is Woke.LIMIT:
+                if woke is WakeReason.LIMIT:
                     await self._inherit(place)
         except SessionLostError:
             return True
         except BaseException as error:
-            await Background(self.forgo(place))
+            await Background(self.abandon_wait(place))
             if isinstance(error, DeadlineError):
                 return False
             raise
 
-    async def _look(self, place: Place) -> tuple[Node | None, Watch]:
+    async def _read_state(self, place: QueueEntry) -> tuple[Node | None, Watch]:
         """Our znode with a watch on it; None when it is gone with its session."""
         while (await Connected()).session_id == place.session_id:
             watch = Watch()
@@ -126,7 +135,7 @@ class ConditionCore:
                 continue
         return None, Watch()
 
-    async def _resign(self, place: Place) -> bool:
+    async def _resign(self, place: QueueEntry) -> bool:
         """Whether we left the line unnotified."""
         while (await Connected()).session_id == place.session_id:
             try:
@@ -195,7 +204,7 @@ class ConditionCore:
         marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]
         return [SetData(self.path, state.data(chosen), state.version), *marks]
 
-    async def _inherit(self, place: Place) -> None:
+    async def _inherit(self, place: QueueEntry) -> None:
         """A signal whose receiver is no more goes to the first who waits, if that is us."""
         state = await self._state()
         heirs = state.waiting[: len(state.orphans)]
@@ -207,10 +216,10 @@ class ConditionCore:
             except OutcomeUnknownError as unknown:
                 raise_deadline(unknown)
 
-    async def forgo(self, place: Place, confirming: bool = False) -> None:
+    async def abandon_wait(self, place: QueueEntry, confirming: bool = False) -> None:
         """We wait no more: our znode goes, and the signal that we may have got goes to the first who waits. Who was
         ``confirming`` it had one, which is listed no more if that was done."""
-        await remove(place.path, place.session_id)
+        await delete_until_session_ends(place.path, place.session_id)
         while (state := await self._seen()) is not None:
             listed = place.name in state.orphans
             heirs = state.waiting[: len(state.orphans) + (confirming and not listed)]
@@ -222,20 +231,20 @@ class ConditionCore:
             except (BadVersionError, NoNodeError):
                 continue
 
-    async def confirm(self, place: Place) -> None:
+    async def confirm(self, place: QueueEntry) -> None:
         """We have the lock again: our signal has arrived, and our znode goes; else it goes to another."""
         asked: list[None] = []
         try:
             await self._confirm(place, asked)
         except BaseException:
-            await Background(self.forgo(place, bool(asked)))
+            await Background(self.abandon_wait(place, bool(asked)))
             raise
 
-    async def _confirm(self, place: Place, asked: list[None]) -> None:
+    async def _confirm(self, place: QueueEntry, asked: list[None]) -> None:
         while (await Connected()).session_id == place.session_id:
             state = await self._state()
             if place.name not in state.signalled:
-                await leave(place.path, place.session_id)
+                await delete_own(place.path, place.session_id)
                 return
             kept = [name for name in (*state.signalled, *state.orphans) if name != place.name]
             try:

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 from distsync.errors import BadVersionError, NodeExistsError, NoNodeError
 from distsync.protocols.commit import Operation, Receipts
 from distsync.protocols.guard import attempted, ensure, parent_of, read
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import WatchCache
 from distsync.session.steps import Call, Create, Exists, GetData, SetData, Watch
 
 #: Of a znode that is not there.
 ABSENT = -1
 
 
-class Settings(NamedTuple):
+class ConfigSnapshot(NamedTuple):
     """What the znode says, and when: no two states of it have the same czxid and version. Nobody changes ``values``."""
 
     values: dict[str, Any]
@@ -32,7 +32,7 @@ class Settings(NamedTuple):
     version: int
 
 
-NONE = Settings({}, 0, ABSENT)
+NONE = ConfigSnapshot({}, 0, ABSENT)
 
 Change = Callable[[dict[str, Any]], "dict[str, Any] | None"]
 """From the settings there are to those there shall be; None: no change. May be called several times, with no
@@ -53,18 +53,18 @@ class ConfigCore:
         self.receipts = receipts
         self.encode = encode
         self.decode = decode
-        self.view: Watched[Settings] = Watched(path, self._look)
+        self.view: WatchCache[ConfigSnapshot] = WatchCache(path, self._read_state)
 
     @property
     def idle(self) -> bool:
         """Nobody asked to be told."""
         return self.view.idle
 
-    async def _look(self, watch: Watch) -> Settings:
+    async def _read_state(self, watch: Watch) -> ConfigSnapshot:
         while True:
             try:
                 node = await read(GetData(self.path, watch))
-                return Settings(self.decode(node.data), node.stat.czxid, node.stat.version)
+                return ConfigSnapshot(self.decode(node.data), node.stat.czxid, node.stat.version)
             except NoNodeError:
                 if await read(Exists(self.path, watch)) is None:
                     return NONE
@@ -72,13 +72,13 @@ class ConfigCore:
     async def change(self, change: Change) -> bool:
         """The settings are what ``change`` makes of them. False: it wants none. Raises what it raises. It wants none,
         or raises, by what was there when it was asked: a copy that is older is only good for a write, which fails."""
-        fresh = False
+        sync = False
         while True:
-            seen = await self.view.get(fresh)
+            seen = await self.view.get(sync)
             values, error = await Call(partial(attempted, change, dict(seen.values)))
             if values is None:
-                if not fresh:
-                    fresh = True
+                if not sync:
+                    sync = True
                     continue
                 try:
                     if error is not None:

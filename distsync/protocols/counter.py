@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from distsync.errors import CorruptNodeError
 from distsync.protocols.commit import Receipts
-from distsync.protocols.taking import Turns
+from distsync.protocols.taking import LocalTurnQueue
 from distsync.protocols.value import ValueCore
 from distsync.session.steps import Node
 
@@ -32,7 +32,7 @@ class CounterCore:
     def __init__(self, path: str, initial: int, receipts: Receipts) -> None:
         self.path = path
         self.value = ValueCore(path, b"%d" % initial, receipts)
-        self.turns = Turns()
+        self.turns = LocalTurnQueue()
         self.known: Known | None = None
 
     @property
@@ -47,9 +47,9 @@ class CounterCore:
         except ValueError:
             raise CorruptNodeError(self.path, node.data) from None
 
-    async def get(self, fresh: bool = False) -> int:
-        """The number; ``fresh``: no older than this call."""
-        node = await (self.value.read_fresh() if fresh else self.value.read())
+    async def get(self, sync: bool = False) -> int:
+        """The number; ``sync``: no older than this call."""
+        node = await (self.value.read_synced() if sync else self.value.read())
         return self.known_from(node).number
 
     async def add(self, amount: int) -> int:
@@ -70,7 +70,7 @@ class CounterCore:
             known = self.known
             while True:
                 if known is None or known.number != expected:
-                    known = self.known = self.known_from(await self.value.read_fresh())
+                    known = self.known = self.known_from(await self.value.read_synced())
                 if known.number != expected:
                     return False
                 if await self._replace(known, number):

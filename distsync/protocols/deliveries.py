@@ -14,9 +14,9 @@ from typing import Any
 
 from distsync.errors import BadVersionError, LockLostError, NoNodeError
 from distsync.protocols.batches import BATCH
-from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
-from distsync.protocols.commit import Operation, Outcome, Receipts, Wanted, always
-from distsync.protocols.ferry import Ferry
+from distsync.protocols.claims import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
+from distsync.protocols.commit import Operation, Outcome, Receipts, StillNeeded, always
+from distsync.protocols.ferry import GroupCommitter
 from distsync.protocols.guard import read
 from distsync.protocols.queue import QueueCore
 from distsync.session.steps import (
@@ -29,17 +29,19 @@ from distsync.session.steps import (
     Guid,
     Protocol,
     SetData,
-    Unhold,
+    StopHolding,
 )
 
 
-class Deliveries(QueueCore):
+class AckQueue(QueueCore):
     """A queue whose items are claimed, as one who has claimed some sees it."""
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
-        self.znodes: ClaimSegments = ClaimSegments(path)
-        self.endings: Ferry[Delivery, bool] = Ferry(self._finish, lambda loads: min(len(loads), BATCH))
+        self.znodes: ClaimQueueLayout = ClaimQueueLayout(path)
+        self.endings: GroupCommitter[ClaimedItem, bool] = GroupCommitter(
+            self._finish, lambda loads: min(len(loads), BATCH)
+        )
         #: No earlier than this it is now (ms, the servers' clock).
         self.time = 0
 
@@ -47,41 +49,41 @@ class Deliveries(QueueCore):
     def segment_size(self) -> int:
         return min(SEGMENT, super().segment_size)
 
-    async def done(self, delivery: Delivery) -> None:
+    async def done(self, delivery: ClaimedItem) -> None:
         """The item is done, and gone. Raises LockLostError if somebody else has got it meanwhile."""
         await self._end(delivery, self.endings.send(delivery))
 
-    async def _finish(self, deliveries: Sequence[Delivery], wanted: Wanted) -> Sequence[bool]:
+    async def _finish(self, deliveries: Sequence[ClaimedItem], still_needed: StillNeeded) -> Sequence[bool]:
         """These are done, and gone: for each whether it was ours. Several at once, if all are. Raises Unwanted."""
         if len(deliveries) == 1:
-            return [await self._move(deliveries[0], *self._counted(deliveries[0]), wanted=wanted)]
+            return [await self._move(deliveries[0], *self._counted(deliveries[0]), still_needed=still_needed)]
         gone = [(Delete(each.path, each.version), Delete(each.claim), *self._counted(each)) for each in deliveries]
-        await self.receipts.commit(*(operation for each in gone for operation in each), wanted=wanted)
+        await self.receipts.commit(*(operation for each in gone for operation in each), still_needed=still_needed)
         return [True] * len(deliveries)
 
-    def _counted(self, delivery: Delivery) -> tuple[Operation, ...]:
+    def _counted(self, delivery: ClaimedItem) -> tuple[Operation, ...]:
         return (SetData(self.znodes.dones), *self._without_key(delivery.label))
 
-    async def nack(self, delivery: Delivery, delay: float = 0.0, max_deliveries: int = 0) -> None:
+    async def nack(self, delivery: ClaimedItem, delay: float = 0.0, max_deliveries: int = 0) -> None:
         """The item is to be got again, after ``delay`` seconds; unless it was delivered too often. Raises LockLostError
         if somebody else has got it meanwhile."""
         if 0 < max_deliveries <= delivery.label.deliveries:
-            await self.bury(delivery)
+            await self.dead_letter(delivery)
         elif delay > 0:
             await self._end(delivery, self._postpone(delivery, delay))
         else:
             await self._end(delivery, self.release(delivery))
 
-    async def bury(self, delivery: Delivery) -> None:
+    async def dead_letter(self, delivery: ClaimedItem) -> None:
         """The item is a dead letter. Raises LockLostError if somebody else has got it meanwhile."""
         deliveries = delivery.label.deliveries
-        await self._end(delivery, self._bury(delivery, delivery.version, deliveries, Delete(delivery.claim)))
+        await self._end(delivery, self._dead_letter(delivery, delivery.version, deliveries, Delete(delivery.claim)))
 
-    async def _end(self, delivery: Delivery, work: Protocol[bool]) -> None:
+    async def _end(self, delivery: ClaimedItem, work: Protocol[bool]) -> None:
         """``work`` ends our claim, and says whether the item was still ours. If it is interrupted, and did not take
         place, anybody may get the item."""
         try:
-            await Unhold(delivery.loss)
+            await StopHolding(delivery.loss)
             if await work:
                 return
         except BaseException:
@@ -90,20 +92,27 @@ class Deliveries(QueueCore):
             raise
         raise LockLostError(delivery.path, delivery.loss.reason or "its claim had gone and others got the item")
 
-    async def _move(self, delivery: Delivery, *also: Operation, wanted: Wanted = always) -> bool:
-        """The item's znode goes, with the claim, and ``also`` is done."""
+    async def _move(
+        self, delivery: ClaimedItem, *extra_operations: Operation, still_needed: StillNeeded = always
+    ) -> bool:
+        """The item's znode goes, with the claim, and ``extra_operations`` is done."""
         mine = Delete(delivery.path, delivery.version)
-        return await self._commit_mine(mine, Delete(delivery.claim), *also, wanted=wanted) is not None
+        return (
+            await self._commit_mine(mine, Delete(delivery.claim), *extra_operations, still_needed=still_needed)
+            is not None
+        )
 
-    async def _postpone(self, delivery: Delivery, delay: float) -> bool:
+    async def _postpone(self, delivery: ClaimedItem, delay: float) -> bool:
         return await self._move(delivery, await self._later(delivery.label.before(delivery.payload), delay))
 
-    async def _commit_mine(self, mine: Operation, *others: Operation, wanted: Wanted = always) -> Outcome | None:
+    async def _commit_mine(
+        self, mine: Operation, *others: Operation, still_needed: StillNeeded = always
+    ) -> Outcome | None:
         """``mine`` finds the item as we left it, and all is done. Deletes of what is gone already are left out."""
         operations = [mine, *others]
         while True:
             try:
-                return await self.receipts.commit(*operations, wanted=wanted)
+                return await self.receipts.commit(*operations, still_needed=still_needed)
             except (NoNodeError, BadVersionError) as error:
                 gone = operations[getattr(error, "index", 0)]
                 if gone is mine or not isinstance(gone, Delete):
@@ -112,22 +121,22 @@ class Deliveries(QueueCore):
                     return None
                 operations.remove(gone)
 
-    async def release(self, delivery: Delivery) -> bool:
+    async def release(self, delivery: ClaimedItem) -> bool:
         """Anybody may claim the item, if it is ours. Whether it was: the claim may be gone already."""
         mine = Check(delivery.path, delivery.version)
         return await self._commit_mine(mine, Delete(delivery.claim)) is not None
 
-    async def give_back(self, delivery: Delivery) -> None:
+    async def give_back(self, delivery: ClaimedItem) -> None:
         """It was not begun, and anybody may claim it, as if we had not done so."""
-        await Unhold(delivery.loss)
+        await StopHolding(delivery.loss)
         label = delivery.label._replace(deliveries=delivery.label.deliveries - 1)
         as_before = SetData(delivery.path, label.before(delivery.payload), delivery.version)
         await self._commit_mine(as_before, Delete(delivery.claim))
 
-    async def _bury(self, item: Delivery, version: int, deliveries: int, *claim: Operation) -> bool:
+    async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
         """Whether the item has become a dead letter: here it is done, and nobody gets it here any more."""
-        dead = ClaimSegments(f"{self.znodes.path}/dead")
-        data = Label(deliveries).before(item.payload)
+        dead = ClaimQueueLayout(f"{self.znodes.path}/dead")
+        data = ItemHeader(deliveries).before(item.payload)
         here = (*claim, SetData(self.znodes.dones), *self._without_key(item.label), SetData(dead.puts))
         while True:
             tail = await dead.find_tail()
@@ -141,10 +150,10 @@ class Deliveries(QueueCore):
                 return False
             dead.tail = None
 
-    async def _seal_dead(self, dead: ClaimSegments, tail: str, outcome: Outcome) -> None:
+    async def _seal_dead(self, dead: ClaimQueueLayout, tail: str, outcome: Outcome) -> None:
         created = outcome.results[-1] if outcome.results else None
         if isinstance(created, Created) and int(created.path[-10:]) + 1 >= self.segment_size:
-            await Background(dead.seal(tail))
+            await Background(dead.seal_segment(tail))
 
     async def _later(self, data: bytes, delay: float) -> Create:
         """What makes a delayed item."""
@@ -155,13 +164,13 @@ class Deliveries(QueueCore):
         """What time it is (ms, the servers' clock): that at which they write."""
         while True:
             try:
-                self._heard(await read(SetData(self.znodes.clock)))
+                self._on_event(await read(SetData(self.znodes.clock)))
                 return self.time
             except NoNodeError:
                 await self.znodes.make()
 
-    def _heard(self, stat: Any) -> None:
+    def _on_event(self, stat: Any) -> None:
         self.time = max(self.time, stat.mtime)
 
-    def _without_key(self, label: Label) -> tuple[Operation, ...]:
+    def _without_key(self, label: ItemHeader) -> tuple[Operation, ...]:
         return () if label.key is None else (Delete(self.znodes.key(label.key)),)

@@ -35,9 +35,17 @@ from distsync.errors import (
     SessionLostError,
     UsageError,
 )
-from distsync.protocols.guard import INTERRUPTED, Unfinished, ensure, lay, read, read_all, withdraw
-from distsync.protocols.line import LOCK, Place, look, stand
-from distsync.protocols.meeting import READY, Arrival, Meeting, Operation, Stay, meeting_in, parties_in
+from distsync.protocols.guard import (
+    INTERRUPTED,
+    DeferredWork,
+    cancel_pending_create,
+    delete_guaranteed,
+    ensure,
+    read,
+    read_all,
+)
+from distsync.protocols.line import LOCK, QueueEntry, enqueue, read_consistent
+from distsync.protocols.meeting import READY, DoubleBarrierState, Entering, Inside, Operation, meeting_in, parties_in
 from distsync.session.steps import (
     Background,
     Check,
@@ -55,8 +63,8 @@ from distsync.session.steps import (
     Sync,
     Together,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 #: Others were faster, or our connection broke: we look again.
@@ -69,10 +77,10 @@ class DoubleBarrierCore:
     def __init__(self, path: str, parties: int) -> None:
         self.path = path
         self.parties = parties
-        self.stays: dict[object, Stay] = {}
+        self.stays: dict[object, Inside] = {}
         self.agreed = False
         """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
-        self.unfinished = Unfinished()
+        self.unfinished = DeferredWork()
         """The going of those who did not come in, or were inside: who comes anew must not be counted beside them."""
 
     @property
@@ -97,7 +105,7 @@ class DoubleBarrierCore:
                 return len(meeting.names) - inside, inside
 
     async def _parents(self, directory: str) -> None:
-        await ensure(directory, Meeting(directory, self.parties, ()).data(), container=True)
+        await ensure(directory, DoubleBarrierState(directory, self.parties, ()).data(), container=True)
         await self._agree()
 
     async def _agree(self) -> None:
@@ -107,7 +115,7 @@ class DoubleBarrierCore:
                 node = await read(GetData(self.path))
                 parties = parties_in(self.path, node)
                 if parties is None:  # a client of another kind made it
-                    said = Meeting(self.path, self.parties, ()).data()
+                    said = DoubleBarrierState(self.path, self.parties, ()).data()
                     await read(SetData(self.path, said, node.stat.version))
                 self._check_parties(self.parties if parties is None else parties)
             except BadVersionError:
@@ -122,7 +130,7 @@ class DoubleBarrierCore:
 
     # --- enter
 
-    async def enter(self, data: bytes, owner: object) -> bool:
+    async def enter(self, contender_data: bytes, owner: object) -> bool:
         """True: all parties have come, and we are inside. False at the deadline, and then we are not counted."""
         while True:
             watch = Watch()
@@ -131,18 +139,18 @@ class DoubleBarrierCore:
                 await self.unfinished.finish()
                 if not self.agreed:
                     await self._agree()
-                stood = await stand(
+                stood = await enqueue(
                     self.path,
                     LOCK,
-                    data,
+                    contender_data,
                     *reads,
                     parents=self._parents,
-                    served=self._counted,
-                    withdraws=self._withdrawing,
+                    find_granted=self._counted,
+                    cancel=self._withdrawing,
                 )
             except DeadlineError:
                 return False
-            arrival = Arrival(stood.place)
+            arrival = Entering(stood.place)
             try:
                 group = await self._come_in(arrival, stood.answers, watch)
             except BaseException as error:
@@ -151,13 +159,13 @@ class DoubleBarrierCore:
                     return False
                 raise
             if group is not None:
-                self.stays[owner] = Stay(arrival.place, group)
+                self.stays[owner] = Inside(arrival.place, group)
                 return True
             if arrival.late:
                 return False
 
     def _withdrawing(self, directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
-        return self.unfinished.left(partial(withdraw, directory, guid))
+        return self.unfinished.deferred(partial(cancel_pending_create, directory, guid))
 
     async def _counted(self, directory: str, guid: str) -> None:
         """Raises LockLostError where the others are inside with a znode of ours that we never saw."""
@@ -165,7 +173,7 @@ class DoubleBarrierCore:
         if meeting is not None and any(guid in name for name in meeting.inside):
             raise LockLostError(self.path, "its session ended while it came in")
 
-    async def _now(self) -> Meeting | None:
+    async def _now(self) -> DoubleBarrierState | None:
         """The meeting, no older than this call; None if there is nothing."""
         while True:
             _, *answers = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
@@ -181,7 +189,7 @@ class DoubleBarrierCore:
         reads = Children(self.path), GetData(self.path)
         return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
 
-    async def _come_in(self, arrival: Arrival, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
+    async def _come_in(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
         """All who are inside with us. None: not in time, or our znode has gone and we have to stand there anew."""
         try:
             return await self._wait_inside(arrival, answers, watch)
@@ -194,7 +202,7 @@ class DoubleBarrierCore:
             return None
 
     async def _wait_inside(
-        self, arrival: Arrival, answers: tuple[Any, ...], watch: Watch | None
+        self, arrival: Entering, answers: tuple[Any, ...], watch: Watch | None
     ) -> tuple[str, ...] | None:
         place = arrival.place
         while True:
@@ -211,18 +219,18 @@ class DoubleBarrierCore:
                         return group
                 elif meeting.inside and not meeting.present:  # the last one died before it could
                     await self._try(*meeting.closing())
-                elif watch is not None and await self._wait(meeting, watch) is Woke.DEADLINE:
+                elif watch is not None and await self._wait(meeting, watch) is WakeReason.DEADLINE:
                     return await self._withdraw(arrival)
             # Who is woken is mostly inside, and would leave a watch on ``ready`` behind: who is not looks once more.
             watch = Watch() if watch is None and meeting is not None else None
-            answers = await look(place, *self._reads(watch))
+            answers = await read_consistent(place, *self._reads(watch))
 
-    def _inside(self, place: Place, meeting: Meeting) -> tuple[str, ...]:
+    def _inside(self, place: QueueEntry, meeting: DoubleBarrierState) -> tuple[str, ...]:
         if place.name not in meeting.names:
             raise LockLostError(self.path, "its znode was deleted while it came in")
         return meeting.inside
 
-    def _meeting(self, answers: tuple[Any, ...]) -> Meeting | None:
+    def _meeting(self, answers: tuple[Any, ...]) -> DoubleBarrierState | None:
         """What these answers say; None if they say nothing, because the connection broke or the meeting changed."""
         for answer in answers:
             if isinstance(answer, INTERRUPTED):
@@ -242,7 +250,7 @@ class DoubleBarrierCore:
         except CHANGED:
             return False
 
-    async def _wait(self, meeting: Meeting, watch: Watch) -> Woke:
+    async def _wait(self, meeting: DoubleBarrierState, watch: Watch) -> WakeReason:
         """Until ``ready`` comes; or until the others, who are inside, have left, which is when ``ready`` goes, or when
         the last of them dies."""
         if not meeting.inside:
@@ -251,14 +259,14 @@ class DoubleBarrierCore:
         try:
             await GetData(f"{self.path}/{meeting.present[0]}", alive)
         except (NoNodeError, *INTERRUPTED):
-            return Woke.SIGNAL
+            return WakeReason.SIGNAL
         return await Wait(watch, alive)
 
-    async def _withdraw(self, arrival: Arrival) -> tuple[str, ...] | None:
+    async def _withdraw(self, arrival: Entering) -> tuple[str, ...] | None:
         """Our time is over: our znode goes, unless we come inside in this moment."""
         arrival.late, place = True, arrival.place
         while True:
-            meeting = self._meeting(await look(place, Children(self.path), GetData(self.path)))
+            meeting = self._meeting(await read_consistent(place, Children(self.path), GetData(self.path)))
             if meeting is None:
                 continue
             if place.name in meeting.inside:
@@ -297,17 +305,17 @@ class DoubleBarrierCore:
         self.stays.pop(owner, None)
         return left
 
-    async def _go(self, place: Place) -> None:
+    async def _go(self, place: QueueEntry) -> None:
         """Our znode goes, of whatever session it is, so that nobody waits for it."""
         await Background(self._going(place))
 
-    def _going(self, place: Place) -> Coroutine[Any, Any, None]:
-        return self.unfinished.left(partial(lay, place.path))
+    def _going(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
+        return self.unfinished.deferred(partial(delete_guaranteed, place.path))
 
-    async def _leave(self, stay: Stay) -> bool:
+    async def _leave(self, stay: Inside) -> bool:
         mine = stay.place.name
         while True:
-            meeting = await self._look(stay)  # step 1
+            meeting = await self._read_state(stay)  # step 1
             left = [name for name in meeting.names if name in stay.group]
             if mine not in left and not stay.going:
                 raise LockLostError(self.path, "its znode was deleted")
@@ -321,12 +329,12 @@ class DoubleBarrierCore:
                 if await self._try(*meeting.closing(mine)):
                     return True
             elif left[0] == mine:  # step 4
-                if await self._until_gone(left[-1]) is Woke.DEADLINE:
+                if await self._until_gone(left[-1]) is WakeReason.DEADLINE:
                     return False
-            elif await self._go_and_wait(stay, mine in left, left[0]) is Woke.DEADLINE:  # step 5
+            elif await self._go_and_wait(stay, mine in left, left[0]) is WakeReason.DEADLINE:  # step 5
                 return False
 
-    async def _look(self, stay: Stay) -> Meeting:
+    async def _read_state(self, stay: Inside) -> DoubleBarrierState:
         """Who is there, in the order of their names. After a change of the session, what is read is no older than
         what was known in the one before."""
         while True:
@@ -337,7 +345,7 @@ class DoubleBarrierCore:
             try:
                 meeting = self._meeting(answers)
             except SessionLostError:
-                return Meeting(self.path, self.parties, ())
+                return DoubleBarrierState(self.path, self.parties, ())
             if meeting is not None:
                 return meeting
 
@@ -347,15 +355,15 @@ class DoubleBarrierCore:
             return await Together(*reads)
         return (await Together(Sync(self.path), *reads))[1:]
 
-    async def _until_gone(self, name: str) -> Woke:
+    async def _until_gone(self, name: str) -> WakeReason:
         watch = Watch()
         try:
             await GetData(f"{self.path}/{name}", watch)
         except (NoNodeError, *INTERRUPTED):
-            return Woke.SIGNAL
+            return WakeReason.SIGNAL
         return await Wait(watch)
 
-    async def _go_and_wait(self, stay: Stay, present: bool, lowest: str) -> Woke:
+    async def _go_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
         """Our znode goes if it still exists, and we wait for the lowest one."""
         if not present:
             return await self._until_gone(lowest)
@@ -366,5 +374,5 @@ class DoubleBarrierCore:
             if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
                 raise answer
         if isinstance(deleted, DisconnectedError) or not isinstance(node, Node):
-            return Woke.SIGNAL
+            return WakeReason.SIGNAL
         return await Wait(watch)

@@ -3,8 +3,8 @@
 Source: recipes.txt, "Shared Locks", has none; that a reader's znode may have the sequence number of its writer is
 Curator's way.
 
-Rules for this file: pure; it knows one Share, and nothing of the others. What is done here goes on apart from any call,
-so it looks again, after each await, whether anybody still reads.
+Rules for this file: pure; it knows one ReadGrant, and nothing of the others. What is done here goes on apart from any
+call, so it looks again, after each await, whether anybody still reads.
 
 Picture: ``_c_<guid>-__WRIT__<sequence>`` is deleted in the transaction that makes ``_c_<guid>-__READ__<sequence>``
 """
@@ -22,14 +22,25 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols import line
-from distsync.protocols.guard import lay, read, remove
+from distsync.protocols.guard import delete_guaranteed, delete_until_session_ends, read
 from distsync.protocols.lock import Grant
-from distsync.protocols.revoke import heed, inherited
-from distsync.session.steps import Background, Connected, Create, Delete, GetData, Guid, Hold, Multi, Signal, Unhold
+from distsync.protocols.revoke import carry_over, watch_revocation
+from distsync.session.steps import (
+    Background,
+    Connected,
+    Create,
+    Delete,
+    GetData,
+    Guid,
+    Hold,
+    Multi,
+    Signal,
+    StopHolding,
+)
 
 
 @dataclass(eq=False)
-class Share:
+class ReadGrant:
     """One contender of readers: ``owners`` says who reads by it, and how deep.
 
     ``writing`` is the grant of the writer who read too, ``inside`` as long as he writes. When he lets go, his znode
@@ -38,7 +49,7 @@ class Share:
 
     grant: Grant
     owners: dict[object, int]
-    data: bytes
+    contender_data: bytes
     writing: Grant | None = None
     inside: bool = False
     joined: int = 1
@@ -46,36 +57,38 @@ class Share:
     over: bool = False
 
 
-async def into_reader(share: Share, mark: str) -> None:
+async def into_reader(share: ReadGrant, mark: str) -> None:
     """What is read under a writer's znode is read by a znode of its own, or is lost, or is over."""
     grant = share.grant
     writer = grant.place
-    reader = await _heir(writer, mark)
+    reader = await _successor_node(writer, mark)
     grant.turning = turned = Signal()
     try:
-        await Unhold(grant.loss)  # or the end of the writer's znode would be taken for a loss
+        await StopHolding(grant.loss)  # or the end of the writer's znode would be taken for a loss
         if not await _exchange(share, reader):
             _lose(grant, "znode deleted")
     except DistsyncError as error:
-        await Background(remove(writer.path, writer.session_id))
-        await Background(lay(reader.path))  # it may have been made in a later session, beside a writer's that lives on
+        await Background(delete_until_session_ends(writer.path, writer.session_id))
+        await Background(
+            delete_guaranteed(reader.path)
+        )  # it may have been made in a later session, beside a writer's that lives on
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
     finally:
         grant.turning = None
         turned.fire()
 
 
-async def _heir(place: line.Place, mark: str) -> line.Place:
+async def _successor_node(place: line.QueueEntry, mark: str) -> line.QueueEntry:
     """The reader's place: a name with the writer's sequence number, and his token."""
     writer = line.parse(place.name)
-    prefix, _ = line.spelled(await Guid(), mark)
+    prefix, _ = line.node_name(await Guid(), mark)
     return place._replace(name=f"{prefix}{writer.number if writer else 0:010d}")
 
 
-async def _exchange(share: Share, new: line.Place) -> bool:
+async def _exchange(share: ReadGrant, new: line.QueueEntry) -> bool:
     """One transaction, so that it fails where somebody has deleted the writer's znode, and another may write."""
-    old, data, version, in_doubt = share.grant.place, share.data, 0, False
-    while not (share.over or share.grant.loss.fired):  # nothing fires it between Unhold and Hold
+    old, data, version, in_doubt = share.grant.place, share.contender_data, 0, False
+    while not (share.over or share.grant.loss.fired):  # nothing fires it between StopHolding and Hold
         if (await Connected()).session_id != old.session_id:
             raise SessionLostError(f"the downgrade in {old.directory}")
         try:
@@ -92,32 +105,32 @@ async def _exchange(share: Share, new: line.Place) -> bool:
             return False
         await _hold_on(share, new)
         return True
-    await remove(old.path, old.session_id)
+    await delete_until_session_ends(old.path, old.session_id)
     if in_doubt:  # it may have been done before nobody read any more
-        await lay(new.path)
+        await delete_guaranteed(new.path)
     return True
 
 
-async def _asked(share: Share, new: line.Place) -> tuple[bytes, int]:
+async def _asked(share: ReadGrant, new: line.QueueEntry) -> tuple[bytes, int]:
     """What the new znode says, which inherits the word that is in the old one; and the version of that."""
     try:
         node = await read(GetData(share.grant.place.path))
     except NoNodeError:
-        return share.data, 0
-    return inherited(new.path, share.data, node.data), node.stat.version
+        return share.contender_data, 0
+    return carry_over(new.path, share.contender_data, node.data), node.stat.version
 
 
-async def _hold_on(share: Share, place: line.Place) -> None:
+async def _hold_on(share: ReadGrant, place: line.QueueEntry) -> None:
     share.grant.place = place
     await Hold(place.path, place.session_id, share.grant.loss)
     if share.grant.loss.fired:
         raise SessionLostError(f"the downgrade in {place.directory}")
     if share.grant.heeded:
-        await heed(share.grant)
+        await watch_revocation(share.grant)
     share.turning = False  # from here on whoever ends it takes care of the znode
     if share.over:
-        await Unhold(share.grant.loss)
-        await remove(place.path, place.session_id)
+        await StopHolding(share.grant.loss)
+        await delete_until_session_ends(place.path, place.session_id)
 
 
 def _lose(grant: Grant, reason: str) -> None:

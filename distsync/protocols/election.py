@@ -25,9 +25,9 @@ from typing import NamedTuple
 
 from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, NoNodeError, SessionLostError
 from distsync.protocols import line
-from distsync.protocols.guard import SENSELESS, read, read_all, remove
+from distsync.protocols.guard import DECODE_ERRORS, delete_until_session_ends, read, read_all
 from distsync.protocols.lock import Grant, LockCore
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import WatchCache
 from distsync.session.steps import (
     Background,
     Check,
@@ -39,11 +39,11 @@ from distsync.session.steps import (
     Multi,
     Node,
     Signal,
+    StopHolding,
     Sync,
-    Unhold,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 LEADER = "LEADER"
@@ -60,7 +60,7 @@ class Leading(NamedTuple):
     token: int
 
 
-def says(data: bytes, place: line.Place) -> bytes:
+def says(data: bytes, place: line.QueueEntry) -> bytes:
     """What LEADER says of a leader: what its candidate said, whose name and token."""
     return json.dumps({**json.loads(data), "candidate": place.name, "token": place.token}).encode()
 
@@ -70,7 +70,7 @@ def leading(data: bytes) -> Leading:
     try:
         said = json.loads(data)
         return Leading(data, str(said["candidate"]), int(said["token"]))
-    except SENSELESS:
+    except DECODE_ERRORS:
         return Leading(data, "", 0)
 
 
@@ -87,10 +87,10 @@ async def who_leads(path: str, watch: Watch) -> Leading | None:
 class ElectionCore(LockCore):
     """What the threads of one process know together about one election."""
 
-    def __init__(self, path: str, mark: str = line.LOCK) -> None:
-        super().__init__(path, mark)
+    def __init__(self, path: str, name_suffix: str = line.LOCK) -> None:
+        super().__init__(path, name_suffix)
         self.leader_path = f"{path}/{LEADER}"
-        self.leader: Watched[Leading | None] = Watched(self.leader_path, partial(who_leads, self.leader_path))
+        self.leader: WatchCache[Leading | None] = WatchCache(self.leader_path, partial(who_leads, self.leader_path))
         self.posts: dict[Grant, Signal] = {}
         """What ends the watch over LEADER, for each term."""
 
@@ -98,30 +98,30 @@ class ElectionCore(LockCore):
     def idle(self) -> bool:
         return super().idle and self.leader.idle
 
-    def _hand_over(self) -> bool:
+    def _hand_to_local_waiter(self) -> bool:
         """Each term is one of its own."""
         return False
 
-    async def _contend(self, owner: object, data: bytes, keep: float = 0.0) -> bool:
+    async def _contend(self, owner: object, contender_data: bytes, linger: float = 0.0) -> bool:
         """Volunteering, steps 1 to 3, and then the leader procedure, which begins with LEADER."""
-        while await super()._contend(owner, data):
+        while await super()._contend(owner, contender_data):
             grant = self.grant
             if grant is None:
                 continue
-            said = says(data, grant.place)
+            said = says(contender_data, grant.place)
             try:
                 published = await self._publish(grant.place, said)
             except BaseException:
-                await self._let_go_soon(grant)
+                await self._release_in_background(grant)
                 raise
             if published:
                 over = self.posts[grant] = Signal()
                 await Background(self._reign(grant, said, over))
                 return True
-            await self._let_go_soon(grant)
+            await self._release_in_background(grant)
         return False
 
-    async def _publish(self, place: line.Place, said: bytes) -> bool:
+    async def _publish(self, place: line.QueueEntry, said: bytes) -> bool:
         """LEADER names us; what an earlier leader left goes in the same transaction. False: our candidate is gone."""
         replaces = False
         create = Create(self.leader_path, said, ephemeral=True)
@@ -144,7 +144,7 @@ class ElectionCore(LockCore):
 
     async def _reign(self, grant: Grant, said: bytes, over: Signal) -> None:
         """During our term LEADER comes back whenever somebody deletes it; when we are deposed, it goes."""
-        if await Wait(over, grant.loss, limit=GUARD_AFTER_S) is Woke.LIMIT:
+        if await Wait(over, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
             while not (over.fired or grant.loss.fired):
                 watch = Watch()
                 if await read(Exists(self.leader_path, watch)) is not None:
@@ -161,13 +161,13 @@ class ElectionCore(LockCore):
             if not over.fired:
                 await self._step_down(grant.place)
 
-    async def _erase(self, grant: Grant) -> bool:
+    async def _delete_node(self, grant: Grant) -> bool:
         """The end of a term: LEADER goes, and our candidate. False: it was gone before."""
         try:
             over = self.posts.pop(grant, None)
             if over is not None:
                 over.fire()
-            await Unhold(grant.loss)
+            await StopHolding(grant.loss)
             return await self._step_down(grant.place)
         except DeadlineError:
             await Background(self._step_down(grant.place))
@@ -176,7 +176,7 @@ class ElectionCore(LockCore):
             await Background(self._step_down(grant.place))
             raise
 
-    async def _step_down(self, place: line.Place) -> bool:
+    async def _step_down(self, place: line.QueueEntry) -> bool:
         """The mail: LEADER is deleted before the leadership is relinquished; here in one transaction."""
         in_doubt, named = False, True
         while (await Connected()).session_id == place.session_id:
@@ -187,7 +187,7 @@ class ElectionCore(LockCore):
             except NoNodeError as error:
                 if getattr(error, "index", 0) == 0:
                     if not in_doubt or await self._is_named(place):
-                        await Background(self._tidy())
+                        await Background(self._cleanup())
                     return in_doubt
                 named = False
             except DisconnectedError:
@@ -197,28 +197,28 @@ class ElectionCore(LockCore):
         await Background(self._unname(place))
         return False
 
-    async def _unname(self, place: line.Place) -> None:
+    async def _unname(self, place: line.QueueEntry) -> None:
         """Our term is over. LEADER may have been made since: while we stepped down, or in a later session, beside a
         candidate that the servers had let live on."""
         if await self._is_named(place):
-            await self._tidy()
+            await self._cleanup()
 
-    async def _is_named(self, place: line.Place) -> bool:
+    async def _is_named(self, place: line.QueueEntry) -> bool:
         """LEADER still names this candidate of ours."""
         _, node = await read_all(Sync(self.leader_path), GetData(self.leader_path))
         return isinstance(node, Node) and leading(node.data).candidate == place.name
 
-    async def _tidy(self) -> None:
+    async def _cleanup(self) -> None:
         """Our candidate goes without us, and LEADER may still name us. We stand in the line again: whoever leads
         before us replaces it; if nobody has by our turn, nobody leads, and it goes."""
-        while (place := await line.acquire(self.path, self.mark, b"{}")) is not None:
+        while (place := await line.acquire(self.path, self.name_suffix, b"{}")) is not None:
             try:
                 if await self._replaces(place):
                     return
             finally:
-                await remove(place.path, place.session_id)
+                await delete_until_session_ends(place.path, place.session_id)
 
-    async def _replaces(self, place: line.Place) -> bool:
+    async def _replaces(self, place: line.QueueEntry) -> bool:
         """It is our turn: LEADER is gone, or our session is. False: somebody has deleted this candidate, too."""
         try:
             while (await Connected()).session_id == place.session_id:

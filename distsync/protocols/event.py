@@ -15,8 +15,8 @@ from __future__ import annotations
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import ensure, read, read_all
-from distsync.protocols.watched import Watched
-from distsync.session.steps import Exists, GetData, Node, SetData, Signal, Sync, Wait, Watch, Woke
+from distsync.protocols.watched import WatchCache
+from distsync.session.steps import Exists, GetData, Node, SetData, Signal, Sync, Wait, WakeReason, Watch
 
 SET = b"1"
 UNSET = b"0"
@@ -28,12 +28,12 @@ class EventCore:
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.receipts = receipts
-        self.flag: Watched[bool] = Watched(path, self._look)
+        self.flag: WatchCache[bool] = WatchCache(path, self._read_state)
         #: What was told without waiting, and is not done yet; and the end of the last of it.
         self.meant: list[bool] = []
-        self.told: Signal | None = None
+        self.background_sets: Signal | None = None
 
-    async def _look(self, watch: Watch) -> bool:
+    async def _read_state(self, watch: Watch) -> bool:
         while True:
             try:
                 return (await read(GetData(self.path, watch))).data == SET
@@ -57,11 +57,11 @@ class EventCore:
         finally:
             self.flag.forget()
 
-    async def tell(self, flag: bool) -> None:
+    async def set_in_background(self, flag: bool) -> None:
         """The flag is ``flag``, after all that was told before: for callers who do not wait."""
-        before, mine = self.told, Signal()
+        before, mine = self.background_sets, Signal()
         try:
-            self.told = mine
+            self.background_sets = mine
             self.meant.append(flag)
             if before is not None:
                 await Wait(before)
@@ -69,12 +69,12 @@ class EventCore:
         finally:
             del self.meant[0]
             mine.fire()
-            self.told = None if self.told is mine else self.told
+            self.background_sets = None if self.background_sets is mine else self.background_sets
 
     async def wait_for_told(self) -> bool:
         """As wait, after all that was told before."""
-        if self.told is not None:
-            await Wait(self.told)
+        if self.background_sets is not None:
+            await Wait(self.background_sets)
         return await self.wait()
 
     async def clear(self) -> None:
@@ -115,7 +115,7 @@ class EventCore:
                 begun = begun or state
                 if node.data == SET or (state[0] == begun[0] and state > begun):
                     return True
-                if await Wait(watch) is Woke.DEADLINE:
+                if await Wait(watch) is WakeReason.DEADLINE:
                     return False
         except DeadlineError:
             return False

@@ -17,140 +17,140 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from distsync.errors import ClientClosedError, DistsyncError, OutcomeUnknownError, ShutDown
-from distsync.protocols.commit import Unwanted, Wanted, always
-from distsync.session.steps import Background, Protocol, Signal, Wait, Woke
+from distsync.protocols.commit import Abandoned, StillNeeded, always
+from distsync.session.steps import Background, Protocol, Signal, Wait, WakeReason
 
 #: Nobody waits longer for one who went alone: his thread may be in a signal handler, which waits for others.
 PATIENCE_S = 0.25
 
-Load = TypeVar("Load")
+Payload = TypeVar("Payload")
 Result = TypeVar("Result")
 
 
-class Passenger(Generic[Load, Result]):
-    """A call that waits for its load to be carried; ``gone`` once it waits no more."""
+class PendingCall(Generic[Payload, Result]):
+    """A call that waits for its load to be carried; ``cancelled`` once it waits no more."""
 
-    def __init__(self, load: Load) -> None:
+    def __init__(self, load: Payload) -> None:
         self.load = load
-        self.gone = False
-        self.landed = Signal()
+        self.cancelled = False
+        self.completed = Signal()
         self.error: BaseException | None = None
         self.result: Result | None = None
 
-    def land(self, result: Result | None, error: BaseException | None = None) -> None:
+    def complete(self, result: Result | None, error: BaseException | None = None) -> None:
         """That is what came of it, unless something has before."""
-        if not self.landed.fired:
+        if not self.completed.fired:
             self.result, self.error = result, error
-            self.landed.fire()
+            self.completed.fire()
 
 
-class Ferry(Generic[Load, Result]):
-    """What the threads of one process carry together. ``carry`` does it in one transaction, all or nothing, and says
-    what came of each; it sends nothing any more once they are not all ``wanted``, and raises Unwanted. ``first`` says
-    how many of these loads, the first ones, fit into one."""
+class GroupCommitter(Generic[Payload, Result]):
+    """What the threads of one process carry together. ``commit_batch`` does it in one transaction, all or nothing, and
+    says what came of each; it sends nothing any more once they are not all ``wanted``, and raises Abandoned.
+    ``batch_size`` says how many of these loads, the first ones, fit into one."""
 
     def __init__(
         self,
-        carry: Callable[[Sequence[Load], Wanted], Protocol[Sequence[Result]]],
-        first: Callable[[Sequence[Load]], int],
+        commit_batch: Callable[[Sequence[Payload], StillNeeded], Protocol[Sequence[Result]]],
+        batch_size: Callable[[Sequence[Payload]], int],
     ) -> None:
-        self._carry = carry
-        self._first = first
-        self._crossing: Signal | None = None
-        self._called = False
-        self._carrying = False
-        self.waiting: deque[Passenger[Load, Result]] = deque()
+        self._commit_batch = commit_batch
+        self._batch_size = batch_size
+        self._in_flight: Signal | None = None
+        self._is_scheduled = False
+        self._is_committing = False
+        self.waiting: deque[PendingCall[Payload, Result]] = deque()
 
     @property
     def idle(self) -> bool:
         """Nobody is on the way or waits."""
-        return self._crossing is None and not self._called and not self.waiting
+        return self._in_flight is None and not self._is_scheduled and not self.waiting
 
-    async def send(self, load: Load) -> Result:
+    async def send(self, load: Payload) -> Result:
         """``load`` was carried: what came of it. Raises what carrying it alone would; DeadlineError never, but
         OutcomeUnknownError if the deadline comes when it has left, so not for who has one."""
-        if self._crossing is None and not self._called:
+        if self._in_flight is None and not self._is_scheduled:
             return await self._alone(load)
-        passenger: Passenger[Load, Result] = Passenger(load)
-        self.waiting.append(passenger)
+        call: PendingCall[Payload, Result] = PendingCall(load)
+        self.waiting.append(call)
         try:
-            await self._call()
-            woke = await Wait(passenger.landed)
+            await self._schedule()
+            woke = await Wait(call.completed)
         except BaseException:
-            self._take_back(passenger)
+            self._cancel(call)
             raise
-        if woke is Woke.DEADLINE and not passenger.landed.fired:
-            self._take_back(passenger)
+        if woke is WakeReason.DEADLINE and not call.completed.fired:
+            self._cancel(call)
             raise OutcomeUnknownError("a transaction", "the ferry", "deadline")
-        if passenger.error is not None:
-            raise passenger.error
-        return passenger.result  # type: ignore[return-value]
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[return-value]
 
-    async def _alone(self, load: Load) -> Result:
+    async def _alone(self, load: Payload) -> Result:
         crossing = Signal()
         try:
-            self._crossing = crossing
-            (result,) = await self._carry((load,), always)
+            self._in_flight = crossing
+            (result,) = await self._commit_batch((load,), always)
             return result
         finally:
-            self._crossing = None
+            self._in_flight = None
             crossing.fire()
 
-    def _take_back(self, passenger: Passenger[Load, Result]) -> None:
-        passenger.gone = True
-        if passenger in self.waiting:
-            self.waiting.remove(passenger)
+    def _cancel(self, call: PendingCall[Payload, Result]) -> None:
+        call.cancelled = True
+        if call in self.waiting:
+            self.waiting.remove(call)
 
-    async def _call(self) -> None:
+    async def _schedule(self) -> None:
         """Somebody carries what waits. Whoever is interrupted here has called all the same: others rely on it."""
-        if self._called:
+        if self._is_scheduled:
             return
-        self._called = True
+        self._is_scheduled = True
         try:
-            await Background(self._carry_all())
+            await Background(self._commit_all())
         except BaseException:
-            await Background(self._carry_all())
+            await Background(self._commit_all())
             raise
 
-    async def _carry_all(self) -> None:
+    async def _commit_all(self) -> None:
         """In the background, once at a time: until nobody waits any more."""
-        if self._carrying:
+        if self._is_committing:
             return
-        self._carrying = True
+        self._is_committing = True
         try:
-            while self._crossing is not None and await Wait(self._crossing, limit=PATIENCE_S) is not Woke.LIMIT:
+            while self._in_flight is not None and await Wait(self._in_flight, limit=PATIENCE_S) is not WakeReason.LIMIT:
                 pass
             while self.waiting:
-                number = self._first([each.load for each in self.waiting])
-                await self._carry_some([self.waiting.popleft() for _ in range(number)])
+                number = self._batch_size([each.load for each in self.waiting])
+                await self._commit_some([self.waiting.popleft() for _ in range(number)])
         finally:
-            self._called = self._carrying = False
+            self._is_scheduled = self._is_committing = False
             while self.waiting:
-                self.waiting.popleft().land(None, ClientClosedError("a call that waits"))
+                self.waiting.popleft().complete(None, ClientClosedError("a call that waits"))
 
-    async def _carry_some(self, passengers: Sequence[Passenger[Load, Result]]) -> None:
-        left = [each for each in passengers if not each.gone]
+    async def _commit_some(self, calls: Sequence[PendingCall[Payload, Result]]) -> None:
+        left = [each for each in calls if not each.cancelled]
         try:
-            while left and not await self._carried(left):
-                left = [each for each in left if not each.gone]
+            while left and not await self._is_committed(left):
+                left = [each for each in left if not each.cancelled]
         finally:
-            for each in passengers:
-                each.land(None, ClientClosedError("a call that waits"))
+            for each in calls:
+                each.complete(None, ClientClosedError("a call that waits"))
 
-    async def _carried(self, passengers: Sequence[Passenger[Load, Result]]) -> bool:
+    async def _is_committed(self, calls: Sequence[PendingCall[Payload, Result]]) -> bool:
         """Whether they have landed. False: somebody has gone before anything was done for them."""
         try:
-            loads = [each.load for each in passengers]
-            results = await self._carry(loads, lambda: not any(each.gone for each in passengers))
-            for each, result in zip(passengers, results, strict=True):
-                each.land(result)
-        except Unwanted:
+            loads = [each.load for each in calls]
+            results = await self._commit_batch(loads, lambda: not any(each.cancelled for each in calls))
+            for each, result in zip(calls, results, strict=True):
+                each.complete(result)
+        except Abandoned:
             return False
         except (DistsyncError, ShutDown) as error:
-            if len(passengers) == 1 or isinstance(error, (OutcomeUnknownError, ClientClosedError)):
-                for each in passengers:
-                    each.land(None, type(error)(*error.args))
+            if len(calls) == 1 or isinstance(error, (OutcomeUnknownError, ClientClosedError)):
+                for each in calls:
+                    each.complete(None, type(error)(*error.args))
             else:
-                for each in passengers:
-                    await self._carry_some([each])
+                for each in calls:
+                    await self._commit_some([each])
         return True

@@ -15,7 +15,7 @@ from __future__ import annotations
 from distsync.errors import DeadlineError, NodeExistsError, NoNodeError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import ensure, parent_of, read
-from distsync.session.steps import Create, Delete, Exists, GetData, Wait, Watch, Woke
+from distsync.session.steps import Create, Delete, Exists, GetData, Wait, WakeReason, Watch
 
 
 class GateCore:
@@ -61,7 +61,7 @@ class GateCore:
                 if begun is not None and node.stat.czxid != begun:
                     return True
                 begun = node.stat.czxid
-                if await Wait(watch) is Woke.DEADLINE:  # step 3; step 4 is the loop
+                if await Wait(watch) is WakeReason.DEADLINE:  # step 3; step 4 is the loop
                     return False
         except DeadlineError:
             return False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from distsync.protocols.guard import read_all
 from distsync.protocols.presence import Presence
-from distsync.protocols.watched import Watched, fired, names_below
+from distsync.protocols.watched import WatchCache, fired, names_below
 from distsync.session.steps import GetData, Guid, Node, Signal, Watch
 
 OURS = "m_"
@@ -32,7 +32,7 @@ class GroupCore:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.view: Watched[Members] = Watched(path, self._look)
+        self.view: WatchCache[Members] = WatchCache(path, self._read_state)
         self.joined: dict[str, Presence] = {}
         self._known: Members = {}
 
@@ -41,7 +41,7 @@ class GroupCore:
         """We are no member, and nobody asked to be told."""
         return self.view.idle and not self.mine
 
-    async def _look(self, watch: Watch) -> Members:
+    async def _read_state(self, watch: Watch) -> Members:
         """Only of those who are new is the data read: it does not change."""
         names = [name for name in await names_below(self.path, watch) if is_member(name)]
         known = {name: self._known[name] for name in names if name in self._known}
@@ -59,7 +59,7 @@ class GroupCore:
         if names is not None:
             names.append(name)
         self.joined = {**self._present(), name: presence}
-        await presence.appear()
+        await presence.create()
         return name
 
     def _present(self) -> dict[str, Presence]:
@@ -80,4 +80,4 @@ class GroupCore:
         self.view.forget()
         presence = self.joined.get(name)
         self.joined = {one: each for one, each in self._present().items() if one != name}
-        return presence is not None and presence.wanted and await presence.vanish()
+        return presence is not None and presence.wanted and await presence.delete()

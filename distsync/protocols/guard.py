@@ -35,7 +35,7 @@ REFUSED_S = 5.0
 
 #: What decoding data raises of which somebody has made no sense: no JSON, or other fields; nested too deep, or a number
 #: without end.
-SENSELESS = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
+DECODE_ERRORS = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
 
 
 def parent_of(path: str) -> str:
@@ -85,37 +85,37 @@ async def ensure(path: str, data: bytes = b"", *, container: bool = False) -> No
             await Connected()
 
 
-async def leave(path: str, session_id: int) -> bool:
+async def delete_own(path: str, session_id: int) -> bool:
     """Our ephemeral is gone, or, at a deadline, will surely be. False: it was gone before."""
     try:
         await Delete(path)
     except (NoNodeError, SessionLostError):
         return False
     except DeadlineError:
-        await Background(remove(path, session_id))
+        await Background(delete_until_session_ends(path, session_id))
     except DisconnectedError:
         try:
-            await remove(path, session_id)
+            await delete_until_session_ends(path, session_id)
         except BaseException as error:
-            await Background(remove(path, session_id))
+            await Background(delete_until_session_ends(path, session_id))
             if not isinstance(error, DeadlineError):
                 raise
     return True
 
 
-async def make_way(path: str, session_id: int) -> bool:
+async def try_delete_own(path: str, session_id: int) -> bool:
     """As leave, for a call that goes on then: False at its deadline, so that it does not wait for one more answer."""
     try:
         await Delete(path)
     except (NoNodeError, SessionLostError):
         return True
     except (DeadlineError, DisconnectedError) as error:
-        await Background(remove(path, session_id))
+        await Background(delete_until_session_ends(path, session_id))
         return isinstance(error, DisconnectedError)
     return True
 
 
-async def remove(path: str, session_id: int) -> None:
+async def delete_until_session_ends(path: str, session_id: int) -> None:
     """Guaranteed delete: goes on until the ephemeral is gone or its session is over."""
     while (await Connected()).session_id == session_id:
         try:
@@ -127,7 +127,7 @@ async def remove(path: str, session_id: int) -> None:
             continue
 
 
-async def lay(path: str) -> bool:
+async def delete_guaranteed(path: str) -> bool:
     """Guaranteed delete of what bears a name that nobody uses twice, of whichever session of ours it is: when a leader
     dies that has said that a session is over, the next one may let it, and its znodes, live for a whole time-out beside
     those of our next session. False: it was gone before."""
@@ -143,7 +143,7 @@ async def lay(path: str) -> bool:
             await Connected()
 
 
-async def withdraw(directory: str, guid: str) -> None:
+async def cancel_pending_create(directory: str, guid: str) -> None:
     """As lay, for an ephemeral whose sequence number never became known. It may be of a later session than the one that
     was known when it was asked for, or of an earlier one."""
     while True:
@@ -155,24 +155,24 @@ async def withdraw(directory: str, guid: str) -> None:
             return
         for name in listing.names:
             if guid in name:
-                await lay(f"{directory}/{name}")
+                await delete_guaranteed(f"{directory}/{name}")
         return
 
 
 Work = Callable[[], Coroutine[Any, Any, object]]
 
 
-class Unfinished:
+class DeferredWork:
     """What the calls of one process have left to be done; whose own call comes later can see to it that it is done."""
 
     def __init__(self) -> None:
         self._works: list[Work] = []
 
-    async def leave(self, work: Work) -> None:
+    async def defer(self, work: Work) -> None:
         """This is done apart from the call, as soon as there is a connection."""
-        await Background(self.left(work))
+        await Background(self.deferred(work))
 
-    def left(self, work: Work) -> Coroutine[Any, Any, None]:
+    def deferred(self, work: Work) -> Coroutine[Any, Any, None]:
         """The same, as a protocol for the background."""
         self._works.append(work)
         return self._finish(work)
@@ -195,9 +195,9 @@ class Unfinished:
                 self._works.remove(work)
 
 
-def attempted(function: Callable[[Given], Made], given: Given) -> tuple[Made | None, Exception | None]:
+def attempted(function: Callable[[Given], Made], argument: Given) -> tuple[Made | None, Exception | None]:
     """What a function of the user's makes of it, or raises: its own error, and none that ends the call meanwhile."""
     try:
-        return function(given), None
+        return function(argument), None
     except Exception as error:
         return None, error

@@ -30,8 +30,8 @@ from distsync.errors import (
 )
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
-from distsync.protocols.keep import is_taken, keeps
-from distsync.protocols.lock import LOCAL_TURNS, Grant, LockCore
+from distsync.protocols.keep import is_cached_entry, is_occupied
+from distsync.protocols.lock import MAX_LOCAL_HANDOVERS, Grant, LockCore
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.session.steps import (
     Background,
@@ -41,31 +41,31 @@ from distsync.session.steps import (
     Delete,
     GetData,
     Guid,
-    Heed,
     Listing,
     Node,
     Proven,
+    StopHolding,
     Sync,
     Together,
-    Unhold,
+    WatchNode,
 )
 
 #: Why something is lost whose znode others deleted while its session lived.
 GIVEN_BACK = "znode deleted"
 
 
-async def acquire(core: LockCore, owner: object, data: bytes, wait: bool = True) -> bool:
+async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking: bool = True) -> bool:
     """As core.acquire; if this process holds the lock, it learns in time that another one gave it back."""
-    if core.grant is not None and wait:
-        await Heed(core.grant.loss, _nothing)
+    if core.grant is not None and blocking:
+        await WatchNode(core.grant.loss, _nothing)
     elif core.grant is not None:
         try:
             await _look_after(core.grant)
         except DeadlineError:
             return False
-    acquired = await core.acquire(owner, data, wait)
+    acquired = await core.acquire(owner, contender_data, blocking)
     if acquired:
-        core.lost = [entry for entry in core.lost if entry[1].loss.reason != GIVEN_BACK]
+        core.unreported_losses = [entry for entry in core.unreported_losses if entry[1].loss.reason != GIVEN_BACK]
     return acquired
 
 
@@ -81,7 +81,7 @@ async def _look_after(grant: Grant) -> None:
         if not grant.loss.fired:
             grant.loss.reason = GIVEN_BACK
             grant.loss.fire()
-            await Unhold(grant.loss)
+            await StopHolding(grant.loss)
 
 
 async def release(core: LockCore, owner: object) -> None:
@@ -92,9 +92,11 @@ async def release(core: LockCore, owner: object) -> None:
     """
     grant = core.grant
     known = grant is not None and grant.loss.fired and grant.loss.reason == GIVEN_BACK
-    core.turns = LOCAL_TURNS  # no hand-over inside the process: the server knows whether it is ours still
+    core.local_handovers = (
+        MAX_LOCAL_HANDOVERS  # no hand-over inside the process: the server knows whether it is ours still
+    )
     try:
-        await core.release(owner, keep=False)
+        await core.release(owner, linger=False)
     except LockLostError as lost:
         if not known and not await _given_back(grant, lost):
             raise
@@ -124,7 +126,7 @@ async def _is_only_kept(directory: str, first: line.Contender) -> bool:
         node = await read(GetData(f"{directory}/{first.name}"))
     except NoNodeError:
         return False
-    return keeps(node.data) and not await is_taken(directory)
+    return is_cached_entry(node.data) and not await is_occupied(directory)
 
 
 async def _deleted(path: str) -> bool:
@@ -146,14 +148,18 @@ async def _deleted(path: str) -> bool:
 
 
 async def acquire_permit(
-    core: SemaphoreCore, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
+    core: SemaphoreCore,
+    contender_data: bytes,
+    blocking: bool = True,
+    owner: object = None,
+    max_permits: int | None = None,
 ) -> Grant | None:
     """As core.acquire; who is admitted, and loses his place to a release before he knows, has had the permit: it is in
     no table any more. Whose place was released when he does not want it any more gives back another one for that."""
     _forget_given_back(core)
     while True:
         try:
-            place, answers = await _stand(core, data, bound)
+            place, answers = await _enqueue_with_receipt(core, contender_data, max_permits)
         except DeadlineError:
             return None
         except OutcomeUnknownError as error:
@@ -161,88 +167,88 @@ async def acquire_permit(
                 return None
             continue
         try:
-            admitted = await core.enter(place, data, answers, wait)
+            admitted = await core.enter(place, contender_data, answers, blocking)
             if admitted:
                 return await core.granted(place, owner)
         except SessionLostError:
             continue
         except BaseException as error:
-            await Background(_retreat(core, place, bound))
+            await Background(_cancel_wait(core, place, max_permits))
             if isinstance(error, DeadlineError):
                 return None
             raise
-        if admitted is False and await _leave(core, place, bound):
+        if admitted is False and await _cancel(core, place, max_permits):
             return None
         try:
             if (await Connected()).session_id == place.session_id:
                 return Grant(place, owner=owner)
         except BaseException as error:
-            await Background(_retreat(core, place, bound))
+            await Background(_cancel_wait(core, place, max_permits))
             if isinstance(error, DeadlineError):
                 return None
             raise
 
 
-async def _stand(core: SemaphoreCore, data: bytes, bound: int | None) -> line.Stood:
-    """As line.stand, with a receipt: who finds that he stands there no more knows whether he ever did."""
+async def _enqueue_with_receipt(core: SemaphoreCore, contender_data: bytes, max_permits: int | None) -> line.Enqueued:
+    """As line.enqueue, with a receipt: who finds that he stands there no more knows whether he ever did."""
     reads = (Children(core.path), GetData(core.path))
     while True:
-        prefix, guid = line.spelled(await Guid(), line.LOCK)
-        create = Create(f"{core.path}/{prefix}", data, ephemeral=True, sequence=True, after=True)
+        prefix, guid = line.node_name(await Guid(), line.LOCK)
+        create = Create(f"{core.path}/{prefix}", contender_data, ephemeral=True, sequence=True, after=True)
         try:
-            settle = partial(_withdraw, core, guid, bound)
-            outcome = await core.receipts.commit(create, reads=reads, if_unknown=settle)
+            settle = partial(_withdraw, core, guid, max_permits)
+            outcome = await core.receipts.commit(create, reads=reads, on_unknown_outcome=settle)
         except NoNodeError:
             await core.parents(core.path)
             continue
         try:
             if outcome.results is not None:
                 name = outcome.results[0].path.rpartition("/")[2]
-                place = line.Place(core.path, name, outcome.zxid, outcome.session_id)
-                await line.numbered(place)
-                return line.Stood(place, outcome.answers)
+                place = line.QueueEntry(core.path, name, outcome.zxid, outcome.session_id)
+                await line.check_sequence(place)
+                return line.Enqueued(place, outcome.answers)
             found = await line.find(core.path, guid)
-            place = found or line.Place(core.path, prefix, 0, outcome.session_id)
-            await line.numbered(place)
-            return line.Stood(place, tuple(await Together(*reads)))
+            place = found or line.QueueEntry(core.path, prefix, 0, outcome.session_id)
+            await line.check_sequence(place)
+            return line.Enqueued(place, tuple(await Together(*reads)))
         except BaseException:
-            await Background(_withdraw(core, guid, bound, True))
+            await Background(_withdraw(core, guid, max_permits, True))
             raise
 
 
-async def _withdraw(core: SemaphoreCore, guid: str, bound: int | None, done: bool | None) -> None:
-    """A call has ended that stood there, if it is ``done``, in the present session or in one that has ended."""
-    if done:
+async def _withdraw(core: SemaphoreCore, guid: str, max_permits: int | None, committed: bool | None) -> None:
+    """A call has ended that stood there, if it is ``committed``, in the present session or in one that has ended."""
+    if committed:
         session_id = (await Connected()).session_id
         place = await line.find(core.path, guid)
-        await _retreat(core, place or line.Place(core.path, guid, 0, session_id), bound)
+        await _cancel_wait(core, place or line.QueueEntry(core.path, guid, 0, session_id), max_permits)
 
 
-async def _retreat(core: SemaphoreCore, place: line.Place, bound: int | None) -> None:
+async def _cancel_wait(core: SemaphoreCore, place: line.QueueEntry, max_permits: int | None) -> None:
     """A call has ended, and its place is free: if somebody else released it, he is owed another one."""
     if (await Connected()).session_id != place.session_id:
         return
     with suppress(OverReleaseError):
-        if not await _leave(core, place, bound) and (await Connected()).session_id == place.session_id:
-            await _release_permit_elsewhere(core, bound)
+        if not await _cancel(core, place, max_permits) and (await Connected()).session_id == place.session_id:
+            await _release_permit_elsewhere(core, max_permits)
 
 
-async def _leave(core: SemaphoreCore, place: line.Place, bound: int | None) -> bool:
+async def _cancel(core: SemaphoreCore, place: line.QueueEntry, max_permits: int | None) -> bool:
     """Our place is free, or will surely be. False: somebody else has released it. Raises OverReleaseError. Whatever
-    interrupts it, it is done, as _retreat does it."""
+    interrupts it, it is done, as _cancel_wait does it."""
     asking = False
 
-    async def settle(done: bool | None) -> None:
-        if done is False:
-            await _retreat(core, place, bound)
+    async def settle(committed: bool | None) -> None:
+        if committed is False:
+            await _cancel_wait(core, place, max_permits)
 
     try:
         while True:
-            change, over = (None, False) if bound is None else await core.leaving(bound)
+            change, over = (None, False) if max_permits is None else await core.release_operations(max_permits)
             asking = True
             try:
                 operations = (Delete(place.path),) if change is None else (change, Delete(place.path))
-                await core.receipts.commit(*operations, if_unknown=settle)
+                await core.receipts.commit(*operations, on_unknown_outcome=settle)
                 break
             except BadVersionError:
                 core.version, asking = -1, False
@@ -251,13 +257,13 @@ async def _leave(core: SemaphoreCore, place: line.Place, bound: int | None) -> b
     except OutcomeUnknownError:
         return True
     except DeadlineError:
-        await Background(_retreat(core, place, bound))
+        await Background(_cancel_wait(core, place, max_permits))
         return True
     except Exception:
         raise
     except BaseException:
         if not asking:
-            await Background(_retreat(core, place, bound))
+            await Background(_cancel_wait(core, place, max_permits))
         raise
     if over:
         raise OverReleaseError("Semaphore released too many times")
@@ -271,20 +277,22 @@ def _forget_given_back(core: SemaphoreCore) -> None:
             core.grants.remove(grant)
 
 
-async def release_permits(core: SemaphoreCore, count: int, bound: int | None, begun: list[bool], owner: object) -> None:
+async def release_permits(
+    core: SemaphoreCore, count: int, max_permits: int | None, started: list[bool], owner: object
+) -> None:
     """``count`` permits are free again: those of this process first, then those of others, then new ones.
 
-    Raises ReleasedTooOftenError if more than ``bound`` would be free; LockLostError if one of this process was lost,
-    and then the others are free. Once ``begun`` says so, whatever interrupts it, they go.
+    Raises ReleasedTooOftenError if more than ``max_permits`` would be free; LockLostError if one of this process was
+    lost, and then the others are free. Once ``started`` says so, whatever interrupts it, they go.
     """
-    begun[0] = True
+    started[0] = True
     lost: LockLostError | None = None
     left = count
     try:
         while left:
             left -= 1
             try:
-                while not await _release_one(core, bound, owner):
+                while not await _release_one(core, max_permits, owner):
                     pass
             except LockLostError as error:
                 lost = lost or error
@@ -292,64 +300,64 @@ async def release_permits(core: SemaphoreCore, count: int, bound: int | None, be
         raise
     except BaseException:
         if left:
-            await Background(_release_rest(core, left, bound, owner))
+            await Background(_release_rest(core, left, max_permits, owner))
         raise
     if lost is not None:
         raise lost
 
 
-async def _release_rest(core: SemaphoreCore, count: int, bound: int | None, owner: object) -> None:
+async def _release_rest(core: SemaphoreCore, count: int, max_permits: int | None, owner: object) -> None:
     """As release_permits, of a call that was interrupted: nobody is told of one too many any more."""
     with suppress(OverReleaseError, LockLostError):
-        await release_permits(core, count, bound, [True], owner)
+        await release_permits(core, count, max_permits, [True], owner)
 
 
-async def _release_one(core: SemaphoreCore, bound: int | None, owner: object) -> bool:
+async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object) -> bool:
     """False: another process has given this permit back before."""
     _forget_given_back(core)
     if not core.grants:
-        await _release_permit_elsewhere(core, bound)
+        await _release_permit_elsewhere(core, max_permits)
         return True
     grant = min(core.grants, key=lambda grant: grant.owner is not owner)
     core.grants.remove(grant)
     try:
-        await Unhold(grant.loss)
+        await StopHolding(grant.loss)
     except BaseException:
-        await Background(_retreat(core, grant.place, bound))
+        await Background(_cancel_wait(core, grant.place, max_permits))
         raise
-    there = await _leave(core, grant.place, bound)
+    there = await _cancel(core, grant.place, max_permits)
     if grant.loss.fired:
         raise LockLostError(core.path, grant.loss.reason)
     try:
         if there or (await Connected()).session_id == grant.place.session_id:
             return there
     except BaseException as error:
-        await Background(_retreat(core, grant.place, bound))
+        await Background(_cancel_wait(core, grant.place, max_permits))
         if isinstance(error, DeadlineError):
             return True
         raise
     raise LockLostError(core.path, "session expired")
 
 
-async def drop_permit(core: SemaphoreCore, grant: Grant, bound: int | None) -> None:
+async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None) -> None:
     """Its acquire was interrupted when it had it. A release that has met it since was meant for another one."""
     if grant in core.grants:
         core.grants.remove(grant)
-        await Unhold(grant.loss)
-        await _retreat(core, grant.place, bound)
+        await StopHolding(grant.loss)
+        await _cancel_wait(core, grant.place, max_permits)
     elif not grant.loss.fired or grant.loss.reason == GIVEN_BACK:
-        await _release_rest(core, 1, bound, grant.owner)
+        await _release_rest(core, 1, max_permits, grant.owner)
 
 
-async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> None:
+async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None) -> None:
     """A permit that is taken is free, whoever has it; one more if none is. What was interrupted, also by a deadline, is
     done all the same, but not what has an outcome that the caller learns."""
     asking = told = False
     path = core.path
 
-    async def settle(done: bool | None) -> None:
-        if done is False and not told:
-            await _release_another(core, bound)
+    async def settle(committed: bool | None) -> None:
+        if committed is False and not told:
+            await _release_another(core, max_permits)
 
     try:
         while True:
@@ -358,12 +366,12 @@ async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> N
             holders = line.in_order(listing.names)[:limit] if isinstance(listing, Listing) else []
             asking = True
             if not holders:
-                if bound is not None and limit >= bound:
+                if max_permits is not None and limit >= max_permits:
                     raise OverReleaseError("Semaphore released too many times")  # not the one who comes just now
-                await core.release(1, bound)
+                await core.release(1, max_permits)
                 return
             try:
-                await core.receipts.commit(Delete(f"{path}/{holders[0].name}"), if_unknown=settle)
+                await core.receipts.commit(Delete(f"{path}/{holders[0].name}"), on_unknown_outcome=settle)
                 return
             except NoNodeError:
                 asking = False
@@ -372,17 +380,17 @@ async def _release_permit_elsewhere(core: SemaphoreCore, bound: int | None) -> N
                     raise
                 return
     except DeadlineError:
-        await Background(_release_another(core, bound))
+        await Background(_release_another(core, max_permits))
     except Exception:
         told = True
         raise
     except BaseException:
         if not asking:
-            await Background(_release_another(core, bound))
+            await Background(_release_another(core, max_permits))
         raise
 
 
-async def _release_another(core: SemaphoreCore, bound: int | None) -> None:
+async def _release_another(core: SemaphoreCore, max_permits: int | None) -> None:
     """As _release_permit_elsewhere, for a call that has ended: nobody is told of one too many any more."""
     with suppress(OverReleaseError):
-        await _release_permit_elsewhere(core, bound)
+        await _release_permit_elsewhere(core, max_permits)

@@ -16,14 +16,14 @@ from __future__ import annotations
 import json
 
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
-from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, read_all
-from distsync.protocols.taking import Turns
+from distsync.protocols.guard import DECODE_ERRORS, INTERRUPTED, ensure, read_all
+from distsync.protocols.taking import LocalTurnQueue
 from distsync.session.steps import Children, Connected, GetData, Listing, Node, SetData
 
 #: Blocks of an era: the versions above 0.
-ERA = 2**31
+EPOCH_SIZE = 2**31
 #: From this version on who takes a block goes on in the next era; the others have so many blocks to notice.
-LAST = ERA - 2**20
+LAST = EPOCH_SIZE - 2**20
 
 
 class IdsCore:
@@ -36,7 +36,7 @@ class IdsCore:
         self.era: int | None = None
         self.used = False
         self.next = self.end = 0
-        self.turns = Turns()
+        self.turns = LocalTurnQueue()
 
     @property
     def idle(self) -> bool:
@@ -85,7 +85,7 @@ class IdsCore:
                 await ensure(self._path(era + 1))
                 self.era = era + 1
             if version > 0:
-                return era * ERA + version - 1
+                return era * EPOCH_SIZE + version - 1
 
     def _path(self, era: int) -> str:
         return f"{self.path}/{era:010d}"
@@ -108,7 +108,7 @@ class IdsCore:
         try:
             fields = json.loads(node.data)
             block, start = int(fields["block"]), int(fields["start"])
-        except SENSELESS:
+        except DECODE_ERRORS:
             raise CorruptNodeError(self.path, node.data) from None
         if block != self.block:
             raise MismatchError("the block", self.path, block, self.block)

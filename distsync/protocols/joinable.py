@@ -4,8 +4,8 @@ Source: recipes.txt, "Queues"; stdlib ``multiprocessing.JoinableQueue``. Claims,
 
 Rules for this file: pure; the state of a JoinableCore is shared by the threads of one process.
 
-A claim is one transaction: the item is written (its Label counts deliveries), if it is still as it was read, and an
-ephemeral of the claim's fixed name is made. So one worker has it, whose session's end frees it where it is: first in
+A claim is one transaction: the item is written (its ItemHeader counts deliveries), if it is still as it was read, and
+an ephemeral of the claim's fixed name is made. So one worker has it, whose session's end frees it where it is: first in
 order. To be done is one transaction: item, claim and key go, the counter moves; the item goes only if its version is
 still the worker's. So who lost his claim, and not the item, may still be done with it; who lost the item learns it.
 When an item is due is said by the servers' clock, as znodes' times tell it, and no host's own.
@@ -27,12 +27,12 @@ from distsync.errors import (
     ShutDown,
 )
 from distsync.protocols.batches import BATCH, BATCH_BYTES, ITEM_BYTES
-from distsync.protocols.claims import Delivery, Label, due_of, in_time
+from distsync.protocols.claims import ClaimedItem, ItemHeader, by_due_time, due_time
 from distsync.protocols.commit import Operation, Receipts
-from distsync.protocols.deliveries import Deliveries
+from distsync.protocols.deliveries import AckQueue
 from distsync.protocols.guard import read, read_all
 from distsync.protocols.line import in_order
-from distsync.protocols.outside import Outside
+from distsync.protocols.outside import PendingClaimPut
 from distsync.protocols.taking import take
 from distsync.session.steps import (
     Background,
@@ -56,19 +56,19 @@ from distsync.session.steps import (
 AHEAD_S = 3.0
 
 #: Somebody was faster: the item is another's, or gone.
-RACED = (BadVersionError, NodeExistsError, NoNodeError)
+CONFLICT_ERRORS = (BadVersionError, NodeExistsError, NoNodeError)
 
 
-class JoinableCore(Deliveries):
+class JoinableCore(AckQueue):
     """What the threads of one process know together about one queue with claims."""
 
-    patience: float | None = None
+    poll_interval: float | None = None
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.claiming: set[str] = set()
         #: What was claimed before anybody asked for it, in order.
-        self.ahead: deque[Delivery] = deque()
+        self.ahead: deque[ClaimedItem] = deque()
         #: What wakes the one who waits for items, if anybody does.
         self.sleeper: Watch | None = None
         #: When the first delayed item is due (ms, the servers' clock); None: there is none.
@@ -85,67 +85,69 @@ class JoinableCore(Deliveries):
     # Putting
 
     async def put(
-        self, data: bytes, wait: bool = True, key: str = "", maxsize: int = 0, together: bool = False
+        self, data: bytes, blocking: bool = True, key: str = "", maxsize: int = 0, coalesce: bool = False
     ) -> None:
-        """An item, with its label, is in the queue. Raises Full and ShutDown. ``together``: as QueueCore.put."""
-        if together and maxsize <= 0:
-            await super().put(data, wait, "", maxsize, together)
+        """An item, with its label, is in the queue. Raises Full and ShutDown. ``coalesce``: as QueueCore.put."""
+        if coalesce and maxsize <= 0:
+            await super().put(data, blocking, "", maxsize, coalesce)
         else:
-            await self._put(data, wait, maxsize)
+            await self._put(data, blocking, maxsize)
 
     async def add(
         self,
         payload: bytes,
-        wait: bool = True,
+        blocking: bool = True,
         delay: float = 0.0,
         key: str | None = None,
         maxsize: int = 0,
-        together: bool = False,
+        coalesce: bool = False,
     ) -> bool:
         """Whether the item is in the queue now, to be got after ``delay`` seconds; False: one of this key is there."""
-        data = Label(0, key).before(payload)
-        if together and key is None and delay <= 0:
-            await self.put(data, wait, "", maxsize, together)
+        data = ItemHeader(0, key).before(payload)
+        if coalesce and key is None and delay <= 0:
+            await self.put(data, blocking, "", maxsize, coalesce)
             return True
         also = () if key is None else (Create(self.znodes.key(key)),)
         try:
             if delay > 0:
                 await self._put_delayed(data, delay, *also)
             else:
-                await self._put(data, wait, maxsize, *also)
+                await self._put(data, blocking, maxsize, *also)
         except NodeExistsError:
             return False
         except DeadlineError:
             raise Full from None
         return True
 
-    async def _put(self, data: bytes, wait: bool, maxsize: int, *also: Operation) -> None:
-        if maxsize > 0 and not wait:
+    async def _put(self, data: bytes, blocking: bool, maxsize: int, *extra_operations: Operation) -> None:
+        if maxsize > 0 and not blocking:
             await self._expect_room(maxsize)
         item = f"i_{await Guid()}-"
         try:
-            segment, outcome = await self.insert([(item, data)], *also, bounded=maxsize > 0)
+            segment, outcome = await self.append([(item, data)], *extra_operations, bounded=maxsize > 0)
         except DeadlineError:
             raise Full from None
         if maxsize > 0:
             path = self._path_in(outcome, 1)
-            await Outside(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
+            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
         return *super().listings(segment), Children(self.znodes.claims)
 
-    async def _put_delayed(self, data: bytes, delay: float, *also: Operation) -> None:
+    async def _put_delayed(self, data: bytes, delay: float, *extra_operations: Operation) -> None:
         while True:
             later = await self._later(data, delay)
             try:
-                await self.receipts.commit(Check(self.znodes.state, 0), later, SetData(self.znodes.puts), *also)
+                await self.receipts.commit(
+                    Check(self.znodes.state, 0), later, SetData(self.znodes.puts), *extra_operations
+                )
                 return
             except BadVersionError:
                 raise ShutDown from None
             except NoNodeError:
                 await self.znodes.make()
 
-    async def take_out(self, path: str, label: Label) -> bool:
+    async def retract_unclaimed(self, path: str, label: ItemHeader) -> bool:
         """Whether an item was taken out again before anybody got it: a claim would have written it."""
         try:
             await self.receipts.commit(Delete(path, 0), SetData(self.znodes.dones), *self._without_key(label))
@@ -156,36 +158,47 @@ class JoinableCore(Deliveries):
     # Claiming
 
     async def claim(
-        self, who: bytes, wait: bool = True, most: int = 1, max_deliveries: int = 0, prefetch: int = 0
-    ) -> list[Delivery] | None:
+        self,
+        contender_data: bytes,
+        blocking: bool = True,
+        max_items: int = 1,
+        max_deliveries: int = 0,
+        prefetch: int = 0,
+    ) -> list[ClaimedItem] | None:
         """The next items, at most so many, for this worker, and with them up to ``prefetch`` that it has not asked for;
-        none if some are there that were claimed ahead. None: not at once if we do not ``wait``, or not before the
+        none if some are there that were claimed ahead. None: not at once if we do not ``blocking``, or not before the
         deadline. Raises ShutDown."""
-        claiming = Claiming(self, who, min(most + prefetch, BATCH), max_deliveries, prefetch > 0)
-        return await take(claiming, self.turns, self.getters, who, wait)
+        claiming = ClaimAttempt(self, contender_data, min(max_items + prefetch, BATCH), max_deliveries, prefetch > 0)
+        return await take(claiming, self.turns, self.getters, contender_data, blocking)
 
     async def claim_into(
-        self, claimed: list[Delivery], who: bytes, wait: bool, most: int, max_deliveries: int, prefetch: int
+        self,
+        claimed: list[ClaimedItem],
+        contender_data: bytes,
+        blocking: bool,
+        max_items: int,
+        max_deliveries: int,
+        prefetch: int,
     ) -> None:
         """As claim, with those that were claimed ahead. They are in ``claimed`` as soon as nobody else knows of them:
         an interrupt may come anywhere."""
         while not claimed:
-            found = await self.claim(who, wait, most, max_deliveries, prefetch)
+            found = await self.claim(contender_data, blocking, max_items, max_deliveries, prefetch)
             if found is None:
                 return
             claimed.extend(found)
-            await self._keep_ahead(claimed, most)
-            while len(claimed) < most and self._take_ahead(claimed):
+            await self._keep_ahead(claimed, max_items)
+            while len(claimed) < max_items and self._take_ahead(claimed):
                 pass
 
-    async def _keep_ahead(self, claimed: list[Delivery], most: int) -> None:
-        """What was claimed beyond ``most`` is for the next ones to ask, whoever they are."""
-        rest = claimed[most:]
+    async def _keep_ahead(self, claimed: list[ClaimedItem], max_items: int) -> None:
+        """What was claimed beyond ``max_items`` is for the next ones to ask, whoever they are."""
+        rest = claimed[max_items:]
         if rest:
             await Background(self._return_late(rest))
             try:
                 self.ahead.extend(rest)
-                del claimed[most:]
+                del claimed[max_items:]
                 if self.sleeper is not None:
                     self.sleeper.fire()
             except BaseException:
@@ -203,7 +216,7 @@ class JoinableCore(Deliveries):
                 self.ahead.popleft()
         return False
 
-    def _take_ahead(self, claimed: list[Delivery]) -> bool:
+    def _take_ahead(self, claimed: list[ClaimedItem]) -> bool:
         """Whether there was such an item: now it is among ``claimed``."""
         while self.ahead and self.ahead[0].loss.fired:
             self.ahead.popleft()
@@ -217,11 +230,11 @@ class JoinableCore(Deliveries):
             raise
         return True
 
-    async def _return_late(self, deliveries: Sequence[Delivery]) -> None:
+    async def _return_late(self, deliveries: Sequence[ClaimedItem]) -> None:
         await Wait(limit=AHEAD_S)
         await self._return(deliveries)
 
-    async def _return(self, deliveries: Sequence[Delivery]) -> None:
+    async def _return(self, deliveries: Sequence[ClaimedItem]) -> None:
         """Of these the ones that nobody here has asked for are anybody's again."""
         for each in deliveries:
             if each in self.ahead:
@@ -243,9 +256,9 @@ class JoinableCore(Deliveries):
                 await znodes.make()
                 continue
             taken = set(claims.names)
-            waiting = znodes.free(znodes.delayed, in_time(delayed.names), taken)
-            due = [path for path in waiting if due_of(path) <= self.time]
-            self.soonest = due_of(waiting[0]) if waiting else None
+            waiting = znodes.free(znodes.delayed, by_due_time(delayed.names), taken)
+            due = [path for path in waiting if due_time(path) <= self.time]
+            self.soonest = due_time(waiting[0]) if waiting else None
             if watch is not None:
                 self.armed = self.soonest
             segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
@@ -267,22 +280,24 @@ class JoinableCore(Deliveries):
             if listing.names or segment == segments[-1]:
                 self.head = self.head or segment
             else:
-                await self.znodes.drop(segment)
+                await self.znodes.drop_segment(segment)
             free = self.znodes.free(segment, (item.name for item in in_order(listing.names)), taken)
             if free:
                 return free
         if is_open:
             return []
-        await self.znodes.follow(segments[-1])
+        await self.znodes.ensure_next_segment(segments[-1])
         return None
 
     async def is_over(self) -> bool:
         """Whether it was shut down and nothing is to be done any more."""
         znodes = self.znodes
         state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
-        return bool(state and state.version > 0 and dones and znodes.ahead(*puts, dones) == 0)
+        return bool(state and state.version > 0 and dones and znodes.backlog(*puts, dones) == 0)
 
-    async def attempt_claim(self, who: bytes, most: int, max_deliveries: int, untried: bool) -> list[Delivery] | None:
+    async def attempt_claim(
+        self, contender_data: bytes, max_items: int, max_deliveries: int, skip_paths: bool
+    ) -> list[ClaimedItem] | None:
         while not await self._has_ahead():
             paths = await self.look()
             if not paths:
@@ -291,19 +306,23 @@ class JoinableCore(Deliveries):
                 if await self.is_over():
                     raise ShutDown
                 return None
-            paths = await self.preferred([path for path in paths if path not in self.claiming] or paths, most)
-            for start in range(0, len(paths), most):
-                claimed = await self._claim(paths[start : start + most], who, max_deliveries, untried)
+            paths = await self.candidates([path for path in paths if path not in self.claiming] or paths, max_items)
+            for start in range(0, len(paths), max_items):
+                claimed = await self._claim(
+                    paths[start : start + max_items], contender_data, max_deliveries, skip_paths
+                )
                 if claimed:
                     return claimed
-                if most > 1:  # others are at it too: fewer at once
-                    most //= 2
+                if max_items > 1:  # others are at it too: fewer at once
+                    max_items //= 2
                     break
         return []
 
-    async def _claim(self, paths: list[str], who: bytes, max_deliveries: int, untried: bool) -> list[Delivery]:
-        """These items are ours, all of them; none if one is another's already, or was delivered too often. ``untried``:
-        one that was delivered before comes alone."""
+    async def _claim(
+        self, paths: list[str], contender_data: bytes, max_deliveries: int, skip_paths: bool
+    ) -> list[ClaimedItem]:
+        """These items are ours, all of them; none if one is another's already, or was delivered too often.
+        ``skip_paths``: one that was delivered before comes alone."""
         self.claiming.update(paths)
         try:
             nodes = await read_all(*map(GetData, paths))
@@ -311,39 +330,39 @@ class JoinableCore(Deliveries):
             claims = [self._wanted(path, node) for path, node in found]
             worn = [each for each in claims if 0 < max_deliveries < each.label.deliveries]
             for each in worn:
-                await self._bury(each, each.version - 1, each.label.deliveries - 1, *nobodys(each.claim))
+                await self._dead_letter(each, each.version - 1, each.label.deliveries - 1, *if_unclaimed(each.claim))
             if worn or not claims:
                 return []
-            claims = self.chosen(new_ones(claims) if untried else claims)
+            claims = self.claimable(never_delivered(claims) if skip_paths else claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
-            ours = [Create(each.claim, who, ephemeral=True) for each in claims]
-            outcome = await self.receipts.commit(*writes, *ours, if_unknown=partial(self._give_back, claims))
+            ours = [Create(each.claim, contender_data, ephemeral=True) for each in claims]
+            outcome = await self.receipts.commit(*writes, *ours, on_unknown_outcome=partial(self._give_back, claims))
             if outcome.results:
-                self._heard(outcome.results[0])
+                self._on_event(outcome.results[0])
             for each in claims:
                 each.session_id = outcome.session_id
                 await Hold(each.claim, outcome.session_id, each.loss)
             return claims
-        except RACED:
+        except CONFLICT_ERRORS:
             return []
         finally:
             self.claiming.difference_update(paths)
 
-    async def preferred(self, paths: list[str], most: int) -> list[str]:
-        """The free items, in the order in which they are tried, ``most`` at once."""
+    async def candidates(self, paths: list[str], max_items: int) -> list[str]:
+        """The free items, in the order in which they are tried, ``max_items`` at once."""
         return paths
 
-    def chosen(self, claims: list[Delivery]) -> list[Delivery]:
+    def claimable(self, claims: list[ClaimedItem]) -> list[ClaimedItem]:
         """Those of the first free items that are claimed at once."""
-        return fitting(claims)
+        return fit_request(claims)
 
-    def _wanted(self, path: str, node: Node) -> Delivery:
+    def _wanted(self, path: str, node: Node) -> ClaimedItem:
         """The item as it will be when we have it."""
-        label, payload = Label.split(node.data)
+        label, payload = ItemHeader.split(node.data)
         more = label._replace(deliveries=label.deliveries + 1)
-        return Delivery(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
+        return ClaimedItem(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
 
-    async def _give_back(self, claims: Sequence[Delivery], done: bool | None) -> None:
+    async def _give_back(self, claims: Sequence[ClaimedItem], done: bool | None) -> None:
         """They were claimed by a call that had ended."""
         for each in claims if done else ():
             await self.give_back(each)
@@ -354,10 +373,10 @@ class JoinableCore(Deliveries):
         state = await read_all(GetData(self.znodes.state, watch))
         if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
             return False
-        self.patience = None
+        self.poll_interval = None
         if self.armed is not None:
-            self.patience = max(0, self.armed - await self.now()) / 1000
-        return self.patience != 0
+            self.poll_interval = max(0, self.armed - await self.now()) / 1000
+        return self.poll_interval != 0
 
     # Ending
 
@@ -384,25 +403,25 @@ class JoinableCore(Deliveries):
     async def _discard(self, path: str) -> None:
         try:
             node = await read(GetData(path))
-            label, _ = Label.split(node.data)
-            mine = (Delete(path, node.stat.version), *nobodys(self.znodes.claim(path)))
+            label, _ = ItemHeader.split(node.data)
+            mine = (Delete(path, node.stat.version), *if_unclaimed(self.znodes.claim(path)))
             await self._commit_mine(*mine, SetData(self.znodes.dones), *self._without_key(label))
-        except RACED:
+        except CONFLICT_ERRORS:
             pass
 
 
-def nobodys(claim: str) -> tuple[Operation, ...]:
+def if_unclaimed(claim: str) -> tuple[Operation, ...]:
     """Fails where somebody has claimed the item."""
     return Create(claim), Delete(claim)
 
 
-def new_ones(claims: list[Delivery]) -> list[Delivery]:
+def never_delivered(claims: list[ClaimedItem]) -> list[ClaimedItem]:
     """The first ones, none of which anybody had before; or the first one alone, which may kill its workers."""
     again = next((number for number, each in enumerate(claims) if each.label.deliveries > 1), len(claims))
     return claims[: max(1, again)]
 
 
-def fitting(claims: list[Delivery]) -> list[Delivery]:
+def fit_request(claims: list[ClaimedItem]) -> list[ClaimedItem]:
     """As many of the first ones as one request can claim."""
     size, number = 0, 0
     for each in claims:
@@ -413,22 +432,24 @@ def fitting(claims: list[Delivery]) -> list[Delivery]:
     return claims[:number]
 
 
-class Claiming:
+class ClaimAttempt:
     """A queue as something that a worker takes items from."""
 
-    def __init__(self, core: JoinableCore, who: bytes, most: int, max_deliveries: int, untried: bool) -> None:
+    def __init__(
+        self, core: JoinableCore, contender_data: bytes, max_items: int, max_deliveries: int, skip_paths: bool
+    ) -> None:
         self.core = core
-        self.who = who
-        self.most = most
+        self.contender_data = contender_data
+        self.max_items = max_items
         self.max_deliveries = max_deliveries
-        self.untried = untried
+        self.skip_paths = skip_paths
 
     @property
-    def patience(self) -> float | None:
-        return self.core.patience
+    def poll_interval(self) -> float | None:
+        return self.core.poll_interval
 
-    def attempt(self) -> Awaitable[list[Delivery] | None]:
-        return self.core.attempt_claim(self.who, self.most, self.max_deliveries, self.untried)
+    def attempt(self) -> Awaitable[list[ClaimedItem] | None]:
+        return self.core.attempt_claim(self.contender_data, self.max_items, self.max_deliveries, self.skip_paths)
 
     def arm(self, watch: Watch) -> Awaitable[bool]:
         return self.core.arm(watch)

@@ -35,7 +35,7 @@ from distsync.errors import (
     SessionLostError,
 )
 from distsync.protocols import line
-from distsync.protocols.grant import Grant, Keeping
+from distsync.protocols.grant import CacheState, Grant
 from distsync.protocols.guard import INTERRUPTED, read
 from distsync.protocols.watched import names_below
 from distsync.session.steps import (
@@ -48,16 +48,16 @@ from distsync.session.steps import (
     GetData,
     Guid,
     Listing,
-    Lose,
     Multi,
     Node,
+    ReportLoss,
     SetData,
     Signal,
     Stat,
     Together,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 #: A keeper that is asked has so long (seconds) to answer, two round trips and a thread's turn or two; one that does not
@@ -68,7 +68,7 @@ ANSWER_S = 0.5
 KEEP = "keep"
 
 
-def keeps(data: bytes) -> bool:
+def is_cached_entry(data: bytes) -> bool:
     """Whether a znode with this data may be that of a keeper."""
     if b'"keep"' not in data:
         return False
@@ -79,9 +79,9 @@ def keeps(data: bytes) -> bool:
     return isinstance(fields, dict) and bool(fields.get(KEEP))
 
 
-def unkept(data: bytes) -> bytes:
+def without_cache_flag(data: bytes) -> bytes:
     """The same, of who does not keep."""
-    if not keeps(data):
+    if not is_cached_entry(data):
         return data
     fields = json.loads(data)
     del fields[KEEP]
@@ -96,50 +96,52 @@ def only_readers(order: list[line.Contender]) -> bool:
 # ---- keeping
 
 
-def is_alone(place: line.Place, listing: Listing) -> bool:
+def is_only_contender(place: line.QueueEntry, listing: Listing) -> bool:
     """Nobody else stands there, and nobody has come or gone since we came."""
     order = line.in_order(listing.names)
     return [each.name for each in order] == [place.name] and listing.stat.pzxid == place.token
 
 
-async def tend(
-    grant: Grant, keeping: Keeping, go: Callable[[], Coroutine[Any, Any, Any]], *, reads: bool = False
+async def watch_for_contenders(
+    grant: Grant, cache: CacheState, evict: Callable[[], Coroutine[Any, Any, Any]], *, reads: bool = False
 ) -> None:
     """Until the grant is over: it is known when somebody comes, or, of who ``reads``, when a writer does; and when it
-    was kept for long enough, ``go()`` lets go of it."""
-    until = _until_writer if reads else _until_wanted
+    was kept for long enough, ``evict()`` lets go of it."""
+    until = _wait_for_writer if reads else _wait_for_contender
     try:
-        if await until(grant, keeping) and not keeping.idle:
-            keeping.wanted = True
-            await _answer(grant, keeping)
+        if await until(grant, cache) and not cache.idle:
+            cache.contended = True
+            await _reply_to_query(grant, cache)
     except SessionLostError:
         pass
     except BaseException:
-        keeping.wanted = True
-        if keeping.idle:
-            await Background(go())
+        cache.contended = True
+        if cache.idle:
+            await Background(evict())
         raise
-    keeping.wanted = True
-    if keeping.idle and not grant.loss.fired:
-        await go()
+    cache.contended = True
+    if cache.idle and not grant.loss.fired:
+        await evict()
 
 
-async def _until_wanted(grant: Grant, keeping: Keeping) -> bool:
+async def _wait_for_contender(grant: Grant, cache: CacheState) -> bool:
     """True once somebody has come whom nobody sees: he has asked. False once somebody is seen there, or it is over, or
     was kept for long enough."""
     watch = Watch()
-    watch.subscribe(keeping.want)  # at once: a release that comes just now asks the server
+    watch.subscribe(cache.want)  # at once: a release that comes just now asks the server
     listing = await _listing(grant, watch)
-    if listing is not None and is_alone(grant.place, listing):
-        if not await _undisturbed(grant, keeping, watch) or keeping.idle:
+    if listing is not None and is_only_contender(grant.place, listing):
+        if not await _wait_for_change(grant, cache, watch) or cache.idle:
             return False
         listing = await _listing(grant)
-    return listing is not None and len(line.in_order(listing.names)) == 1 and not is_alone(grant.place, listing)
+    return (
+        listing is not None and len(line.in_order(listing.names)) == 1 and not is_only_contender(grant.place, listing)
+    )
 
 
-async def _until_writer(grant: Grant, keeping: Keeping) -> bool:
-    """As _until_wanted, where other readers may come and go. True too once what says that it may be kept is wrong, and
-    something more has happened there."""
+async def _wait_for_writer(grant: Grant, cache: CacheState) -> bool:
+    """As _wait_for_contender, where other readers may come and go. True too once what says that it may be kept is
+    wrong, and something more has happened there."""
     uses: int | None = None
     while True:
         watch = Watch()
@@ -148,60 +150,60 @@ async def _until_writer(grant: Grant, keeping: Keeping) -> bool:
             return listing is not None
         if not only_readers(line.in_order(listing.names)):
             break
-        if not await _undisturbed(grant, keeping, watch) or keeping.uses == uses:
+        if not await _wait_for_change(grant, cache, watch) or cache.uses == uses:
             break
-        uses = keeping.uses
-    keeping.wanted = True
-    if not keeping.idle:  # most are released before anybody asks
-        await Wait(watch, grant.loss, keeping.over)
+        uses = cache.uses
+    cache.contended = True
+    if not cache.idle:  # most are released before anybody asks
+        await Wait(watch, grant.loss, cache.over)
     return True
 
 
 async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
     """Who stands there; None if our znode does not."""
-    (listing,) = await line.look(grant.place, Children(grant.place.directory, watch))
+    (listing,) = await line.read_consistent(grant.place, Children(grant.place.directory, watch))
     if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
         raise listing
     if isinstance(listing, Listing) and grant.place.name in listing.names:
         return listing
-    await Lose(grant.place.path)
+    await ReportLoss(grant.place.path)
     return None
 
 
-async def _undisturbed(grant: Grant, keeping: Keeping, watch: Watch) -> bool:
+async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> bool:
     """True once ``watch`` has fired; False when the grant is over, or was kept for long enough.
 
     The clock looks at it once in ``keep`` seconds: if it was not used since the last look it goes. So a release costs
     nothing, and a lock is kept for at least so long, and at most twice as long.
     """
     while True:
-        uses, idle = keeping.uses, keeping.idle
-        keeping.doze = None if idle else Signal()
-        signals = [watch, grant.loss, grant.plea, keeping.over, *([keeping.doze] if keeping.doze else [])]
-        woke = await Wait(*signals, limit=keeping.seconds if idle else None)
-        keeping.doze = None
-        if grant.loss.fired or keeping.over.fired or grant.plea.fired:
+        uses, idle = cache.uses, cache.idle
+        cache.wakeup = None if idle else Signal()
+        signals = [watch, grant.loss, grant.revoke_requested, cache.over, *([cache.wakeup] if cache.wakeup else [])]
+        woke = await Wait(*signals, limit=cache.seconds if idle else None)
+        cache.wakeup = None
+        if grant.loss.fired or cache.over.fired or grant.revoke_requested.fired:
             return False
         if watch.fired:
             return True
-        if woke is Woke.LIMIT and keeping.idle and keeping.uses == uses:
+        if woke is WakeReason.LIMIT and cache.idle and cache.uses == uses:
             return False
 
 
-async def _answer(grant: Grant, keeping: Keeping) -> None:
+async def _reply_to_query(grant: Grant, cache: CacheState) -> None:
     """We hold: who asked finds our znode written, and who comes later that it is not kept. What others have written
     there stays."""
-    while not (keeping.over.fired or grant.loss.fired or keeping.idle):
+    while not (cache.over.fired or grant.loss.fired or cache.idle):
         if (await Connected()).session_id != grant.place.session_id:
             return
         try:
             node = await GetData(grant.place.path)
-            await SetData(grant.place.path, unkept(node.data), node.stat.version)
+            await SetData(grant.place.path, without_cache_flag(node.data), node.stat.version)
             return
         except BadVersionError:
             continue
         except NoNodeError:
-            await Lose(grant.place.path)
+            await ReportLoss(grant.place.path)
             return
         except INTERRUPTED:
             continue
@@ -210,7 +212,7 @@ async def _answer(grant: Grant, keeping: Keeping) -> None:
 # ---- asking
 
 
-async def is_taken(directory: str, counts: Callable[[list[line.Contender]], bool] = bool) -> bool:
+async def is_occupied(directory: str, counts: Callable[[list[line.Contender]], bool] = bool) -> bool:
     """Whether somebody holds, or waits to, or else what ``counts`` says of the line; a keeper who is asked, and goes,
     did not stand there."""
     asked: Node | None = None
@@ -230,10 +232,10 @@ async def is_taken(directory: str, counts: Callable[[list[line.Contender]], bool
         try:
             node = await read(GetData(path))
             untouched = listing.stat.pzxid == node.stat.czxid
-            if asked is None and not (keeps(node.data) and (untouched or _was_asked(listing, node))):
+            if asked is None and not (is_cached_entry(node.data) and (untouched or _was_queried(listing, node))):
                 return True
             if asked is None and untouched:
-                now = await _ask(directory, listing.stat, path, watch)
+                now = await _query_holder(directory, listing.stat, path, watch)
             else:
                 now = await read(GetData(path, watch))
             asked = asked or node
@@ -243,27 +245,27 @@ async def is_taken(directory: str, counts: Callable[[list[line.Contender]], bool
             continue
         except AccessDeniedError:
             return True
-        if await Wait(watch, limit=ANSWER_S, late=True) is not Woke.SIGNAL:
+        if await Wait(watch, limit=ANSWER_S, deadline_error=True) is not WakeReason.SIGNAL:
             return True
 
 
-async def names_taken(directory: str, watch: Watch) -> tuple[str, ...]:
+async def holder_names(directory: str, watch: Watch) -> tuple[str, ...]:
     """The names of who stands there, without a keeper, who holds nothing; ``watch`` fires with the next change."""
     names = await names_below(directory, watch)
     order = line.in_order(names)
-    return () if (len(order) == 1 or only_readers(order)) and not await is_taken(directory) else names
+    return () if (len(order) == 1 or only_readers(order)) and not await is_occupied(directory) else names
 
 
-async def standing(directory: str) -> list[tuple[str, Node]]:
+async def holders_and_waiters(directory: str) -> list[tuple[str, Node]]:
     """As line.contenders, without a keeper, who holds nothing."""
     found = await line.contenders(directory)
-    perhaps = [path.rpartition("/")[2] for path, node in found if keeps(node.data)]
+    perhaps = [path.rpartition("/")[2] for path, node in found if is_cached_entry(node.data)]
     if perhaps and only_readers(line.in_order(path.rpartition("/")[2] for path, _ in found)):
         for name in perhaps:
             while (above := await read(Exists(directory))) and await _reads(directory, above, name) is None:
                 pass
         return await line.contenders(directory)
-    if len(found) == 1 and perhaps and not await is_taken(directory):
+    if len(found) == 1 and perhaps and not await is_occupied(directory):
         return await line.contenders(directory)
     return found
 
@@ -274,11 +276,11 @@ async def _reads(directory: str, above: Stat, name: str) -> bool | None:
     path, watch = f"{directory}/{name}", Watch()
     try:
         node = await read(GetData(path))
-        if keeps(node.data) and above.mzxid > node.stat.czxid:
+        if is_cached_entry(node.data) and above.mzxid > node.stat.czxid:
             node = await read(GetData(path, watch))
-        elif keeps(node.data):
-            node = await _ask(directory, above, path, watch)
-        if not keeps(node.data):
+        elif is_cached_entry(node.data):
+            node = await _query_holder(directory, above, path, watch)
+        if not is_cached_entry(node.data):
             return True
     except NoNodeError:
         return False
@@ -286,10 +288,10 @@ async def _reads(directory: str, above: Stat, name: str) -> bool | None:
         return None
     except AccessDeniedError:
         return True
-    return None if await Wait(watch, limit=ANSWER_S, late=True) is Woke.SIGNAL else True
+    return None if await Wait(watch, limit=ANSWER_S, deadline_error=True) is WakeReason.SIGNAL else True
 
 
-def _was_asked(listing: Listing, node: Node) -> bool:
+def _was_queried(listing: Listing, node: Node) -> bool:
     """Whether the last that has happened there was that somebody asked."""
     return listing.stat.mzxid == listing.stat.pzxid > node.stat.mzxid
 
@@ -299,7 +301,7 @@ def _is_answer(asked: Node, node: Node) -> bool:
     return (asked.stat.czxid, asked.stat.mzxid) != (node.stat.czxid, node.stat.mzxid)
 
 
-async def _ask(directory: str, above: Stat, path: str, watch: Watch) -> Node:
+async def _query_holder(directory: str, above: Stat, path: str, watch: Watch) -> Node:
     """The keeper of ``path`` is asked; the watch fires at its answer. Raises BadVersionError if he was meanwhile."""
     knock = f"{directory}/knock-{await Guid()}-"
     data = (await read(GetData(directory))).data if above.data_length else b""

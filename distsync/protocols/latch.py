@@ -24,30 +24,30 @@ from distsync.errors import (
     NoNodeError,
 )
 from distsync.protocols.commit import Operation, Receipts
-from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, parent_of, read, read_all
+from distsync.protocols.guard import DECODE_ERRORS, INTERRUPTED, ensure, parent_of, read, read_all
 from distsync.protocols.value import setting
-from distsync.session.steps import Connected, Create, Delete, GetData, Multi, Node, Sync, Wait, Watch, Woke
+from distsync.session.steps import Connected, Create, Delete, GetData, Multi, Node, Sync, Wait, WakeReason, Watch
 
 
 @dataclass(frozen=True)
-class Tally:
+class LatchRecord:
     """What the latch's znode says."""
 
     count: int
-    left: int
+    remaining: int
     round: int = 0
     version: int = 0
 
     def data(self) -> bytes:
-        return json.dumps({"count": self.count, "left": self.left, "round": self.round}).encode()
+        return json.dumps({"count": self.count, "left": self.remaining, "round": self.round}).encode()
 
 
-def tally_in(path: str, node: Node) -> Tally:
+def tally_in(path: str, node: Node) -> LatchRecord:
     """The tally that this znode describes."""
     try:
         fields = json.loads(node.data)
-        return Tally(int(fields["count"]), int(fields["left"]), int(fields["round"]), node.stat.version)
-    except SENSELESS:
+        return LatchRecord(int(fields["count"]), int(fields["left"]), int(fields["round"]), node.stat.version)
+    except DECODE_ERRORS:
         raise CorruptNodeError(path, node.data) from None
 
 
@@ -60,7 +60,7 @@ class LatchCore:
         self.count = count
         self.receipts = receipts
 
-    async def tally(self) -> Tally:
+    async def tally(self) -> LatchRecord:
         """How many are left."""
         while True:
             try:
@@ -68,12 +68,12 @@ class LatchCore:
             except NoNodeError:
                 await self._make()
 
-    async def _tally_now(self) -> Tally:
+    async def _tally_now(self) -> LatchRecord:
         """The same, also where our server lags: for who would do nothing."""
         _, node = await read_all(Sync(self.path), GetData(self.path))
         return await self.tally() if isinstance(node, NoNodeError) else self._checked(node)
 
-    def _checked(self, node: Node) -> Tally:
+    def _checked(self, node: Node) -> LatchRecord:
         tally = tally_in(self.path, node)
         if tally.count != self.count:
             raise MismatchError("the count", self.path, tally.count, self.count)
@@ -82,7 +82,7 @@ class LatchCore:
     async def _make(self) -> None:
         """The znodes are there."""
         await ensure(parent_of(self.path))
-        nodes = [Create(self.path, Tally(self.count, self.count).data()), Create(self.closed)]
+        nodes = [Create(self.path, LatchRecord(self.count, self.count).data()), Create(self.closed)]
         try:
             await Multi(tuple(nodes[: 2 if self.count else 1]))
         except (NodeExistsError, NoNodeError):
@@ -95,30 +95,30 @@ class LatchCore:
         OutcomeUnknownError."""
         while True:
             tally = await self.tally()
-            if tally.left == 0:
+            if tally.remaining == 0:
                 tally = await self._tally_now()
-            left = max(0, tally.left - steps)
-            if tally.left == 0 or await self._write(tally, left, tally.round):
+            left = max(0, tally.remaining - steps)
+            if tally.remaining == 0 or await self._write(tally, left, tally.round):
                 return left
 
     async def try_set_count(self, count: int) -> bool:
         """It is closed, with so many steps to zero. False: it was not open. Raises OutcomeUnknownError."""
         while True:
             tally = await self.tally()
-            if tally.left > 0:
+            if tally.remaining > 0:
                 tally = await self._tally_now()
-            if tally.left > 0:
+            if tally.remaining > 0:
                 return False
             if await self._write(tally, count, tally.round + 1):
                 return True
 
-    async def _write(self, tally: Tally, left: int, round_: int) -> bool:
+    async def _write(self, tally: LatchRecord, remaining: int, round_: int) -> bool:
         """It has so many steps left. False: others were faster."""
-        written = Tally(tally.count, left, round_)
+        written = LatchRecord(tally.count, remaining, round_)
         operations: list[Operation] = [*setting(self.path, written.data(), tally.version)]
-        if left == 0:
+        if remaining == 0:
             operations.append(Delete(self.closed))
-        elif tally.left == 0:
+        elif tally.remaining == 0:
             operations.append(Create(self.closed))
         try:
             await self.receipts.commit(*operations)
@@ -127,7 +127,7 @@ class LatchCore:
             await self._look_for_strangers(tally, error)
             return False
 
-    async def _look_for_strangers(self, tally: Tally, error: Exception) -> None:
+    async def _look_for_strangers(self, tally: LatchRecord, error: Exception) -> None:
         """Raises CorruptNodeError where it was not the version that failed: our two znodes contradict each other."""
         if not isinstance(error, BadVersionError) and (await self.tally()).version == tally.version:
             raise CorruptNodeError(self.closed, "there" if isinstance(error, NodeExistsError) else "nothing") from None
@@ -145,13 +145,13 @@ class LatchCore:
                     continue
                 tally = self._checked(node)
                 begun = tally.round if begun is None else begun
-                if tally.left == 0 or tally.round != begun:
+                if tally.remaining == 0 or tally.round != begun:
                     return True
                 if isinstance(closed, NoNodeError):
                     if tally.version == missing:
                         raise CorruptNodeError(self.closed, "nothing")
                     missing = tally.version  # it was closed anew between the two reads, or somebody deleted it
-                elif await Wait(watch) is Woke.DEADLINE:
+                elif await Wait(watch) is WakeReason.DEADLINE:
                     return False
         except DeadlineError:
             return False

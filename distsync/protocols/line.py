@@ -17,8 +17,17 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from distsync.errors import DeadlineError, DistsyncError, NoNodeError, NumbersSpentError, SessionLostError
-from distsync.protocols.guard import INTERRUPTED, ensure, lay, leave, read, read_all, remove, withdraw
+from distsync.errors import DeadlineError, DistsyncError, NoNodeError, SequenceExhaustedError, SessionLostError
+from distsync.protocols.guard import (
+    INTERRUPTED,
+    cancel_pending_create,
+    delete_guaranteed,
+    delete_own,
+    delete_until_session_ends,
+    ensure,
+    read,
+    read_all,
+)
 from distsync.session.steps import (
     Background,
     Children,
@@ -34,8 +43,8 @@ from distsync.session.steps import (
     Sync,
     Together,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 LOCK = "-lock-"
@@ -63,25 +72,25 @@ class Contender(NamedTuple):
 
     name: str
     number: int
-    mark: str
+    name_suffix: str
 
 
-class Place(NamedTuple):
-    """Our own contender: where it stands, its czxid, and the session that it belongs to; ``alone`` if nobody else stood
-    there when it came."""
+class QueueEntry(NamedTuple):
+    """Our own contender: where it stands, its czxid, and the session that it belongs to; ``is_sole_contender`` if
+    nobody else stood there when it came."""
 
     directory: str
     name: str
     token: int
     session_id: int
-    alone: bool = False
+    is_sole_contender: bool = False
 
     @property
     def path(self) -> str:
         return f"{self.directory}/{self.name}"
 
 
-class Standing(enum.Enum):
+class QueueState(enum.Enum):
     """Our contender is ..."""
 
     HELD = "at the front"
@@ -89,10 +98,10 @@ class Standing(enum.Enum):
     GONE = "not in the line"
 
 
-class Verdict(NamedTuple):
+class QueueDecision(NamedTuple):
     """What the listing says, and whom to wait for."""
 
-    standing: Standing
+    state: QueueState
     behind: str = ""
 
 
@@ -105,7 +114,7 @@ def parse(name: str) -> Contender | None:
     return Contender(name, int(foreign[foreign.lastgroup or 0]), "") if foreign else None
 
 
-def offset(number: int, base: int) -> int:
+def sequence_distance(number: int, base: int) -> int:
     """How far ``number`` is behind ``base``: sequence numbers wrap at 32 bits."""
     return (number - base + HALF) % (2 * HALF) - HALF
 
@@ -119,10 +128,10 @@ def in_order(names: Iterable[str]) -> list[Contender]:
     if max(numbers) - min(numbers) < HALF:  # nothing has wrapped: the same order, for less
         return sorted(contenders, key=attrgetter("number", "name"))
     base = numbers[0]
-    return sorted(contenders, key=lambda contender: (offset(contender.number, base), contender.name))
+    return sorted(contenders, key=lambda contender: (sequence_distance(contender.number, base), contender.name))
 
 
-def ahead_of(names: Iterable[str], mine: str) -> list[Contender] | None:
+def predecessors(names: Iterable[str], mine: str) -> list[Contender] | None:
     """Who stands ahead of ``mine``, in order; None if ``mine`` is not among them."""
     ahead: list[Contender] = []
     for contender in in_order(names):
@@ -142,10 +151,10 @@ def exclusive(ahead: Contender) -> bool:
 
 def shared(ahead: Contender) -> bool:
     """A reader is kept out by writers only (Shared Locks); a contender of unknown kind counts as a writer."""
-    return ahead.mark not in (READ, KAZOO_READ)
+    return ahead.name_suffix not in (READ, KAZOO_READ)
 
 
-def front(order: Iterable[Contender]) -> list[Contender]:
+def current_holders(order: Iterable[Contender]) -> list[Contender]:
     """Those of the line, given in order, who hold: the first, and if it is a reader all readers up to a writer."""
     holders: list[Contender] = []
     for contender in order:
@@ -155,102 +164,103 @@ def front(order: Iterable[Contender]) -> list[Contender]:
     return holders
 
 
-def spelled(guid: str, mark: str) -> tuple[str, str]:
+def node_name(guid: str, name_suffix: str) -> tuple[str, str]:
     """The name of a contender up to its sequence number, and the GUID as it stands in there."""
-    if mark in (KAZOO_LOCK, KAZOO_READ):
+    if name_suffix in (KAZOO_LOCK, KAZOO_READ):
         guid = guid.replace("-", "")
-        return f"{guid}{mark}", guid
-    return f"_c_{guid}{mark}", guid
+        return f"{guid}{name_suffix}", guid
+    return f"_c_{guid}{name_suffix}", guid
 
 
-def decide(names: Iterable[str], mine: str, rule: Rule = exclusive) -> Verdict:
+def decide(names: Iterable[str], mine: str, rule: Rule = exclusive) -> QueueDecision:
     """Whether we hold, and else the nearest one ahead that keeps us out."""
-    ahead = ahead_of(names, mine)
+    ahead = predecessors(names, mine)
     if ahead is None:
-        return Verdict(Standing.GONE)
+        return QueueDecision(QueueState.GONE)
     blockers = [contender for contender in ahead if rule(contender)]
-    return Verdict(Standing.BEHIND, blockers[-1].name) if blockers else Verdict(Standing.HELD)
+    return QueueDecision(QueueState.BEHIND, blockers[-1].name) if blockers else QueueDecision(QueueState.HELD)
 
 
-class Stood(NamedTuple):
+class Enqueued(NamedTuple):
     """Our new place, and the answers to the reads sent with its creation (exceptions in their place)."""
 
-    place: Place
+    place: QueueEntry
     answers: tuple[Any, ...]
 
 
-async def container(directory: str) -> None:
+async def ensure_container(directory: str) -> None:
     """The line's own znode is there; it goes by itself some time after its last contender."""
     await ensure(directory, container=True)
 
 
-async def never_served(directory: str, guid: str) -> Place | None:
+async def never_granted(directory: str, guid: str) -> QueueEntry | None:
     """In most lines nobody but ourselves takes a contender out."""
     return None
 
 
-def withdrawing(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+def cancel_create(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
     """In most lines nobody minds why."""
-    return withdraw(directory, guid)
+    return cancel_pending_create(directory, guid)
 
 
-async def stand(
+async def enqueue(
     directory: str,
-    mark: str,
-    data: bytes,
-    *reads: Request[Any],
-    parents: Callable[[str], Awaitable[None]] = container,
-    served: Callable[[str, str], Awaitable[Place | None]] = never_served,
-    withdraws: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = withdrawing,
-) -> Stood:
+    name_suffix: str,
+    contender_data: bytes,
+    *with_reads: Request[Any],
+    parents: Callable[[str], Awaitable[None]] = ensure_container,
+    find_granted: Callable[[str, str], Awaitable[QueueEntry | None]] = never_granted,
+    cancel: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = cancel_create,
+) -> Enqueued:
     """Locks, step 1: we stand in the line. The reads go out with the create, so their answers include us.
 
-    ``parents`` makes the directory when it is not there; ``served(directory, guid)`` knows of a contender that was
-    taken out of the line by others before we heard that it stood there; ``withdraws(directory, guid, error)`` takes out
-    one of which we have not heard, when the call ends with ``error``, or (None) goes on with another one.
+    ``parents`` makes the directory when it is not there; ``find_granted(directory, guid)`` knows of a contender that
+    was taken out of the line by others before we heard that it stood there; ``cancel(directory, guid, error)`` takes
+    out one of which we have not heard, when the call ends with ``error``, or (None) goes on with another one.
 
     Each attempt has a GUID of its own; after a lost reply our znode is looked for by it, and is ours only if
     the present session owns it. Whatever interrupts this, no contender stays behind.
     """
     while True:
         await Connected()
-        prefix, guid = spelled(await Guid(), mark)
+        prefix, guid = node_name(await Guid(), name_suffix)
         try:
-            create = Create(f"{directory}/{prefix}", data, ephemeral=True, sequence=True)
-            created, *answers = await Together(create, *reads)
+            create = Create(f"{directory}/{prefix}", contender_data, ephemeral=True, sequence=True)
+            created, *answers = await Together(create, *with_reads)
             if isinstance(created, Created) and created.stat is not None:
                 name = created.path.rpartition("/")[2]
-                place = Place(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
-                await numbered(place)
-                return Stood(place, tuple(answers))
+                place = QueueEntry(directory, name, created.stat.czxid, created.stat.ephemeral_owner)
+                await check_sequence(place)
+                return Enqueued(place, tuple(answers))
             if isinstance(created, INTERRUPTED):
-                found = await find(directory, guid) or await served(directory, guid)
+                found = await find(directory, guid) or await find_granted(directory, guid)
                 if found:
-                    await numbered(found)
-                    return Stood(found, tuple(await Together(*reads)) if reads else ())
-                await Background(withdraws(directory, guid, None))
+                    await check_sequence(found)
+                    return Enqueued(found, tuple(await Together(*with_reads)) if with_reads else ())
+                await Background(cancel(directory, guid, None))
                 continue
             if not isinstance(created, NoNodeError):
                 raise created
         except BaseException as error:
-            await Background(withdraws(directory, guid, error))
+            await Background(cancel(directory, guid, error))
             raise
         await parents(directory)
 
 
-async def numbered(place: Place) -> None:
-    """Raises NumbersSpentError where what comes later may have the same number, or a smaller one: a server that was to
-    count beyond the last number may not, and stays there (ZooKeeper 3.8 and 3.9; its documentation says otherwise)."""
+async def check_sequence(place: QueueEntry) -> None:
+    """Raises SequenceExhaustedError where what comes later may have the same number, or a smaller one: a server that
+    was to count beyond the last number may not, and stays there (ZooKeeper 3.8 and 3.9; its documentation says
+    otherwise)."""
     contender = parse(place.name)
     if contender is None or 0 <= contender.number < LAST:
         return
     stat = await read(Exists(place.directory))
     # what the server tells is twice its counter, less the children that are there
     if stat is not None and (stat.cversion + stat.num_children - 2 * LAST) % (2 * HALF) == 0:
-        raise NumbersSpentError(place.directory)
+        raise SequenceExhaustedError(place.directory)
 
 
-async def find(directory: str, guid: str) -> Place | None:
+async def find(directory: str, guid: str) -> QueueEntry | None:
     """Recoverable Errors and the GUID: our znode, if the create whose answer was lost took place. It was sent in the
     present session or in an earlier one, whose znode goes before we stand there with another one."""
     while True:
@@ -269,87 +279,87 @@ async def find(directory: str, guid: str) -> Place | None:
         if stat is None:
             return None
         if stat.ephemeral_owner != session.session_id:
-            await lay(f"{directory}/{names[0]}")
+            await delete_guaranteed(f"{directory}/{names[0]}")
             return None
-        return Place(directory, names[0], stat.czxid, session.session_id)
+        return QueueEntry(directory, names[0], stat.czxid, session.session_id)
 
 
-async def still(place: Place) -> None:
+async def check_session(place: QueueEntry) -> None:
     """Raises SessionLostError when the session of ``place`` is over. Asked after a watch was armed: it was armed in
     that session, or has fired."""
     if (await Connected()).session_id != place.session_id:
         raise SessionLostError(f"waiting in {place.directory}")
 
 
-async def look(place: Place, *reads: Request[Any]) -> tuple[Any, ...]:
+async def read_consistent(place: QueueEntry, *with_reads: Request[Any]) -> tuple[Any, ...]:
     """Answers to reads that may be concluded from: our session is the same, and it provably lives, for a while yet:
     what is held from then on is not lost before the keeper's first proof.
 
     Raises SessionLostError when the session of ``place`` is over.
     """
     while True:
-        await still(place)
+        await check_session(place)
         if await Proven(place.session_id, fresh=True):
-            answers = await Together(*reads)
+            answers = await Together(*with_reads)
         else:
-            _, *rest = await Together(Sync(place.directory), *reads)
+            _, *rest = await Together(Sync(place.directory), *with_reads)
             answers = tuple(rest)
         if not any(isinstance(answer, INTERRUPTED) for answer in answers):
-            await still(place)
+            await check_session(place)
             return answers
 
 
-async def reach_front(place: Place, listing: Any, rule: Rule = exclusive) -> Standing:
+async def wait_for_turn(place: QueueEntry, listing: Any, rule: Rule = exclusive) -> QueueState:
     """Locks, steps 2 to 5: HELD once nobody ahead keeps us out, BEHIND at the deadline, GONE without our znode."""
     while True:
         if isinstance(listing, NoNodeError):
-            return Standing.GONE
+            return QueueState.GONE
         if isinstance(listing, BaseException) or not await Proven(place.session_id):
-            (listing,) = await look(place, Children(place.directory))
+            (listing,) = await read_consistent(place, Children(place.directory))
             if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
                 raise listing
             continue
         verdict = decide(listing.names, place.name, rule)
-        if verdict.standing is not Standing.BEHIND:
-            return verdict.standing
-        if await gone(place, verdict.behind) is Woke.DEADLINE:
-            return Standing.BEHIND
-        (listing,) = await look(place, Children(place.directory))
+        if verdict.state is not QueueState.BEHIND:
+            return verdict.state
+        if await wait_until_deleted(place, verdict.behind) is WakeReason.DEADLINE:
+            return QueueState.BEHIND
+        (listing,) = await read_consistent(place, Children(place.directory))
 
 
-async def gone(place: Place, behind: str) -> Woke:
+async def wait_until_deleted(place: QueueEntry, behind: str) -> WakeReason:
     """Locks, steps 4 and 5, by getData: it leaves no watch behind on a znode that is not there."""
     watch = Watch()
     try:
         await GetData(f"{place.directory}/{behind}", watch)
     except (NoNodeError, *INTERRUPTED):
-        return Woke.SIGNAL
-    await still(place)
+        return WakeReason.SIGNAL
+    await check_session(place)
     return await Wait(watch)
 
 
-async def acquire(directory: str, mark: str, data: bytes, rule: Rule = exclusive) -> Place | None:
+async def acquire(directory: str, name_suffix: str, contender_data: bytes, rule: Rule = exclusive) -> QueueEntry | None:
     """A place at the front of the line; None at the deadline, and then no znode is left."""
     while True:
         try:
-            place, (listing,) = await stand(directory, mark, data, Children(directory))
+            place, (listing,) = await enqueue(directory, name_suffix, contender_data, Children(directory))
         except DeadlineError:
             return None
-        standing = Standing.GONE
+        standing = QueueState.GONE
         try:
-            standing = await reach_front(place, listing, rule)
+            standing = await wait_for_turn(place, listing, rule)
         except SessionLostError:
             continue
         except DeadlineError:
-            await Background(remove(place.path, place.session_id))
+            await Background(delete_until_session_ends(place.path, place.session_id))
             return None
         except BaseException:
-            await Background(remove(place.path, place.session_id))
+            await Background(delete_until_session_ends(place.path, place.session_id))
             raise
-        if standing is Standing.HELD:
-            return place._replace(alone=getattr(listing, "names", ()) == (place.name,))
-        if standing is Standing.BEHIND:
-            await leave(place.path, place.session_id)
+        if standing is QueueState.HELD:
+            return place._replace(is_sole_contender=getattr(listing, "names", ()) == (place.name,))
+        if standing is QueueState.BEHIND:
+            await delete_own(place.path, place.session_id)
             return None
 
 
@@ -363,6 +373,6 @@ async def contenders(directory: str) -> list[tuple[str, Node]]:
         order = in_order(listing.names)
         paths = [f"{directory}/{contender.name}" for contender in order]
         nodes = await read_all(*map(GetData, paths)) if paths else ()
-        if order and isinstance(nodes[0], NoNodeError) and order[0].mark in (WRITE, KAZOO_LOCK):
+        if order and isinstance(nodes[0], NoNodeError) and order[0].name_suffix in (WRITE, KAZOO_LOCK):
             continue  # a writer that may read now, by a znode that was not there yet
         return [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]

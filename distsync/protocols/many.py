@@ -22,7 +22,7 @@ from distsync.session.steps import Delete, GetData, GetEach, Guid, Node, SetData
 ANSWER_BYTES = 1 << 20
 
 #: Transactions of a feeder that are on their way at once: enough for the server to have the next one when it is done.
-AHEAD = 8
+PIPELINE_DEPTH = 8
 
 
 class Progress:
@@ -33,36 +33,36 @@ class Progress:
 
 
 async def put_many(
-    core: QueueCore, items: Sequence[tuple[str, bytes]], wait: bool, progress: Progress, maxsize: int = 0
+    core: QueueCore, items: Sequence[tuple[str, bytes]], blocking: bool, progress: Progress, maxsize: int = 0
 ) -> None:
     """All of these, key and data each, are in the queue. Raises Full and ShutDown; ``progress`` says after how many. In
     a bounded queue they are put one by one."""
     if maxsize > 0:
         for key, data in items:
-            await core.put(data, wait, key, maxsize)
+            await core.put(data, blocking, key, maxsize)
             progress.put += 1
         return
     for batch in batches(items, len(core.znodes.path.encode())):
         guid = await Guid()  # the numbers tell them apart
         named = [(f"i_{key}{guid}-", data) for key, data in batch]
         try:
-            await core.insert(named)
+            await core.append(named)
         except DeadlineError:
             raise Full from None
         progress.put += len(batch)
 
 
-async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, most: int = BATCH) -> None:
+async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, max_items: int = BATCH) -> None:
     """As put_many, for a queue without a bound and a caller that is never interrupted: several transactions are on
     their way at once, none of which is done unless all before it are."""
     named: list[list[tuple[str, bytes]]] = []
-    for batch in batches([("", data) for data in items], len(core.znodes.path.encode()), most):
+    for batch in batches([("", data) for data in items], len(core.znodes.path.encode()), max_items):
         guid = await Guid()
         named.append([(f"i_{guid}-", data) for _, data in batch])
     while named:
-        done = await _put_ahead(core, named[:AHEAD]) if len(named) > 1 else 0
+        done = await _put_ahead(core, named[:PIPELINE_DEPTH]) if len(named) > 1 else 0
         if not done:
-            await core.insert(named[0])
+            await core.append(named[0])
             done = 1
         progress.put += sum(map(len, named[:done]))
         del named[:done]
@@ -79,19 +79,19 @@ async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]
     return len(outcomes)
 
 
-class Several:
+class BatchGet:
     """A queue as something to take several items from."""
 
-    patience: float | None = None
+    poll_interval: float | None = None
 
-    def __init__(self, core: QueueCore, most: int, maxsize: int) -> None:
+    def __init__(self, core: QueueCore, max_items: int, maxsize: int) -> None:
         self.core = core
-        self.most = min(most, BATCH)
+        self.max_items = min(max_items, BATCH)
         self.maxsize = maxsize
 
     async def attempt(self) -> list[bytes] | None:
         """The next items, as many as are there; None if there are none."""
-        core, most = self.core, self.most
+        core, most = self.core, self.max_items
         while True:
             path = await core.next_or_over(self.maxsize)
             if path is None:
@@ -109,9 +109,11 @@ class Several:
         return self.core.arm(watch)
 
 
-async def get_many(core: QueueCore, most: int, data: bytes, wait: bool, maxsize: int = 0) -> list[bytes] | None:
-    """The next items, one at least and ``most`` at most, in one transaction. None: as QueueCore.get."""
-    return await take(Several(core, most, maxsize), core.turns, core.getters, data, wait)
+async def get_many(
+    core: QueueCore, max_items: int, contender_data: bytes, blocking: bool, maxsize: int = 0
+) -> list[bytes] | None:
+    """The next items, one at least and ``max_items`` at most, in one transaction. None: as QueueCore.get."""
+    return await take(BatchGet(core, max_items, maxsize), core.turns, core.getters, contender_data, blocking)
 
 
 async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
@@ -128,7 +130,7 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
             return []
         counted = (SetData(core.znodes.gets),) * len(items)
         back = partial(restore, core, items)
-        outcome = await core.receipts.commit(*map(Delete, items), *counted, if_unknown=back)
+        outcome = await core.receipts.commit(*map(Delete, items), *counted, on_unknown_outcome=back)
         taken = True
         core.got = outcome.results[-1].version if outcome.results else core.got
         return list(items.values())
@@ -157,7 +159,7 @@ async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
     return nodes
 
 
-async def restore(core: QueueCore, items: dict[str, bytes], done: bool | None) -> None:
+async def restore(core: QueueCore, items: dict[str, bytes], committed: bool | None) -> None:
     """They were taken by a call that had ended: they come back."""
     for path, data in items.items():
-        await core._restore(path, data, done)
+        await core._restore(path, data, committed)

@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass, replace
 
 from distsync.errors import CorruptNodeError, NoNodeError, SessionLostError
-from distsync.protocols.guard import SENSELESS
-from distsync.protocols.line import Place, in_order, offset
+from distsync.protocols.guard import DECODE_ERRORS
+from distsync.protocols.line import QueueEntry, in_order, sequence_distance
 from distsync.session.steps import Check, Create, Delete, Listing, Node, SetData
 
 #: The znode that says that all are inside. It is no member.
@@ -20,7 +20,7 @@ Operation = SetData | Create | Delete | Check
 
 
 @dataclass(frozen=True)
-class Meeting:
+class DoubleBarrierState:
     """Who stands at the barrier, and who of them is inside; as of one version of its znode."""
 
     path: str
@@ -62,34 +62,34 @@ class Meeting:
 
 
 @dataclass
-class Arrival:
+class Entering:
     """A member that has come and is not inside yet."""
 
-    place: Place
-    seen: Meeting | None = None
+    place: QueueEntry
+    seen: DoubleBarrierState | None = None
     """The last meeting that it knows not to have come in with."""
     late: bool = False
     """Its time is over."""
 
-    def missed(self, now: Meeting) -> bool:
+    def missed(self, now: DoubleBarrierState) -> bool:
         """Its znode has gone: whether the others came in with it before, or may have, which nobody knows later."""
         if self.place.name in now.inside or self.seen is None:
             return self.place.name in now.inside
         known = 2 if self.seen.inside else 1  # the end of that meeting, and the begin of the one that we see
-        return offset(now.version, self.seen.version) > known
+        return sequence_distance(now.version, self.seen.version) > known
 
 
 @dataclass
-class Stay:
+class Inside:
     """A member that is inside, with the names of all that came in with it."""
 
-    place: Place
+    place: QueueEntry
     group: tuple[str, ...]
     going: bool = False
     """Its znode was asked to go: that it is not there is no loss."""
 
 
-def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeError) -> Meeting | None:
+def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeError) -> DoubleBarrierState | None:
     """What these two answers say together; None if the meeting changed in between. Raises SessionLostError where the
     barrier's znode has gone, with all who stood there."""
     if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
@@ -101,7 +101,7 @@ def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeErr
     ready = READY in listing.names
     if ready and not inside:
         inside = names  # the recipe as others write it: whoever stands there is inside
-    return Meeting(path, parties, inside, names, ready, node.stat.version)
+    return DoubleBarrierState(path, parties, inside, names, ready, node.stat.version)
 
 
 def parties_in(path: str, node: Node) -> int | None:
@@ -116,5 +116,5 @@ def _fields(path: str, data: bytes) -> tuple[int | None, tuple[str, ...]]:
         fields = json.loads(data)
         parties = None if fields["parties"] is None else int(fields["parties"])
         return parties, tuple(map(str, fields["inside"]))
-    except SENSELESS:
+    except DECODE_ERRORS:
         raise CorruptNodeError(path, data) from None

@@ -71,10 +71,10 @@ class OrderedCore(QueueCore):
         """The next one of these, which are in the order of their arrival. None: none of them is there any more."""
         return paths[-1] if paths else None
 
-    async def _take(self, path: str, *also: SetData) -> bytes | None:
+    async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
         self.taking.add(path)
         try:
-            return await super()._take(path, *also)
+            return await super()._take(path, *extra_operations)
         finally:
             self.taking.discard(path)
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distsync.errors import BadVersionError, NoNodeError
-from distsync.protocols.admission import View
-from distsync.protocols.bound import Blocked, open_only
-from distsync.protocols.claims import Label
+from distsync.protocols.admission import QueueSnapshot
+from distsync.protocols.bound import PendingPut, open_only
+from distsync.protocols.claims import ItemHeader
 from distsync.protocols.guard import INTERRUPTED, read_all
 from distsync.session.steps import Children, Connected, GetData, Listing, SetData, Watch
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from distsync.protocols.joinable import JoinableCore
 
 
-class Outside(Blocked):
+class PendingClaimPut(PendingPut):
     """An item that was put and may be over the bound, which counts what nobody has claimed and nothing delayed."""
 
     core: JoinableCore
 
-    def _first_view(self, answers: tuple[Any, ...]) -> View | None:
+    def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
         segments, listing, claims = answers
         if any(not isinstance(answer, Listing) for answer in answers) or len(segments.names) != 1:
             return None
         return self._view([(self.segment, self._unclaimed(self.segment, listing, claims))])
 
     async def withdraw(self, path: str) -> bool:
-        return await self.core.take_out(path, Label.split(self.data)[0])
+        return await self.core.retract_unclaimed(path, ItemHeader.split(self.contender_data)[0])
 
-    async def _see(self, watch: Watch | None) -> View:
+    async def _see(self, watch: Watch | None) -> QueueSnapshot:
         znodes = self.core.znodes
-        self.patience = (await Connected()).timeout_ms / 2000
+        self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
             segments = await self.core.segments_before(self.segment)
             extra = (Children(znodes.claims, watch), GetData(znodes.state, watch))
@@ -52,9 +52,9 @@ class Outside(Blocked):
         taken, folder = set(claims.names), segment.rpartition("/")[2]
         return listing._replace(names=tuple(name for name in listing.names if f"{folder}~{name}" not in taken))
 
-    async def mark(self) -> None:
+    async def mark_admitted(self) -> None:
         assert self.path is not None
         try:
-            await SetData(self.path, self.data, 0)
+            await SetData(self.path, self.contender_data, 0)
         except (BadVersionError, NoNodeError, *INTERRUPTED):
             return

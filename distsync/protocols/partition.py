@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NoNodeError
 from distsync.protocols import line
 from distsync.protocols.group import GroupCore, Members
-from distsync.protocols.guard import INTERRUPTED, ensure, leave, remove
+from distsync.protocols.guard import INTERRUPTED, delete_own, delete_until_session_ends, ensure
 from distsync.protocols.lock import Grant, hold
-from distsync.protocols.watched import Watched, names_below
+from distsync.protocols.watched import WatchCache, names_below
 from distsync.session.steps import (
     Background,
     Call,
@@ -31,11 +31,11 @@ from distsync.session.steps import (
     Created,
     Listing,
     Signal,
+    StopHolding,
     Together,
-    Unhold,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 OnShare = Callable[[str, int], Any]
@@ -78,7 +78,7 @@ class PartitionerCore:
         self.path = path
         self.shares = shares
         self.group = GroupCore(f"{path}/members")
-        self.claims: Watched[frozenset[str]] = Watched(f"{path}/claims", self._look)
+        self.claims: WatchCache[frozenset[str]] = WatchCache(f"{path}/claims", self._read_state)
         self.held: dict[str, Grant] = {}
         self.changed = Signal()
         self.member: str | None = None
@@ -96,10 +96,10 @@ class PartitionerCore:
         """We are no member, and are not about to be one."""
         return self.member is None and self._joining is None
 
-    async def _look(self, watch: Watch) -> frozenset[str]:
+    async def _read_state(self, watch: Watch) -> frozenset[str]:
         return frozenset(await names_below(self.claims.path, watch))
 
-    async def join(self, data: bytes, callbacks: Callbacks, names: list[str] | None = None) -> Members | None:
+    async def join(self, contender_data: bytes, callbacks: Callbacks, names: list[str] | None = None) -> Members | None:
         """We are a member, and get our shares soon. Returns the members that were there before us; None if we were one
         already: of the threads that join at once one does. ``names`` has our name before we are one."""
         while (before := self._joining or self._undone) is not None:
@@ -108,22 +108,22 @@ class PartitionerCore:
             return None
         self._joining = joining = Signal()
         try:
-            return await self._join(data, callbacks, names)
+            return await self._join(contender_data, callbacks, names)
         finally:
             self._joining = None
             joining.fire()
 
-    async def _join(self, data: bytes, callbacks: Callbacks, names: list[str] | None) -> Members:
-        member = await self.group.join(data, names=names)
+    async def _join(self, contender_data: bytes, callbacks: Callbacks, names: list[str] | None) -> Members:
+        member = await self.group.join(contender_data, names=names)
         try:
             members = await self.group.view.get()
             self.member, self._over, self._finished = member, Signal(), Signal()
-            await Background(self._work(member, data, callbacks))
+            await Background(self._work(member, contender_data, callbacks))
         except BaseException:
             if self.member == member:  # its work may have begun: nobody begins anew beside it
                 self._over.fire()
                 self._undone = self._finished
-                await Background(self._work(member, data, callbacks))
+                await Background(self._work(member, contender_data, callbacks))
             else:
                 await Background(self.group.leave(member))
             raise
@@ -135,11 +135,11 @@ class PartitionerCore:
         if self.member is None or member not in (None, self.member):
             return False
         self._over.fire()
-        if await Wait(self._finished) is Woke.DEADLINE:
+        if await Wait(self._finished) is WakeReason.DEADLINE:
             raise DeadlineError(f"giving up shares of {self.claims.path}")
         return True
 
-    async def _work(self, member: str, data: bytes, callbacks: Callbacks) -> None:
+    async def _work(self, member: str, contender_data: bytes, callbacks: Callbacks) -> None:
         """The one protocol in the background: our shares are as many as our quota."""
         if self._working or self.member != member:  # what was begun in doubt has begun already
             return
@@ -147,7 +147,7 @@ class PartitionerCore:
         over, finished = self._over, self._finished
         try:
             try:
-                await self._balance(member, data, callbacks, over)
+                await self._balance(member, contender_data, callbacks, over)
             except ClientClosedError:
                 raise
             except DistsyncError:  # we may not write there, say: then others shall have our shares
@@ -161,9 +161,9 @@ class PartitionerCore:
             self.member = self._undone = None
             self._working = False
             finished.fire()
-            self._tell()
+            self._notify()
 
-    async def _balance(self, member: str, data: bytes, callbacks: Callbacks, over: Signal) -> None:
+    async def _balance(self, member: str, contender_data: bytes, callbacks: Callbacks, over: Signal) -> None:
         """Until we leave: what we hold is what is due to us."""
         while not over.fired and member in self.group.mine:
             await self._drop_lost(callbacks)
@@ -173,7 +173,7 @@ class PartitionerCore:
             wanted = quota(members, member, len(self.shares)) - len(self.held)
             if wanted < 0:
                 await self._give_up(self._newest(), callbacks)
-            elif not (wanted and await self._take(member, wanted, data, callbacks)):
+            elif not (wanted and await self._take(member, wanted, contender_data, callbacks)):
                 losses = [grant.loss for grant in self.held.values()]
                 signals = [self.group.view.watch, *([self.claims.watch] if wanted else [])]
                 await Wait(over, self.group.over(member), *signals, *losses)
@@ -196,7 +196,7 @@ class PartitionerCore:
     def _newest(self) -> str:
         return max(self.held, key=lambda share: self.held[share].token)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         changed, self.changed = self.changed, Signal()
         changed.fire()
 
@@ -204,7 +204,7 @@ class PartitionerCore:
         for share, grant in list(self.held.items()):
             if grant.loss.fired:
                 del self.held[share]
-                self._tell()
+                self._notify()
                 await Call(partial(callbacks.released, share, grant.token))
 
     async def _give_up(self, share: str, callbacks: Callbacks) -> None:
@@ -212,12 +212,12 @@ class PartitionerCore:
         grant = self.held[share]
         await Call(partial(callbacks.released, share, grant.token))
         del self.held[share]
-        self._tell()
-        await Unhold(grant.loss)
-        await leave(grant.place.path, grant.place.session_id)
+        self._notify()
+        await StopHolding(grant.loss)
+        await delete_own(grant.place.path, grant.place.session_id)
         self.claims.forget()
 
-    async def _take(self, member: str, wanted: int, data: bytes, callbacks: Callbacks) -> bool:
+    async def _take(self, member: str, wanted: int, contender_data: bytes, callbacks: Callbacks) -> bool:
         """Free shares are ours, as many as are wanted. False: there are none.
 
         As in Locks, steps 1 to 3: a claim stands, and is the first for its share in a list that was read after it.
@@ -227,7 +227,8 @@ class PartitionerCore:
         if not free:
             return False
         claims = [
-            Create(f"{self.claims.path}/{share};{member}-", data, ephemeral=True, sequence=True) for share in free
+            Create(f"{self.claims.path}/{share};{member}-", contender_data, ephemeral=True, sequence=True)
+            for share in free
         ]
         self._untidy = True
         *answers, listing = await Together(*claims, Children(self.claims.path))
@@ -237,8 +238,8 @@ class PartitionerCore:
                 await ensure(self.claims.path, container=True)
             elif isinstance(answer, Created) and answer.stat is not None and isinstance(listing, Listing):
                 name = answer.path.rpartition("/")[2]
-                if line.ahead_of([each for each in listing.names if share_of(each) == share], name) == []:
-                    place = line.Place(self.claims.path, name, answer.stat.czxid, answer.stat.ephemeral_owner)
+                if line.predecessors([each for each in listing.names if share_of(each) == share], name) == []:
+                    place = line.QueueEntry(self.claims.path, name, answer.stat.czxid, answer.stat.ephemeral_owner)
                     await self._hold(share, place, callbacks)
             elif isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
                 raise answer
@@ -247,17 +248,17 @@ class PartitionerCore:
     async def _clear_up(self, member: str) -> None:
         """Claims of ours that came too late, or whose answer was lost, go."""
         held = {grant.place.name for grant in self.held.values()}
-        for name in sorted(await self.claims.get(fresh=True)):
+        for name in sorted(await self.claims.get(sync=True)):
             if f";{member}-" in name and name not in held:
-                await remove(f"{self.claims.path}/{name}", (await Connected()).session_id)
+                await delete_until_session_ends(f"{self.claims.path}/{name}", (await Connected()).session_id)
                 self.claims.forget()
         self._untidy = False
 
-    async def _hold(self, share: str, place: line.Place, callbacks: Callbacks) -> None:
+    async def _hold(self, share: str, place: line.QueueEntry, callbacks: Callbacks) -> None:
         grant = await hold(place)
         if not grant.loss.fired:
             self.held[share] = grant
-            self._tell()
+            self._notify()
             await Call(partial(callbacks.acquired, share, grant.token))
 
     async def next(self, changed: Signal) -> None:

@@ -20,7 +20,7 @@ from distsync.session.steps import Children, Connected, Create, Delete, GetData,
 #: Bytes of one part, and the longest payload that is not split: a request takes some more with its paths.
 PART_BYTES = 800_000
 #: Parts that are on their way at the same time.
-AT_ONCE = 4
+BATCH_SIZE = 4
 
 
 def is_large(payload: bytes) -> bool:
@@ -36,8 +36,8 @@ def whole(payload: bytes) -> bytes:
 async def split(folder: str, group: str, payload: bytes) -> bytes:
     """The parts of ``payload`` are there: the data of the item that names them. Raises NoNodeError without a folder."""
     count = -(-len(payload) // PART_BYTES)
-    for start in range(0, count, AT_ONCE):
-        numbers = range(start, min(start + AT_ONCE, count))
+    for start in range(0, count, BATCH_SIZE):
+        numbers = range(start, min(start + BATCH_SIZE, count))
         await _create([(f"{folder}/{group}.{n}", payload[n * PART_BYTES : (n + 1) * PART_BYTES]) for n in numbers])
     return f"/{group}.{count}".encode()
 
@@ -71,8 +71,8 @@ async def joined(folder: str, data: bytes) -> bytes:
     paths, found = parts_of(folder, data), []
     if not paths:
         raise CorruptNodeError(folder, data[:80])
-    for start in range(0, len(paths), AT_ONCE):
-        some = paths[start : start + AT_ONCE]
+    for start in range(0, len(paths), BATCH_SIZE):
+        some = paths[start : start + BATCH_SIZE]
         for path, node in zip(some, await read_all(*map(GetData, some)), strict=True):
             if not isinstance(node, Node):
                 raise NoNodeError(path)
@@ -80,7 +80,7 @@ async def joined(folder: str, data: bytes) -> bytes:
     return b"".join(found)
 
 
-async def throw_away(paths: Sequence[str]) -> None:
+async def delete_all(paths: Sequence[str]) -> None:
     """These are gone."""
     await read_all(*map(Delete, paths))
 
@@ -89,4 +89,4 @@ async def throw_away_groups(folder: str, prefix: str) -> None:
     """All parts are gone whose group begins so."""
     (listing,) = await read_all(Children(folder))
     if not isinstance(listing, NoNodeError):
-        await throw_away([f"{folder}/{name}" for name in listing.names if name.startswith(prefix)])
+        await delete_all([f"{folder}/{name}" for name in listing.names if name.startswith(prefix)])

@@ -22,15 +22,15 @@ from typing import NamedTuple
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError
 from distsync.protocols import parts
 from distsync.protocols.batches import BATCH_BYTES, ITEM_BYTES
-from distsync.protocols.claims import SEGMENT, ClaimSegments, Delivery, Label
+from distsync.protocols.claims import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
 from distsync.protocols.commit import Operation, Receipts
 from distsync.protocols.guard import ensure, parent_of, read, read_all
-from distsync.protocols.joinable import RACED, JoinableCore, fitting, new_ones, nobodys
+from distsync.protocols.joinable import CONFLICT_ERRORS, JoinableCore, fit_request, if_unclaimed, never_delivered
 from distsync.protocols.many import Progress, put_many
-from distsync.session.steps import Background, Children, Create, Delete, Exists, Guid, SetData, Unhold
+from distsync.session.steps import Background, Children, Create, Delete, Exists, Guid, SetData, StopHolding
 
 #: Tasks that a worker claims at once: a quarter of a segment, so that four find some in it.
-MOST = SEGMENT // 4
+MAX_CLAIMED = SEGMENT // 4
 #: Tasks that are taken out of the queue with one request.
 OUT_AT_ONCE = 25
 
@@ -66,7 +66,7 @@ def task_of(path: str) -> Task:
         raise CorruptNodeError(path, path.rpartition("/")[2].encode()) from None
 
 
-class PoolSegments(ClaimSegments):
+class PoolSegments(ClaimQueueLayout):
     """Where tasks, callers and answers of one pool are. A pool without a name of its own is made by its caller only:
     what a worker of it does not find has gone for ever."""
 
@@ -94,10 +94,10 @@ class PoolSegments(ClaimSegments):
         return f"{self.answers(task.caller)}/{task.job}.{task.part}.{kind}"
 
 
-class Answer:
+class TaskCompletion:
     """The end of a task that a worker has claimed, as operations of which some may turn out to be needless."""
 
-    def __init__(self, core: PoolCore, delivery: Delivery, kind: str, data: bytes) -> None:
+    def __init__(self, core: PoolCore, delivery: ClaimedItem, kind: str, data: bytes) -> None:
         znodes = core.znodes
         self.delivery, self.task = delivery, task_of(delivery.path)
         folder = znodes.parts_folder(self.task.caller)
@@ -145,7 +145,7 @@ class PoolCore(JoinableCore):
 
     async def put_tasks(self, tasks: Sequence[tuple[Task, bytes]], progress: Progress) -> None:
         """These tasks, with their payloads, are to be worked on; ``progress`` says how many surely are."""
-        items = [(task.key, Label().before(await self._split(task, payload))) for task, payload in tasks]
+        items = [(task.key, ItemHeader().before(await self._split(task, payload))) for task, payload in tasks]
         await put_many(self, items, True, progress)
 
     async def _split(self, task: Task, payload: bytes) -> bytes:
@@ -173,28 +173,28 @@ class PoolCore(JoinableCore):
             operations = [
                 operation
                 for path in paths
-                for operation in (*nobodys(self.znodes.claim(path)), Delete(path), SetData(self.znodes.dones))
+                for operation in (*if_unclaimed(self.znodes.claim(path)), Delete(path), SetData(self.znodes.dones))
             ]
             await self.receipts.commit(*operations)
             return [task_of(path) for path in paths]
-        except RACED:
+        except CONFLICT_ERRORS:
             if len(paths) == 1:
                 return []
             return [task for path in paths for task in await self._take_out([path])]
 
     # What workers do
 
-    async def preferred(self, paths: list[str], most: int) -> list[str]:
+    async def candidates(self, paths: list[str], max_items: int) -> list[str]:
         """Who claims several begins anywhere, so that workers do not all ask for the same ones; else the first ones."""
-        places = -(-len(paths) // most)
-        start = int((await Guid())[:8], 16) % places * most if most > 1 else 0
+        places = -(-len(paths) // max_items)
+        start = int((await Guid())[:8], 16) % places * max_items if max_items > 1 else 0
         return paths[start:] + paths[:start]
 
-    def chosen(self, claims: list[Delivery]) -> list[Delivery]:
+    def claimable(self, claims: list[ClaimedItem]) -> list[ClaimedItem]:
         """A task that was delivered before is claimed alone."""
-        return fitting(new_ones(claims))
+        return fit_request(never_delivered(claims))
 
-    async def payload(self, delivery: Delivery) -> bytes:
+    async def payload(self, delivery: ClaimedItem) -> bytes:
         """What was put. Raises NoNodeError if the task is over already, CorruptNodeError."""
         return await parts.joined(self.znodes.parts_folder(task_of(delivery.path).caller), delivery.payload)
 
@@ -202,23 +202,23 @@ class PoolCore(JoinableCore):
         """Whether somebody waits for its answers."""
         return await read(Exists(self.znodes.answers(caller))) is not None
 
-    async def answer(self, delivery: Delivery, kind: str, payload: bytes) -> Answer:
+    async def answer(self, delivery: ClaimedItem, kind: str, payload: bytes) -> TaskCompletion:
         """The answer, ready to be put with others; of a long one the parts are there."""
         if kind != DONE or not parts.is_large(payload):
-            return Answer(self, delivery, kind, payload if kind != DONE else parts.whole(payload))
+            return TaskCompletion(self, delivery, kind, payload if kind != DONE else parts.whole(payload))
         task, deliveries = task_of(delivery.path), delivery.label.deliveries
         folder, group = self.znodes.parts_folder(task.caller), f"a{task.job}.{task.part}."
         try:
             if deliveries > 1:  # of a worker who died before he could put his answer
                 await parts.throw_away_groups(folder, group)
-            return Answer(self, delivery, kind, await parts.split(folder, f"{group}{deliveries}", payload))
+            return TaskCompletion(self, delivery, kind, await parts.split(folder, f"{group}{deliveries}", payload))
         except NoNodeError:
-            return Answer(self, delivery, kind, b"=")  # nobody is there to read it
+            return TaskCompletion(self, delivery, kind, b"=")  # nobody is there to read it
 
-    async def finish(self, answers: Sequence[Answer]) -> None:
+    async def finish(self, answers: Sequence[TaskCompletion]) -> None:
         """These tasks are ended and their answers put, unless others have got the task, or the caller is gone."""
         for answer in answers:
-            await Unhold(answer.delivery.loss)
+            await StopHolding(answer.delivery.loss)
         todo = list(answers)
         while todo:
             batch = list(_fitting(todo))
@@ -233,9 +233,9 @@ class PoolCore(JoinableCore):
             del todo[: len(batch)]
         for answer in answers:
             if not answer.is_taken():
-                await Background(parts.throw_away(answer.made_parts))
+                await Background(parts.delete_all(answer.made_parts))
 
-    async def _bury(self, item: Delivery, version: int, deliveries: int, *claim: Operation) -> bool:
+    async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
         """A task that was delivered too often is answered so; if its caller is gone, it just goes."""
         task = task_of(item.path)
         told = Create(self.znodes.answer(task, WORN), json.dumps(deliveries).encode())
@@ -248,7 +248,7 @@ class PoolCore(JoinableCore):
         return await self._commit_mine(*ended) is not None
 
 
-def _fitting(answers: Sequence[Answer]) -> Iterator[Answer]:
+def _fitting(answers: Sequence[TaskCompletion]) -> Iterator[TaskCompletion]:
     """As many of the first ones as one request takes."""
     size = 0
     for number, answer in enumerate(answers):

@@ -31,7 +31,7 @@ from distsync.errors import (
 )
 from distsync.protocols import line
 from distsync.protocols.grant import Grant, hold, of_owner
-from distsync.protocols.guard import ensure, lay, leave, read, read_all, remove
+from distsync.protocols.guard import delete_guaranteed, delete_own, delete_until_session_ends, ensure, read, read_all
 from distsync.session.steps import (
     Background,
     Check,
@@ -43,10 +43,10 @@ from distsync.session.steps import (
     Guid,
     Multi,
     Node,
-    Unhold,
+    StopHolding,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 #: More than any number of leases has.
@@ -57,7 +57,7 @@ class PoolSemaphoreCore:
     """What the threads of one process know together about one semaphore."""
 
     #: How those are marked who wait for a lease.
-    mark: str
+    name_suffix: str
 
     def __init__(self, path: str, initial: int) -> None:
         self.path = path
@@ -75,11 +75,11 @@ class PoolSemaphoreCore:
         raise NotImplementedError
 
     @property
-    def waiting_room(self) -> str:
+    def wait_queue_path(self) -> str:
         """Where those stand in line who want a lease."""
         raise NotImplementedError
 
-    def _name(self, guid: str, turn: line.Place) -> str:
+    def _name(self, guid: str, turn: line.QueueEntry) -> str:
         """What a lease is called."""
         raise NotImplementedError
 
@@ -88,77 +88,79 @@ class PoolSemaphoreCore:
         raise NotImplementedError
 
     async def acquire(
-        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
+        self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
     ) -> Grant | None:
-        """A lease. None: not at once if we do not ``wait``, or not before the deadline."""
+        """A lease. None: not at once if we do not ``blocking``, or not before the deadline."""
         try:
             await self._agree()
-            if not wait and await self._is_full():
+            if not blocking and await self._is_full():
                 return None
             while True:
-                turn = await line.acquire(self.waiting_room, self.mark, data)
+                turn = await line.acquire(self.wait_queue_path, self.name_suffix, contender_data)
                 if turn is None:
                     return None
                 try:
-                    grant = await self._take(turn, data, wait, owner)
+                    grant = await self._take(turn, contender_data, blocking, owner)
                 except SessionLostError:
-                    await Background(remove(turn.path, turn.session_id))
+                    await Background(delete_until_session_ends(turn.path, turn.session_id))
                     continue
                 except BaseException:
-                    await Background(remove(turn.path, turn.session_id))
+                    await Background(delete_until_session_ends(turn.path, turn.session_id))
                     raise
-                return await self._step_aside(turn, grant)
+                return await self._release_turn(turn, grant)
         except DeadlineError:
             return None
 
-    async def _step_aside(self, turn: line.Place, grant: Grant | None) -> Grant | None:
+    async def _release_turn(self, turn: line.QueueEntry, grant: Grant | None) -> Grant | None:
         """It is the next one's turn; what we took is ours once that is done."""
         try:
-            await leave(turn.path, turn.session_id)
+            await delete_own(turn.path, turn.session_id)
         except BaseException:
-            await Background(remove(turn.path, turn.session_id))
+            await Background(delete_until_session_ends(turn.path, turn.session_id))
             if grant is not None:
-                await Background(remove(grant.place.path, grant.place.session_id))
+                await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
             raise
         if grant is not None:
             self.grants.append(grant)
         return grant
 
     async def _is_full(self) -> bool:
-        pool, waiting = await read_all(Children(self.pool), Children(self.waiting_room))
+        pool, waiting = await read_all(Children(self.pool), Children(self.wait_queue_path))
         taken = 0 if isinstance(pool, NoNodeError) else len(pool.names)
         return taken >= self.initial or (not isinstance(waiting, NoNodeError) and bool(line.in_order(waiting.names)))
 
-    async def _take(self, turn: line.Place, data: bytes, wait: bool, owner: object) -> Grant | None:
+    async def _take(self, turn: line.QueueEntry, contender_data: bytes, blocking: bool, owner: object) -> Grant | None:
         """It is our turn: a lease as soon as the pool has room. Who has the turn only can make one."""
         while True:
             watch = Watch()
-            (pool,) = await line.look(turn, Children(self.pool, watch))
+            (pool,) = await line.read_consistent(turn, Children(self.pool, watch))
             if isinstance(pool, NoNodeError):
                 await self._agree()
             elif isinstance(pool, DistsyncError):
                 raise pool
             elif len(pool.names) < self.initial:
-                return await self._lease(turn, data, owner)
-            elif not wait or await Wait(watch) is Woke.DEADLINE:
+                return await self._lease(turn, contender_data, owner)
+            elif not blocking or await Wait(watch) is WakeReason.DEADLINE:
                 return None
 
-    async def _lease(self, turn: line.Place, data: bytes, owner: object) -> Grant:
+    async def _lease(self, turn: line.QueueEntry, contender_data: bytes, owner: object) -> Grant:
         path = f"{self.pool}/{self._name(await Guid(), turn)}"
         try:
-            place = await self._create(path, turn, data)
+            place = await self._create(path, turn, contender_data)
             return await hold(place, owner)
         except BaseException:
-            await Background(lay(path))  # it may have been made in a later session, beside a turn that lives on
+            await Background(
+                delete_guaranteed(path)
+            )  # it may have been made in a later session, beside a turn that lives on
             raise
 
-    async def _create(self, path: str, turn: line.Place, data: bytes) -> line.Place:
+    async def _create(self, path: str, turn: line.QueueEntry, contender_data: bytes) -> line.QueueEntry:
         """One transaction, which fails where our turn is over: somebody else may have taken the room."""
         while True:
             if (await Connected()).session_id != turn.session_id:
                 raise SessionLostError(f"waiting in {self.path}")
             try:
-                await Multi((Check(turn.path), Create(path, data, ephemeral=True)))
+                await Multi((Check(turn.path), Create(path, contender_data, ephemeral=True)))
             except DisconnectedError:
                 continue
             except NodeExistsError:
@@ -171,7 +173,7 @@ class PoolSemaphoreCore:
             stat = await read(Exists(path))
             if stat is None or stat.ephemeral_owner != turn.session_id:
                 raise SessionLostError(f"waiting in {self.path}")
-            return line.Place(self.pool, path.rpartition("/")[2], stat.czxid, turn.session_id)
+            return line.QueueEntry(self.pool, path.rpartition("/")[2], stat.czxid, turn.session_id)
 
     async def capacity(self) -> int:
         """How many permits there are, free or not."""
@@ -196,15 +198,15 @@ class PoolSemaphoreCore:
             return self.initial
 
     async def release(
-        self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None, owner: object = None
+        self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
     ) -> None:
         """``count`` leases of this process go, those of ``owner`` first. Raises OverReleaseError if it has fewer, and
-        then none goes: a permit that nobody took cannot be added here. Once ``begun`` says so, whatever interrupts it,
-        the leases go."""
+        then none goes: a permit that nobody took cannot be added here. Once ``started`` says so, whatever interrupts
+        it, the leases go."""
         mine: list[Grant] = []
         try:
-            if begun is not None:
-                begun[0] = True
+            if started is not None:
+                started[0] = True
             if count > len(self.grants):
                 raise OverReleaseError("Semaphore released too many times")
             mine += of_owner(self.grants, owner, count)
@@ -215,12 +217,12 @@ class PoolSemaphoreCore:
             raise
         except BaseException:
             for grant in mine or of_owner(self.grants, owner, count):
-                await Background(self.drop(grant))
+                await Background(self.force_release(grant))
             raise
         if lost:
             raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
 
-    async def drop(self, grant: Grant) -> None:
+    async def force_release(self, grant: Grant) -> None:
         """Its acquire or its release was interrupted somewhere."""
         await self._give_back(grant)
 
@@ -228,27 +230,27 @@ class PoolSemaphoreCore:
         if grant in self.grants:
             self.grants.remove(grant)
         try:
-            await Unhold(grant.loss)
-            return await leave(grant.place.path, grant.place.session_id) and not grant.loss.fired
+            await StopHolding(grant.loss)
+            return await delete_own(grant.place.path, grant.place.session_id) and not grant.loss.fired
         except BaseException:
-            await Background(remove(grant.place.path, grant.place.session_id))
+            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
             raise
 
 
 class KazooSemaphoreCore(PoolSemaphoreCore):
     """The pool is the semaphore's own znode, which says for how many leases it is."""
 
-    mark = line.KAZOO_LOCK
+    name_suffix = line.KAZOO_LOCK
 
     @property
     def pool(self) -> str:
         return self.path
 
     @property
-    def waiting_room(self) -> str:
+    def wait_queue_path(self) -> str:
         return f"{self.path}-__lock__"
 
-    def _name(self, guid: str, turn: line.Place) -> str:
+    def _name(self, guid: str, turn: line.QueueEntry) -> str:
         return guid.replace("-", "")
 
     async def _agree(self) -> None:
@@ -266,19 +268,19 @@ class KazooSemaphoreCore(PoolSemaphoreCore):
 class CuratorSemaphoreCore(PoolSemaphoreCore):
     """Nothing says for how many leases it is: all who use it have to agree, as in Curator."""
 
-    mark = line.LOCK
+    name_suffix = line.LOCK
 
     @property
     def pool(self) -> str:
         return f"{self.path}/leases"
 
     @property
-    def waiting_room(self) -> str:
+    def wait_queue_path(self) -> str:
         return f"{self.path}/locks"
 
-    def _name(self, guid: str, turn: line.Place) -> str:
+    def _name(self, guid: str, turn: line.QueueEntry) -> str:
         """No sequence of its own, so that it is known before it is made; leases are made in the order of the turns."""
         return f"_c_{guid}-lease-{turn.name[-10:]}"
 
     async def _agree(self) -> None:
-        await line.container(self.pool)
+        await line.ensure_container(self.pool)

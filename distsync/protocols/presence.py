@@ -21,8 +21,8 @@ from distsync.errors import (
     NodeExistsError,
     NoNodeError,
 )
-from distsync.protocols.guard import INTERRUPTED, REFUSED_S, ensure, lay, parent_of, read
-from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, Watch, Woke
+from distsync.protocols.guard import INTERRUPTED, REFUSED_S, delete_guaranteed, ensure, parent_of, read
+from distsync.session.steps import Background, Connected, Create, Delete, Exists, Signal, Stat, Wait, WakeReason, Watch
 
 
 class Presence:
@@ -39,39 +39,39 @@ class Presence:
         self._changed = changed
         self._making: Signal | None = None
 
-    async def appear(self) -> None:
+    async def create(self) -> None:
         """The znode is there, and stays. Whatever interrupts this, it is not, and will not be."""
         try:
             await self._make()
-            await Background(self.keep())
+            await Background(self.maintain())
         except BaseException:
             self.withdraw()
-            await self._erase()
+            await self._delete_node()
             raise
 
-    async def vanish(self) -> bool:
+    async def delete(self) -> bool:
         """The znode is gone, or, at a deadline, will be. False: it was gone before."""
         self.withdraw()
         try:
-            gone = await lay(self.path)
+            gone = await delete_guaranteed(self.path)
             with suppress(DeadlineError):
                 await self.settled()
             return gone
         except BaseException as error:
-            await Background(lay(self.path))
+            await Background(delete_guaranteed(self.path))
             if isinstance(error, DeadlineError):
                 return True
             raise
         finally:
             self._changed()
 
-    async def _erase(self) -> None:
+    async def _delete_node(self) -> None:
         """At once if there is time, so that who appears under this name again does not meet our delete."""
         try:
-            await lay(self.path)
+            await delete_guaranteed(self.path)
         except BaseException as error:
             if isinstance(error, DeadlineError) or not isinstance(error, DistsyncError):
-                await Background(self._erase())
+                await Background(self._delete_node())
 
     def withdraw(self) -> None:
         """It does not come back any more."""
@@ -81,7 +81,7 @@ class Presence:
     async def settled(self) -> None:
         """Withdrawn, and nothing that was begun before will still be done. Raises DeadlineError."""
         while self._making is not None:
-            if await Wait(self._making) is Woke.DEADLINE:
+            if await Wait(self._making) is WakeReason.DEADLINE:
                 raise DeadlineError(f"the end of {self.path}")
 
     async def _make(self) -> None:
@@ -137,7 +137,7 @@ class Presence:
         except (NoNodeError, *INTERRUPTED):
             return
 
-    async def keep(self) -> None:
+    async def maintain(self) -> None:
         """It comes back in each next session."""
         try:
             while self.wanted:

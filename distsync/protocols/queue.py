@@ -20,13 +20,13 @@ from typing import Any
 
 from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsError, NoNodeError, ShutDown
 from distsync.protocols.batches import BATCH, batches
-from distsync.protocols.bound import Blocked
-from distsync.protocols.commit import Operation, Outcome, Receipts, Wanted, always
-from distsync.protocols.ferry import Ferry
+from distsync.protocols.bound import PendingPut
+from distsync.protocols.commit import Operation, Outcome, Receipts, StillNeeded, always
+from distsync.protocols.ferry import GroupCommitter
 from distsync.protocols.guard import read, read_all
-from distsync.protocols.line import in_order, offset
+from distsync.protocols.line import in_order, sequence_distance
 from distsync.protocols.segments import SEGMENT, Segments, before_all
-from distsync.protocols.taking import Turns, take
+from distsync.protocols.taking import LocalTurnQueue, take
 from distsync.session.steps import (
     Background,
     Check,
@@ -42,8 +42,8 @@ from distsync.session.steps import (
     Request,
     SetData,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 
@@ -56,7 +56,7 @@ class QueueCore:
         self.receipts = receipts
         self.znodes = Segments(path)
         self.getters = f"{path}/getters"
-        self.turns = Turns()
+        self.turns = LocalTurnQueue()
         self.head: str | None = None
         self.names: deque[str] = deque()
         self.known: dict[str, bytes] = {}
@@ -66,8 +66,10 @@ class QueueCore:
         self.may_read_each = True
         self.outstanding = 0
         self.got = 0
-        self.puts: Ferry[tuple[str, bytes], None] = Ferry(self._put_together, self._first_batch)
-        self.dones: Ferry[None, bool] = Ferry(self._done_together, lambda loads: min(len(loads), BATCH))
+        self.puts: GroupCommitter[tuple[str, bytes], None] = GroupCommitter(self._put_together, self._first_batch)
+        self.dones: GroupCommitter[None, bool] = GroupCommitter(
+            self._done_together, lambda loads: min(len(loads), BATCH)
+        )
 
     @property
     def idle(self) -> bool:
@@ -82,26 +84,26 @@ class QueueCore:
     # Putting
 
     async def put(
-        self, data: bytes, wait: bool = True, key: str = "", maxsize: int = 0, together: bool = False
+        self, data: bytes, blocking: bool = True, key: str = "", maxsize: int = 0, coalesce: bool = False
     ) -> None:
-        """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown. ``together``
+        """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown. ``coalesce``
         with other threads' puts, where there is no bound: for calls without a deadline."""
-        if maxsize > 0 and not wait:
+        if maxsize > 0 and not blocking:
             await self._expect_room(maxsize)
         item = f"i_{key}{await Guid()}-"
-        if together and maxsize <= 0:
+        if coalesce and maxsize <= 0:
             await self.puts.send((item, data))
             return
         try:
-            segment, outcome = await self.insert([(item, data)], bounded=maxsize > 0)
+            segment, outcome = await self.append([(item, data)], bounded=maxsize > 0)
         except DeadlineError:
             raise Full from None
         path = self._path_in(outcome, 1)
         if maxsize > 0:
-            await Blocked(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, wait)
+            await PendingPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
 
-    async def _put_together(self, items: Sequence[tuple[str, bytes]], wanted: Wanted) -> Sequence[None]:
-        await self.insert(items, wanted=wanted)
+    async def _put_together(self, items: Sequence[tuple[str, bytes]], still_needed: StillNeeded) -> Sequence[None]:
+        await self.append(items, still_needed=still_needed)
         return [None] * len(items)
 
     def _first_batch(self, items: Sequence[tuple[str, bytes]]) -> int:
@@ -118,25 +120,31 @@ class QueueCore:
             pass
         raise Full
 
-    async def insert(
-        self, items: Sequence[tuple[str, bytes]], *also: Operation, bounded: bool = False, wanted: Wanted = always
+    async def append(
+        self,
+        items: Sequence[tuple[str, bytes]],
+        *extra_operations: Operation,
+        bounded: bool = False,
+        still_needed: StillNeeded = always,
     ) -> tuple[str, Outcome]:
-        """These are put, all or none, and ``also`` is done with it: the segment, and what came of it. Raises
-        Unwanted."""
+        """These are put, all or none, and ``extra_operations`` is done with it: the segment, and what came of it.
+        Raises Unwanted."""
         znodes = self.znodes
         while True:
             segment = await znodes.find_tail()
             listings = self.listings(segment) if bounded else ()
             try:
                 putting = self.putting(segment, items)
-                outcome = await self.receipts.commit(*putting, *also, reads=listings, wanted=wanted)
+                outcome = await self.receipts.commit(
+                    *putting, *extra_operations, reads=listings, still_needed=still_needed
+                )
                 break
             except BadVersionError as error:
                 if getattr(error, "index", 0) == 0:
                     raise ShutDown from None
-                await znodes.follow(segment)
+                await znodes.ensure_next_segment(segment)
             except NoNodeError:
-                await znodes.mend(len(items) >= znodes.bulk)
+                await znodes.repair(len(items) >= znodes.batch_counter)
             znodes.tail = None
         await self.seal_if_full(segment, outcome, len(items))
         return segment, outcome
@@ -151,7 +159,7 @@ class QueueCore:
         """So many were put into ``segment``."""
         last = self._path_in(outcome, items)
         if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
-            await Background(self.znodes.seal(segment))
+            await Background(self.znodes.seal_segment(segment))
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
         """What tells whether an item that is put is inside the bound."""
@@ -162,7 +170,7 @@ class QueueCore:
         created = outcome.results[1 + number] if outcome.results else None
         return created.path if isinstance(created, Created) else None
 
-    async def withdraw(self, path: str) -> bool:
+    async def retract(self, path: str) -> bool:
         """Whether an item was taken out again before anybody got it."""
         znodes = self.znodes
         try:
@@ -173,9 +181,9 @@ class QueueCore:
 
     # Taking
 
-    async def get(self, data: bytes, wait: bool = True, maxsize: int = 0) -> bytes | None:
-        """The next item; None: not at once if we do not ``wait``, or not before the deadline. Raises ShutDown."""
-        return await take(Getting(self, maxsize), self.turns, self.getters, data, wait)
+    async def get(self, contender_data: bytes, blocking: bool = True, maxsize: int = 0) -> bytes | None:
+        """The next item; None: not at once if we do not ``blocking``, or not before the deadline. Raises ShutDown."""
+        return await take(GetAttempt(self, maxsize), self.turns, self.getters, contender_data, blocking)
 
     async def attempt(self, maxsize: int) -> bytes | None:
         while True:
@@ -213,11 +221,11 @@ class QueueCore:
             if self.names:
                 break
             if len(segments) > 1:
-                await self.znodes.drop(segments[0])
+                await self.znodes.drop_segment(segments[0])
             elif is_open:
                 return False
             else:  # sealed since, or gone: there is a next one, which may have items
-                await self.znodes.follow(segments[0])
+                await self.znodes.ensure_next_segment(segments[0])
         return True
 
     async def _list(self, segment: str) -> bool:
@@ -232,7 +240,7 @@ class QueueCore:
             self.names = deque(item.name for item in in_order(listing.names))
         return listing.stat.version == 0
 
-    async def _take(self, path: str, *also: SetData) -> bytes | None:
+    async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
         """The item's data, once it is ours; None if somebody else has got it."""
         taken = False
         try:
@@ -243,9 +251,11 @@ class QueueCore:
             outcome = await self.receipts.commit(
                 Delete(path),
                 SetData(self.znodes.gets),
-                *also,
+                *extra_operations,
                 reads=(GetData(following),) if following else (),
-                if_unknown=None if also else partial(self._restore, path, data),  # what is thrown away stays away
+                on_unknown_outcome=None
+                if extra_operations
+                else partial(self._restore, path, data),  # what is thrown away stays away
             )
             taken = True
             self.got = outcome.results[1].version if outcome.results else self.got
@@ -261,12 +271,12 @@ class QueueCore:
             self.known[following] = outcome.answers[0].data
         return data
 
-    async def _restore(self, path: str, data: bytes, done: bool | None) -> None:
+    async def _restore(self, path: str, data: bytes, committed: bool | None) -> None:
         """An item was taken by a call that had ended: it comes back to its place, or where its segment is gone, before
         all that are left."""
         znodes = self.znodes
         counted: tuple[Operation, ...] = (SetData(znodes.puts), SetData(znodes.dones))
-        while done:
+        while committed:
             try:
                 await self.receipts.commit(Create(path, data), *counted)
                 return
@@ -296,7 +306,7 @@ class QueueCore:
                 self.outstanding -= 1
                 return await self.dones.send(None)
             dones, *puts = await read_all(Exists(znodes.dones), *znodes.put_counters)
-            if dones is None or znodes.ahead(*puts, dones) <= 0:
+            if dones is None or znodes.backlog(*puts, dones) <= 0:
                 return False
             try:
                 await self.receipts.commit(SetData(znodes.dones, b"", dones.version))
@@ -304,34 +314,36 @@ class QueueCore:
             except BadVersionError:
                 continue
 
-    async def _done_together(self, loads: Sequence[None], wanted: Wanted) -> Sequence[bool]:
+    async def _done_together(self, loads: Sequence[None], still_needed: StillNeeded) -> Sequence[bool]:
         """One more done for each, in one transaction; for each whether it was due: somebody else may have counted for
         an item that we got. What was got was put, so mostly there is nothing to ask."""
         number = len(loads)
         done = (SetData(self.znodes.dones),) * number
-        outcome = await self.receipts.commit(*done, if_unknown=partial(self._level_if, number), wanted=wanted)
+        outcome = await self.receipts.commit(
+            *done, on_unknown_outcome=partial(self._reconcile_done_if, number), still_needed=still_needed
+        )
         try:
-            if outcome.results is not None and offset(outcome.results[-1].version, self.got) <= 0:
+            if outcome.results is not None and sequence_distance(outcome.results[-1].version, self.got) <= 0:
                 return [True] * number
-            over = await self._level(number)
+            over = await self._reconcile_done(number)
         except BaseException:
-            await Background(self._level(number))
+            await Background(self._reconcile_done(number))
             raise
         return [True] * (number - over) + [False] * over
 
-    async def _level_if(self, number: int, done: bool | None) -> None:
-        if done:
-            await self._level(number)
+    async def _reconcile_done_if(self, number: int, committed: bool | None) -> None:
+        if committed:
+            await self._reconcile_done(number)
 
-    async def _level(self, most: int) -> int:
-        """How many dones there were more than puts, ``most`` at most: for each one item more counts as put and got.
-        That is one transaction with the counts as they were read, so that no two see to the same one, or to one that
-        an item has come for, whoever of them has counted it. The dones are read last: none is missed for which somebody
-        else has seen to another one meanwhile."""
+    async def _reconcile_done(self, max_items: int) -> int:
+        """How many dones there were more than puts, ``max_items`` at most: for each one item more counts as put and
+        got. That is one transaction with the counts as they were read, so that no two see to the same one, or to one
+        that an item has come for, whoever of them has counted it. The dones are read last: none is missed for which
+        somebody else has seen to another one meanwhile."""
         znodes = self.znodes
         while True:
             puts, hundreds, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
-            over = min(most, max(0, -znodes.ahead(puts, hundreds, dones)))
+            over = min(max_items, max(0, -znodes.backlog(puts, hundreds, dones)))
             if not over:
                 return 0
             as_read: tuple[Operation, ...] = (Check(znodes.dones, dones.version), Check(znodes.puts, puts.version))
@@ -353,9 +365,9 @@ class QueueCore:
                 dones, *puts = await read_all(Exists(self.znodes.dones, watch), *self.znodes.put_counters)
             except DeadlineError:
                 return False
-            if self.znodes.ahead(*puts, dones) <= 0:
+            if self.znodes.backlog(*puts, dones) <= 0:
                 return True
-            if await Wait(watch) is Woke.DEADLINE:
+            if await Wait(watch) is WakeReason.DEADLINE:
                 return False
 
     async def is_shutdown(self) -> bool:
@@ -387,9 +399,9 @@ class QueueCore:
         while True:
             watch = Watch()
             *puts, gets = await read_all(*self.znodes.put_counters, Exists(self.znodes.gets, watch))
-            if self.znodes.ahead(*puts, gets) <= 0:
+            if self.znodes.backlog(*puts, gets) <= 0:
                 return
-            if await Wait(watch, limit=patience) is not Woke.SIGNAL:
+            if await Wait(watch, limit=patience) is not WakeReason.SIGNAL:
                 return
 
     async def segments_before(self, segment: str) -> Sequence[str]:
@@ -397,10 +409,10 @@ class QueueCore:
         return [present for present in await self.znodes.present() if present <= segment]
 
 
-class Getting:
+class GetAttempt:
     """A queue as something that one call takes an item from."""
 
-    patience: float | None = None
+    poll_interval: float | None = None
 
     def __init__(self, core: QueueCore, maxsize: int) -> None:
         self.core = core

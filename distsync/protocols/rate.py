@@ -28,9 +28,9 @@ from distsync.errors import (
     ZnodeError,
 )
 from distsync.protocols.guard import INTERRUPTED, ensure, read
-from distsync.protocols.taking import Turns
+from distsync.protocols.taking import LocalTurnQueue
 from distsync.protocols.value import setting
-from distsync.session.steps import Background, GetData, Guid, Multi, Node, Stat, Wait, Woke
+from distsync.session.steps import Background, GetData, Guid, Multi, Node, Stat, Wait, WakeReason
 
 #: Floats that should be equal may differ by so much: less than a token in years.
 ROUNDING = 1e-9
@@ -102,7 +102,7 @@ class RateCore:
         self.path = path
         self.rate = rate
         self.burst = burst
-        self.turns = Turns()
+        self.turns = LocalTurnQueue()
         self.known: Bucket | None = None
 
     @property
@@ -124,9 +124,9 @@ class RateCore:
         except BaseException:
             await Background(self._give_back(reserved))
             raise
-        if woke is Woke.DEADLINE:
+        if woke is WakeReason.DEADLINE:
             await Background(self._give_back(reserved))
-        return woke is Woke.LIMIT
+        return woke is WakeReason.LIMIT
 
     async def _reserve(self, tokens: float, longest_s: float | None) -> Bucket | None:
         debt = None if longest_s is None else longest_s * self.rate

@@ -4,11 +4,11 @@ Source: recipes.txt, "Out of the Box Applications: Name Service ...".
 
 Rules for this file: pure; an entry is bytes here, and a name is one part of a path.
 
-A lasting entry is a plain znode. One that lives as long as who registered it is ephemeral, and returns with his next
+A persistent entry is a plain znode. One that lives as long as who registered it is ephemeral, and returns with his next
 session (presence.py) unless somebody has taken the name meanwhile. A name is taken over in one transaction: there is no
 moment without it.
 
-Picture: ``<path>/<name>``  ephemeral or lasting, data = JSON: address, metadata, who registered it
+Picture: ``<path>/<name>``  ephemeral or persistent, data = JSON: address, metadata, who registered it
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NodeE
 from distsync.protocols.commit import Operation, Outcome, Receipts
 from distsync.protocols.guard import ensure, read, read_all
 from distsync.protocols.presence import Presence
-from distsync.protocols.watched import Watched, names_below
+from distsync.protocols.watched import WatchCache, names_below
 from distsync.session.steps import (
     Background,
     Connected,
@@ -30,15 +30,15 @@ from distsync.session.steps import (
     Stat,
     Sync,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 Entries = dict[str, Node]
 """By name."""
 
 
-class Kept(Presence):
+class OwnedEntry(Presence):
     """An entry of ours that lives as long as we do."""
 
     async def _meet(self, stat: Stat) -> None:
@@ -50,7 +50,7 @@ class Kept(Presence):
             self.session_id = 0
 
     def owns(self, stat: Stat) -> bool:
-        """Whether the znode is that of a session in which we made it, or may have; a lasting one is of none."""
+        """Whether the znode is that of a session in which we made it, or may have; a persistent one is of none."""
         return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.asked_in)
 
     async def keep_what_is(self, was_there: bool) -> None:
@@ -69,7 +69,7 @@ class Kept(Presence):
         finally:
             self._making = None
             making.fire()
-        await self.keep()
+        await self.maintain()
 
 
 class RegistryCore:
@@ -78,8 +78,8 @@ class RegistryCore:
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.receipts = receipts
-        self.view: Watched[Entries] = Watched(path, self._look)
-        self.kept: dict[str, Kept] = {}
+        self.view: WatchCache[Entries] = WatchCache(path, self._read_state)
+        self.kept: dict[str, OwnedEntry] = {}
         self._known: dict[str, tuple[Node, Watch]] = {}
         self._busy: dict[str, Signal] = {}
 
@@ -93,7 +93,7 @@ class RegistryCore:
         """The names that live as long as we do. Also a thread that drives no protocol asks, so this changes nothing."""
         return [name for name, kept in self.kept.copy().items() if kept.wanted]
 
-    async def _look(self, watch: Watch) -> Entries:
+    async def _read_state(self, watch: Watch) -> Entries:
         """Each entry has a watch of its own, and is read again only when that has fired."""
         names = await names_below(self.path, watch)
         known = {name: each for name, each in self._known.items() if name in names and not each[1].fired}
@@ -126,13 +126,13 @@ class RegistryCore:
         watch.subscribe(self.view.forget)
         return watch
 
-    async def put(self, name: str, data: bytes, lasting: bool, replaces: bool = True) -> bool:
+    async def put(self, name: str, data: bytes, persistent: bool, replaces: bool = True) -> bool:
         """The name leads to ``data``. False: it is somebody else's, and nothing was done."""
         before = await self._begin(name)
         try:
-            outcome = await self._write(name, data, lasting, before, replaces)
-            if outcome is not None and not lasting:
-                await Background(self._kept(name, data, outcome.session_id).keep())
+            outcome = await self._write(name, data, persistent, before, replaces)
+            if outcome is not None and not persistent:
+                await Background(self._kept(name, data, outcome.session_id).maintain())
             return outcome is not None
         except BaseException:
             await self._find_out(name, data, before)
@@ -141,10 +141,10 @@ class RegistryCore:
             self._end(name)
 
     async def _write(
-        self, name: str, data: bytes, lasting: bool, before: Kept | None, replaces: bool
+        self, name: str, data: bytes, persistent: bool, before: OwnedEntry | None, replaces: bool
     ) -> Outcome | None:
         path = f"{self.path}/{name}"
-        create = Create(path, data, ephemeral=not lasting, after=True)
+        create = Create(path, data, ephemeral=not persistent, after=True)
         operations: list[Operation] = [create]
         while True:
             try:
@@ -158,7 +158,7 @@ class RegistryCore:
                 operations = [create]
             except NoNodeError:
                 operations = [create]
-                await ensure(self.path, container=not lasting)
+                await ensure(self.path, container=not persistent)
 
     async def remove(self, name: str) -> bool:
         """Nobody is called so, whoever had registered it. False: nobody was."""
@@ -175,11 +175,11 @@ class RegistryCore:
         finally:
             self._end(name)
 
-    async def _begin(self, name: str) -> Kept | None:
+    async def _begin(self, name: str) -> OwnedEntry | None:
         """The threads of a process change a name one after the other. Our entry of this name, if there is one, does
         not come back any more."""
         while (busy := self._busy.get(name)) is not None:
-            if await Wait(busy) is Woke.DEADLINE:
+            if await Wait(busy) is WakeReason.DEADLINE:
                 raise DeadlineError(f"another change of {self.path}/{name}")
         self._busy[name] = Signal()
         self.kept = {one: kept for one, kept in self.kept.items() if kept.wanted}
@@ -199,7 +199,7 @@ class RegistryCore:
         self._forget(name)
         self._busy.pop(name).fire()
 
-    async def _find_out(self, name: str, data: bytes, before: Kept | None) -> None:
+    async def _find_out(self, name: str, data: bytes, before: OwnedEntry | None) -> None:
         """We were interrupted: our entry is as it was, or as it was to be."""
         made = self.kept.pop(name, None)
         if made is not None:
@@ -207,9 +207,9 @@ class RegistryCore:
         kept = self._kept(name, before.data if before else data, before.session_id if before else 0)
         await Background(kept.keep_what_is(before is not None))
 
-    def _kept(self, name: str, data: bytes, session_id: int) -> Kept:
+    def _kept(self, name: str, data: bytes, session_id: int) -> OwnedEntry:
         """Our entry, which is to come back with each next session."""
-        kept = self.kept[name] = Kept(f"{self.path}/{name}", data, self.view.forget)
+        kept = self.kept[name] = OwnedEntry(f"{self.path}/{name}", data, self.view.forget)
         kept.session_id = session_id
         return kept
 
@@ -222,7 +222,7 @@ class RegistryCore:
                 try:
                     return await read(GetData(path))
                 except NoNodeError:
-                    if await read(Exists(path, watch)) is None and await Wait(watch) is Woke.DEADLINE:
+                    if await read(Exists(path, watch)) is None and await Wait(watch) is WakeReason.DEADLINE:
                         return None
         except DeadlineError:
             return None

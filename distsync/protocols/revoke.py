@@ -20,22 +20,22 @@ from typing import Any
 from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NoNodeError, NotHeldError
 from distsync.protocols import line
 from distsync.protocols.guard import INTERRUPTED, read, read_all
-from distsync.protocols.keep import is_taken, keeps, only_readers, standing
+from distsync.protocols.keep import holders_and_waiters, is_cached_entry, is_occupied, only_readers
 from distsync.protocols.lock import Grant
 from distsync.session.steps import (
     Children,
     Connected,
     Delete,
     GetData,
-    Heed,
     Listing,
     Node,
     SetData,
     Sync,
     Together,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
+    WatchNode,
 )
 
 #: What the recipe writes into the holder's znode, and what Curator does.
@@ -43,7 +43,7 @@ UNLOCK = b"unlock"
 CURATOR = b"__REVOKE__"
 
 #: Nothing was written, as far as is known: it is to be looked at again.
-RETRIED = (BadVersionError, *INTERRUPTED)
+RETRYABLE_ERRORS = (BadVersionError, *INTERRUPTED)
 
 #: The word where only the writer is meant.
 WRITER = "writer"
@@ -57,7 +57,7 @@ def _fields(data: bytes) -> dict[str, Any]:
     return fields if isinstance(fields, dict) else {}
 
 
-def is_plea(data: bytes) -> bool:
+def is_revoke_request(data: bytes) -> bool:
     """Whether a znode with this data is asked to go."""
     return data.strip() in (UNLOCK, CURATOR) or bool(_fields(data).get("unlock"))
 
@@ -67,87 +67,89 @@ def is_for_writer(data: bytes) -> bool:
     return _fields(data).get("unlock") == WRITER
 
 
-def plea(path: str, data: bytes, word: object = True) -> bytes:
+def revoke_request(path: str, data: bytes, marker: object = True) -> bytes:
     """What asks the holder whose znode has this data: the word of his own client, and who he is stays there."""
     fields = _fields(data)
     if fields:
-        more = {"unlock": True if is_plea(data) and not is_for_writer(data) else word}
+        more = {"unlock": True if is_revoke_request(data) and not is_for_writer(data) else marker}
         return json.dumps({**fields, **more}, separators=(",", ":")).encode()
     return CURATOR if path.rpartition("/")[2].startswith("_c_") else UNLOCK
 
 
-def inherited(path: str, mine: bytes, writers: bytes) -> bytes:
+def carry_over(path: str, mine: bytes, writers: bytes) -> bytes:
     """What the reader's znode at ``path`` says when it follows the writer's, which says ``writers``."""
-    return plea(path, mine) if is_plea(writers) and not is_for_writer(writers) else mine
+    return revoke_request(path, mine) if is_revoke_request(writers) and not is_for_writer(writers) else mine
 
 
-async def heed(grant: Grant, reads: bool = False) -> None:
-    """From now on ``grant.plea`` fires when somebody asks for what is held; who ``reads`` under a writer's znode is not
-    meant where the writer is."""
+async def watch_revocation(grant: Grant, reads: bool = False) -> None:
+    """From now on ``grant.revoke_requested`` fires when somebody asks for what is held; who ``reads`` under a writer's
+    znode is not meant where the writer is."""
 
     def hear(data: bytes) -> None:
-        if is_plea(data) and not (reads and is_for_writer(data)):
-            grant.plea.fire()
+        if is_revoke_request(data) and not (reads and is_for_writer(data)):
+            grant.revoke_requested.fire()
 
     grant.heeded = True
-    await Heed(grant.loss, hear)
+    await WatchNode(grant.loss, hear)
 
 
 async def until_asked(grant: Grant) -> bool:
     """Somebody asks for it, or it is lost; False at the deadline."""
-    return await Wait(grant.plea, grant.loss) is not Woke.DEADLINE
+    return await Wait(grant.revoke_requested, grant.loss) is not WakeReason.DEADLINE
 
 
 def everybody(contender: line.Contender) -> bool:
     return True
 
 
-async def ask(directory: str, is_meant: line.Rule = everybody, word: object = True) -> list[str]:
+async def request_revocation(directory: str, matches: line.Rule = everybody, marker: object = True) -> list[str]:
     """The znodes of those who hold and are meant, each of which now says "unlock".
 
     Raises NotHeldError if nobody holds.
     """
-    asked = await _held(directory, is_meant) or await _held(directory, is_meant, Sync(directory))
+    asked = await _held(directory, matches) or await _held(directory, matches, Sync(directory))
     if not asked:
         raise NotHeldError(f"nobody holds {directory}: there is nothing to revoke")
-    await _write(asked, word)
+    await _write(asked, marker)
     return list(asked)
 
 
-async def _held(directory: str, is_meant: line.Rule, *before: Sync) -> dict[str, Node]:
+async def _held(directory: str, matches: line.Rule, *before: Sync) -> dict[str, Node]:
     """By which znodes those hold who are meant; ``before`` that is known, it is seen also where our server lags."""
     *_, listing = await read_all(*before, Children(directory))
     order = line.in_order(listing.names) if isinstance(listing, Listing) else []
-    paths = [f"{directory}/{each.name}" for each in line.front(order) if is_meant(each)]
+    paths = [f"{directory}/{each.name}" for each in line.current_holders(order) if matches(each)]
     nodes = await read_all(*map(GetData, paths)) if paths else ()
     held = {path: node for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
-    return await _surely_held(directory, held) if any(keeps(node.data) for node in held.values()) else held
+    return await _surely_held(directory, held) if any(is_cached_entry(node.data) for node in held.values()) else held
 
 
 async def _surely_held(directory: str, asked: dict[str, Node]) -> dict[str, Node]:
     """Of those who are to be asked, some of whom may only keep it, who holds."""
     if only_readers([each for path in asked if (each := line.parse(path.rpartition("/")[2]))]):
-        held = dict(await standing(directory))
+        held = dict(await holders_and_waiters(directory))
         return {path: held[path] for path in asked if path in held}
-    return {} if len(asked) == 1 and not await is_taken(directory) else asked
+    return {} if len(asked) == 1 and not await is_occupied(directory) else asked
 
 
-async def _write(asked: dict[str, Node], word: object) -> None:
+async def _write(asked: dict[str, Node], marker: object) -> None:
     """Each of these znodes says the word, beside what others write there at the same time."""
     while asked:
         await Connected()
-        writes = [SetData(path, plea(path, node.data, word), node.stat.version) for path, node in asked.items()]
+        writes = [
+            SetData(path, revoke_request(path, node.data, marker), node.stat.version) for path, node in asked.items()
+        ]
         answers = await Together(*writes)
         _raise_refusal(answers, NoNodeError, BadVersionError)
-        again = [path for path, answer in zip(asked, answers, strict=True) if isinstance(answer, RETRIED)]
+        again = [path for path, answer in zip(asked, answers, strict=True) if isinstance(answer, RETRYABLE_ERRORS)]
         nodes = await read_all(*map(GetData, again)) if again else ()
         found = {path: node for path, node in zip(again, nodes, strict=True) if isinstance(node, Node)}
-        asked = {path: node for path, node in found.items() if node.data != plea(path, node.data, word)}
+        asked = {path: node for path, node in found.items() if node.data != revoke_request(path, node.data, marker)}
 
 
-async def left_of(paths: Sequence[str], follow: bool = False) -> Sequence[str]:
-    """None, once all have gone; at the deadline those that have perhaps not. ``follow``: a writer who has become a
-    reader has not gone."""
+async def still_held(paths: Sequence[str], include_downgraded: bool = False) -> Sequence[str]:
+    """None, once all have gone; at the deadline those that have perhaps not. ``include_downgraded``: a writer who has
+    become a reader has not gone."""
     for place, path in enumerate(paths):
         try:
             while await _is_there(path):
@@ -155,13 +157,13 @@ async def left_of(paths: Sequence[str], follow: bool = False) -> Sequence[str]:
         except DeadlineError:
             return paths[place:]
     try:
-        heirs = await _heirs(paths) if follow else ()
+        heirs = await _successor_nodes(paths) if include_downgraded else ()
     except DeadlineError:
         return paths
-    return await left_of(heirs) if heirs else ()
+    return await still_held(heirs) if heirs else ()
 
 
-async def _heirs(paths: Sequence[str]) -> Sequence[str]:
+async def _successor_nodes(paths: Sequence[str]) -> Sequence[str]:
     """The znodes of readers who were writers by ``paths``, which have gone: they have the same numbers."""
     parsed = [line.parse(path.rpartition("/")[2]) for path in paths]
     numbers = {each.number for each in parsed if each and line.shared(each)}
@@ -183,15 +185,15 @@ async def _is_there(path: str) -> bool:
         await read(GetData(path, watch))
     except NoNodeError:
         return False
-    if await Wait(watch) is Woke.DEADLINE:
+    if await Wait(watch) is WakeReason.DEADLINE:
         raise DeadlineError(f"{path} to go")
     return True
 
 
-async def delete(paths: Sequence[str], follow: bool = False) -> bool:
+async def delete(paths: Sequence[str], include_downgraded: bool = False) -> bool:
     """With freaking laser beams: these znodes are gone. Whether any was there still. Their names never come again."""
     there = await _each_of([Delete(path) for path in paths])
-    heirs = await _heirs(paths) if follow else ()
+    heirs = await _successor_nodes(paths) if include_downgraded else ()
     return await _each_of([Delete(path) for path in heirs]) or there
 
 

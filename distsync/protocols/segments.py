@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError, NotEmptyError
 from distsync.protocols.guard import INTERRUPTED, ensure, read, read_all
-from distsync.protocols.line import offset, parse
+from distsync.protocols.line import parse, sequence_distance
 from distsync.session.steps import Children, Connected, Create, Delete, Exists, Multi, SetData, Stat
 
 #: Items in a segment: 1,000 names of about 60 bytes are a reply of 60 kB, well under the limit of 1 MiB.
@@ -46,7 +46,7 @@ class Segments:
         self.state = f"{path}/state"
         self.puts = f"{path}/puts"
         self.hundreds = f"{path}/hundreds"
-        self.bulk = BULK
+        self.batch_counter = BULK
         self.gets = f"{path}/gets"
         self.dones = f"{path}/dones"
         self.items = f"{path}/items"
@@ -121,7 +121,7 @@ class Segments:
             self.tail = (await self.present())[-1]
         return self.tail
 
-    async def seal(self, segment: str) -> None:
+    async def seal_segment(self, segment: str) -> None:
         """No item comes into ``segment`` any more, and the next one is there: one transaction."""
         following = self.segment(int(segment.rpartition("/")[2]) + 1)
         try:
@@ -131,12 +131,12 @@ class Segments:
         if self.tail == segment:
             self.tail = None
 
-    async def follow(self, segment: str) -> None:
+    async def ensure_next_segment(self, segment: str) -> None:
         """``segment``, which is sealed, has one after it, although somebody may have deleted that."""
         if (await self.present())[-1] == segment:
             await ensure(self.segment(int(segment.rpartition("/")[2]) + 1))
 
-    async def drop(self, segment: str) -> None:
+    async def drop_segment(self, segment: str) -> None:
         """A sealed segment that is empty goes."""
         try:
             await read(Delete(segment))
@@ -145,32 +145,34 @@ class Segments:
 
     def counting(self, items: int) -> tuple[SetData, ...]:
         """What counts so many puts, in the transaction that puts them."""
-        bulks, singles = divmod(items, self.bulk)
+        bulks, singles = divmod(items, self.batch_counter)
         return (SetData(self.hundreds),) * bulks + (SetData(self.puts),) * singles
 
     @property
     def put_counters(self) -> tuple[Exists, Exists]:
-        """The reads whose answers `ahead` understands."""
+        """The reads whose answers `backlog` understands."""
         return Exists(self.puts), Exists(self.hundreds)
 
-    def ahead(self, *stats: Stat | None) -> int:
+    def backlog(self, *stats: Stat | None) -> int:
         """How many more were put than another counter says: the answers to `put_counters`, and to a look at that."""
         puts, hundreds, fewer = stats
         if puts is None or fewer is None:
             return 0
-        return offset(puts.version + (self.bulk * hundreds.version if hundreds else 0), fewer.version)
+        return sequence_distance(
+            puts.version + (self.batch_counter * hundreds.version if hundreds else 0), fewer.version
+        )
 
     async def size(self) -> int:
         """How many items are there."""
-        return max(0, self.ahead(*await read_all(*self.put_counters, Exists(self.gets))))
+        return max(0, self.backlog(*await read_all(*self.put_counters, Exists(self.gets))))
 
     async def unfinished(self) -> int:
         """How many items were put and not done."""
-        return max(0, self.ahead(*await read_all(*self.put_counters, Exists(self.dones))))
+        return max(0, self.backlog(*await read_all(*self.put_counters, Exists(self.dones))))
 
-    async def mend(self, bulk: bool) -> None:
+    async def repair(self, batch_counter: bool) -> None:
         """What was not there for a put is there: all, or the counter that is made when it is first needed."""
         if None in await read_all(Exists(self.state), Exists(self.puts)):
             await self.make()
-        if bulk:
+        if batch_counter:
             await ensure(self.hundreds)

@@ -30,7 +30,15 @@ from distsync.errors import (
 from distsync.protocols import admission, line
 from distsync.protocols.commit import Receipts
 from distsync.protocols.grant import Grant, hold, of_owner
-from distsync.protocols.guard import INTERRUPTED, SENSELESS, ensure, leave, read, read_all, remove
+from distsync.protocols.guard import (
+    DECODE_ERRORS,
+    INTERRUPTED,
+    delete_own,
+    delete_until_session_ends,
+    ensure,
+    read,
+    read_all,
+)
 from distsync.session.steps import (
     Background,
     Check,
@@ -42,22 +50,22 @@ from distsync.session.steps import (
     Node,
     Proven,
     SetData,
+    StopHolding,
     Sync,
-    Unhold,
     Watch,
 )
 
 
-def permits_in(path: str, data: bytes) -> tuple[int, int]:
+def parse_permits(path: str, data: bytes) -> tuple[int, int]:
     """The initial number of permits, and how many were released beyond."""
     try:
         fields = json.loads(data)
         return int(fields["initial"]), int(fields["extra"])
-    except SENSELESS:
+    except DECODE_ERRORS:
         raise CorruptNodeError(path, data) from None
 
 
-def permits_data(initial: int, extra: int) -> bytes:
+def format_permits(initial: int, extra: int) -> bytes:
     """The data of the semaphore's own znode."""
     return json.dumps({"initial": initial, "extra": extra}).encode()
 
@@ -78,61 +86,63 @@ class SemaphoreCore:
         return not self.grants
 
     async def parents(self, directory: str) -> None:
-        await ensure(directory, permits_data(self.initial, 0))
+        await ensure(directory, format_permits(self.initial, 0))
 
     async def acquire(
-        self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None
+        self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
     ) -> Grant | None:
-        """A permit. None: not at once if we do not ``wait``, or not before the deadline; then no more than ``bound``
-        are free for it, should one have been released to us in this moment."""
+        """A permit. None: not at once if we do not ``blocking``, or not before the deadline; then no more than
+        ``max_permits`` are free for it, should one have been released to us in this moment."""
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
-                place, answers = await line.stand(self.path, line.LOCK, data, *reads, parents=self.parents)
+                place, answers = await line.enqueue(self.path, line.LOCK, contender_data, *reads, parents=self.parents)
             except DeadlineError:
                 return None
             admitted: bool | None = None
             try:
-                admitted = await self.enter(place, data, answers, wait)
+                admitted = await self.enter(place, contender_data, answers, blocking)
                 if admitted:
                     return await self.granted(place, owner)
             except SessionLostError:
                 continue
             except BaseException as error:
-                await Background(self._forgo(place, bound))
+                await Background(self._abandon_wait(place, max_permits))
                 if isinstance(error, DeadlineError):
                     return None
                 raise
             if admitted is False:
-                await self._forgo(place, bound)
+                await self._abandon_wait(place, max_permits)
                 return None
 
-    async def _forgo(self, place: line.Place, bound: int | None) -> None:
+    async def _abandon_wait(self, place: line.QueueEntry, max_permits: int | None) -> None:
         """We do not wait any more."""
         try:
-            if bound is None:
-                await leave(place.path, place.session_id)
+            if max_permits is None:
+                await delete_own(place.path, place.session_id)
             else:
-                await self._leave_bounded(place.path, bound)
+                await self._leave_bounded(place.path, max_permits)
         except (OverReleaseError, SessionLostError):
             pass
         except (DeadlineError, OutcomeUnknownError):
-            await Background(remove(place.path, place.session_id))
+            await Background(delete_until_session_ends(place.path, place.session_id))
 
-    async def enter(self, place: line.Place, data: bytes, answers: tuple[Any, ...], wait: bool) -> bool | None:
+    async def enter(
+        self, place: line.QueueEntry, contender_data: bytes, answers: tuple[Any, ...], blocking: bool
+    ) -> bool | None:
         """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""
-        crowd = Lease(self, place, data)
-        crowd.patience = (await Connected()).timeout_ms / 2000
-        view = crowd.view(answers) or await crowd.look()
+        crowd = Lease(self, place, contender_data)
+        crowd.poll_interval = (await Connected()).timeout_ms / 2000
+        view = crowd.view(answers) or await crowd.read()
         while True:
-            if not wait and view.ahead is not None and len(view.ahead) >= view.limit:
+            if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
             admitted = await admission.admit(crowd, view)
             if not admitted or await Proven(crowd.place.session_id):
                 return admitted
-            view = await crowd.look()
+            view = await crowd.read()
 
-    async def granted(self, place: line.Place, owner: object) -> Grant:
+    async def granted(self, place: line.QueueEntry, owner: object) -> Grant:
         """Who has this place holds a permit."""
         grant = await hold(place, owner)
         self.grants.append(grant)
@@ -140,7 +150,7 @@ class SemaphoreCore:
 
     def limit(self, node: Node) -> int:
         """How many permits there are in all."""
-        initial, extra = permits_in(self.path, node.data)
+        initial, extra = parse_permits(self.path, node.data)
         if initial != self.initial:
             raise MismatchError("the initial value", self.path, initial, self.initial)
         self.extra, self.version = extra, node.stat.version
@@ -154,31 +164,31 @@ class SemaphoreCore:
             return self.initial
 
     async def release(
-        self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None, owner: object = None
+        self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
     ) -> None:
         """``count`` permits are free again: leases of ``owner`` first, so that who lost one is told, then others of
         this process, then permits added for good.
 
-        Raises OverReleaseError if then more than ``bound`` would be free: no more are. Once ``begun`` says
+        Raises OverReleaseError if then more than ``max_permits`` would be free: no more are. Once ``started`` says
         so, whatever interrupts it, the leases go.
         """
         mine: list[Grant] = []
         try:
-            if begun is not None:
-                begun[0] = True
+            if started is not None:
+                started[0] = True
             mine += of_owner(self.grants, owner, count)
             for grant in mine:
                 self.grants.remove(grant)
             if count > len(mine):
                 try:
-                    await self._add(count - len(mine), bound, mine)
+                    await self._add(count - len(mine), max_permits, mine)
                 except OverReleaseError:
                     self.grants.extendleft(reversed(mine))
                     raise
             lost, over = [], None
             for grant in mine:
                 try:
-                    if not await self._give_back(grant, bound):
+                    if not await self._give_back(grant, max_permits):
                         lost.append(grant)
                 except OverReleaseError as error:
                     over = error
@@ -188,37 +198,40 @@ class SemaphoreCore:
             raise
         except BaseException:
             for grant in mine or of_owner(self.grants, owner, count):
-                await Background(self.drop(grant))
+                await Background(self.force_release(grant))
             raise
         if lost:
             raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
 
-    async def drop(self, grant: Grant) -> None:
+    async def force_release(self, grant: Grant) -> None:
         """Its acquire or its release was interrupted somewhere."""
         if grant in self.grants:
             self.grants.remove(grant)
         await self._give_back(grant, None)
 
-    async def _give_back(self, grant: Grant, bound: int | None) -> bool:
+    async def _give_back(self, grant: Grant, max_permits: int | None) -> bool:
         path, session_id = grant.place.path, grant.place.session_id
         try:
-            await Unhold(grant.loss)
-            there = await (leave(path, session_id) if bound is None else self._leave_bounded(path, bound))
+            await StopHolding(grant.loss)
+            there = await (
+                delete_own(path, session_id) if max_permits is None else self._leave_bounded(path, max_permits)
+            )
             return there and not grant.loss.fired
         except OverReleaseError:
             raise
         except (DeadlineError, OutcomeUnknownError):
-            await Background(remove(path, session_id))
+            await Background(delete_until_session_ends(path, session_id))
             return not grant.loss.fired
         except BaseException:
-            await Background(remove(grant.place.path, grant.place.session_id))
+            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
             raise
 
-    async def _leave_bounded(self, path: str, bound: int) -> bool:
-        """As leave; where somebody added a permit meanwhile, that one goes too if more than ``bound`` would be free."""
+    async def _leave_bounded(self, path: str, max_permits: int) -> bool:
+        """As leave; where somebody added a permit meanwhile, that one goes too if more than ``max_permits`` would be
+        free."""
         while True:
             try:
-                change, over = await self.leaving(bound)
+                change, over = await self.release_operations(max_permits)
                 await self.receipts.commit(change, Delete(path))
             except BadVersionError:
                 self.version = -1
@@ -229,7 +242,7 @@ class SemaphoreCore:
                 raise OverReleaseError("Semaphore released too many times")
             return True
 
-    async def leaving(self, bound: int) -> tuple[Check | SetData, bool]:
+    async def release_operations(self, max_permits: int) -> tuple[Check | SetData, bool]:
         """What is done in the transaction in which one leaves, and whether there are too many permits then. Raises
         NoNodeError; a BadVersionError of the transaction means that ``version`` is not known, -1."""
         behind: tuple[Sync, ...] = ()
@@ -240,16 +253,16 @@ class SemaphoreCore:
             if listing.stat.version != node.stat.version:
                 continue
             free, leases = self.limit(node), len(line.in_order(listing.names))
-            over = free - leases + 1 > bound and self.extra > 0
+            over = free - leases + 1 > max_permits and self.extra > 0
             if over and not behind:
                 behind = (Sync(self.path),)  # our server may lag
                 continue
             if self.extra:
-                return SetData(self.path, permits_data(self.initial, self.extra - over), self.version), over
+                return SetData(self.path, format_permits(self.initial, self.extra - over), self.version), over
             break
         return Check(self.path, self.version), False
 
-    async def _add(self, count: int, bound: int | None, returned: list[Grant]) -> None:
+    async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
         """More permits for good. They, and those that are ``returned`` beside them, may be over the bound."""
         returning = {grant.place.name for grant in returned}
         behind: tuple[Sync, ...] = ()
@@ -258,16 +271,16 @@ class SemaphoreCore:
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 await self.parents(self.path)
                 continue
-            initial, extra = permits_in(self.path, node.data)
+            initial, extra = parse_permits(self.path, node.data)
             holders = line.in_order(listing.names)[: initial + extra]
             taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
-            over = 0 if bound is None else max(0, initial + extra + count - bound)
+            over = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
             if over > len(taken) and not behind:
                 behind = (Sync(self.path),)  # our server may lag
                 continue
             if over > len(taken):
                 raise OverReleaseError("Semaphore released too many times")
-            change = SetData(self.path, permits_data(initial, extra + count), node.stat.version)
+            change = SetData(self.path, format_permits(initial, extra + count), node.stat.version)
             try:  # so many are taken still
                 await self.receipts.commit(change, *map(Check, taken[len(taken) - over :]))
                 return
@@ -285,48 +298,48 @@ class SemaphoreCore:
 class Lease:
     """One contender of a semaphore, as something to wait in."""
 
-    def __init__(self, core: SemaphoreCore, place: line.Place, data: bytes) -> None:
+    def __init__(self, core: SemaphoreCore, place: line.QueueEntry, contender_data: bytes) -> None:
         self.core = core
         self.place = place
-        self.data = data
-        self.patience = 60.0
+        self.contender_data = contender_data
+        self.poll_interval = 60.0
 
-    def view(self, answers: tuple[Any, ...]) -> admission.View | None:
+    def view(self, answers: tuple[Any, ...]) -> admission.QueueSnapshot | None:
         """What these answers say; None if they say nothing because the connection broke."""
         listing, node = answers
         if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
-            return admission.View(None, 0)
+            return admission.QueueSnapshot(None, 0)
         for answer in answers:
             if isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
                 raise answer
         if not isinstance(listing, Listing) or not isinstance(node, Node):
             return None
-        ahead = line.ahead_of(listing.names, self.place.name)
+        ahead = line.predecessors(listing.names, self.place.name)
         paths = None if ahead is None else tuple(f"{self.place.directory}/{contender.name}" for contender in ahead)
-        return admission.View(paths, self.core.limit(node))
+        return admission.QueueSnapshot(paths, self.core.limit(node))
 
-    async def look(self) -> admission.View:
+    async def read(self) -> admission.QueueSnapshot:
         return await self._see(None)
 
-    async def watch(self, view: admission.View, watch: Watch) -> admission.View:
+    async def watch(self, view: admission.QueueSnapshot, watch: Watch) -> admission.QueueSnapshot:
         return await self._see(watch)
 
-    async def _see(self, watch: Watch | None) -> admission.View:
-        self.patience = (await Connected()).timeout_ms / 2000
+    async def _see(self, watch: Watch | None) -> admission.QueueSnapshot:
+        self.poll_interval = (await Connected()).timeout_ms / 2000
         path = self.place.directory
         while True:
-            view = self.view(await line.look(self.place, Children(path, watch), GetData(path, watch)))
+            view = self.view(await line.read_consistent(self.place, Children(path, watch), GetData(path, watch)))
             if view is not None:
                 return view
 
-    def still(self) -> Awaitable[None]:
-        return line.still(self.place)
+    def check_session(self) -> Awaitable[None]:
+        return line.check_session(self.place)
 
-    def marked(self, node: Node) -> bool:
+    def is_admitted(self, node: Node) -> bool:
         return node.stat.version > 0
 
-    async def mark(self) -> None:
+    async def mark_admitted(self) -> None:
         try:
-            await SetData(self.place.path, self.data)
+            await SetData(self.place.path, self.contender_data)
         except (NoNodeError, *INTERRUPTED):
             return

@@ -14,7 +14,7 @@ from distsync.errors import NoNodeError, OverReleaseError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import ensure, read
 from distsync.protocols.line import in_order
-from distsync.protocols.taking import Turns, take
+from distsync.protocols.taking import LocalTurnQueue, take
 from distsync.session.steps import Children, Create, Delete, Guid, Watch
 
 
@@ -23,37 +23,39 @@ class SignalCore:
 
     initial = 0
 
-    patience: float | None = None
+    poll_interval: float | None = None
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.permits = f"{path}/permits"
         self.takers = f"{path}/takers"
         self.receipts = receipts
-        self.turns = Turns()
+        self.turns = LocalTurnQueue()
 
     @property
     def idle(self) -> bool:
         """Nobody waits."""
         return not self.turns.taken
 
-    async def acquire(self, data: bytes, wait: bool = True, owner: object = None, bound: int | None = None) -> bool:
-        """A permit is used up. False: not at once if we do not ``wait``, or not before the deadline."""
-        return await take(self, self.turns, self.takers, data, wait) is not None
+    async def acquire(
+        self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
+    ) -> bool:
+        """A permit is used up. False: not at once if we do not ``blocking``, or not before the deadline."""
+        return await take(self, self.turns, self.takers, contender_data, blocking) is not None
 
     async def attempt(self) -> str | None:
         while names := await self._names():  # where others took all of these, more may have come
             for name in names:
                 try:
-                    await self.receipts.commit(Delete(f"{self.permits}/{name}"), if_unknown=self._undo)
+                    await self.receipts.commit(Delete(f"{self.permits}/{name}"), on_unknown_outcome=self._undo)
                     return name
                 except NoNodeError:
                     continue
         return None
 
-    async def _undo(self, done: bool | None) -> None:
+    async def _undo(self, committed: bool | None) -> None:
         """A permit was used up by a call that had ended: it comes back."""
-        if done:
+        if committed:
             await self.release()
 
     async def _names(self, watch: Watch | None = None) -> list[str]:
@@ -68,12 +70,12 @@ class SignalCore:
         return not await self._names(watch)
 
     async def release(
-        self, count: int = 1, bound: int | None = None, begun: list[bool] | None = None, owner: object = None
+        self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
     ) -> None:
-        """``count`` more permits. Raises OverReleaseError if then more than ``bound`` would be there."""
-        if begun is not None:
-            begun[0] = True
-        if bound is not None and await self.value() + count > bound:
+        """``count`` more permits. Raises OverReleaseError if then more than ``max_permits`` would be there."""
+        if started is not None:
+            started[0] = True
+        if max_permits is not None and await self.value() + count > max_permits:
             raise OverReleaseError("Semaphore released too many times")
         permits = [Create(f"{self.permits}/p_{await Guid()}-", sequence=True) for _ in range(count)]
         while True:

@@ -28,15 +28,15 @@ from distsync.protocols.ballot import (
     COMMIT,
     PEERS,
     Decision,
-    Record,
-    View,
+    TransactionRecord,
+    VoteSnapshot,
     encoded,
-    judge,
     listed,
+    missing_ballot,
     present_in,
-    spoilt,
+    resolve,
 )
-from distsync.protocols.guard import INTERRUPTED, read, read_all, remove
+from distsync.protocols.guard import INTERRUPTED, delete_until_session_ends, read, read_all
 from distsync.protocols.transaction import Prepared, TransactionCore, presence
 from distsync.session.steps import (
     Background,
@@ -52,12 +52,12 @@ from distsync.session.steps import (
     SetData,
     Signal,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
 
-class Work(NamedTuple):
+class ParticipantCallbacks(NamedTuple):
     """What a site does, each time with the transaction's id and payload. ``prepare`` returns its vote and a reason."""
 
     prepare: Callable[[str, bytes], Any]
@@ -65,7 +65,7 @@ class Work(NamedTuple):
     abort: Callable[[str, bytes], Any]
 
 
-class Site:
+class ParticipantCore:
     """One site of the transactions of one name."""
 
     def __init__(self, core: TransactionCore, site: str) -> None:
@@ -73,7 +73,7 @@ class Site:
         self.site = site
         self.path = presence(core.folder, site)
 
-    async def take_part(self, work: Work, who: bytes) -> Decision | None:
+    async def take_part(self, work: ParticipantCallbacks, contender_data: bytes) -> Decision | None:
         """What was decided about the next transaction, and was done here; None: not before the deadline."""
         core = self.core
         if self.site in core.working:
@@ -85,20 +85,20 @@ class Site:
                 record, version = await core.record(watch)
                 for transaction, site in list(core.prepared):
                     if site == self.site and transaction != record.current:
-                        await self._too_late(transaction, work, goes_on=True)
+                        await self._too_late(transaction, work, is_still_needed=True)
                         core.prepared.pop((transaction, site), None)
-                if await self._join(who, watch, record, version) and record.current:
-                    decision = await self._through(record.current, work)
+                if await self._join(contender_data, watch, record, version) and record.current:
+                    decision = await self._run_one(record.current, work)
                     if decision is not None:
                         return decision
-                if await Wait(watch) is Woke.DEADLINE:
+                if await Wait(watch) is WakeReason.DEADLINE:
                     return None
         except DeadlineError:
             return None
         finally:
             core.working.discard(self.site)
 
-    async def _join(self, who: bytes, watch: Watch, record: Record, version: int) -> bool:
+    async def _join(self, contender_data: bytes, watch: Watch, record: TransactionRecord, version: int) -> bool:
         """Each site creates its own ephemeral: so its death is seen, also by who looks only after it. False: the same
         site is there in another process, or ``record`` is old, and ``watch`` fires when that changes; or the deadline
         has come."""
@@ -115,8 +115,8 @@ class Site:
                 return True
             try:
                 # there until `leave`, also if this call fails
-                here = Create(self.path, who, ephemeral=True, after=True)
-                await Multi((Check(self.core.path, version), here, await self._mark(record.current)))
+                here = Create(self.path, contender_data, ephemeral=True, after=True)
+                await Multi((Check(self.core.path, version), here, await self._announce(record.current)))
                 return True
             except BadVersionError:
                 return False
@@ -129,7 +129,7 @@ class Site:
             except (NodeExistsError, *INTERRUPTED):
                 continue
 
-    async def _mark(self, transaction: str | None) -> Create | SetData:
+    async def _announce(self, transaction: str | None) -> Create | SetData:
         """What a site that comes leaves behind: its mark in the present transaction, or a new version of the folder, so
         that nobody begins one without it."""
         if transaction is None:
@@ -143,7 +143,7 @@ class Site:
         session = await Connected()
         stat = await read(Exists(self.path))
         if stat is not None and stat.ephemeral_owner == session.session_id:
-            await remove(self.path, session.session_id)
+            await delete_until_session_ends(self.path, session.session_id)
 
     def left(self) -> Coroutine[Any, Any, None]:
         """The same, for the background, unless the site comes again before that begins."""
@@ -167,11 +167,11 @@ class Site:
         core = self.core
         core.to_leave.discard(self.site)
         while (leaving := core.leaving.get(self.site)) is not None:
-            if await Wait(leaving, late=True) is Woke.DEADLINE:
+            if await Wait(leaving, deadline_error=True) is WakeReason.DEADLINE:
                 return False
         return True
 
-    async def _through(self, transaction: str, work: Work) -> Decision | None:
+    async def _run_one(self, transaction: str, work: ParticipantCallbacks) -> Decision | None:
         """One transaction. None: this site has nothing to do in it (any more), or the deadline has come."""
         core, node = self.core, self.core.node(transaction)
         mine = (transaction, self.site)
@@ -186,28 +186,30 @@ class Site:
                 await self._acknowledge(transaction, vote or "ballot")
                 return None
             if vote is None and view.is_open:
-                await core.write(transaction, spoilt(self.site), view)
+                await core.write(transaction, missing_ballot(self.site), view)
                 continue
             if vote == "ballot" and view.is_open:
                 if mine not in core.prepared:
                     voted = await Call(lambda: work.prepare(transaction, payload.data))  # noqa: B023
                     core.prepared[mine] = Prepared(voted[0], voted[1], payload.data)
                 prepared = core.prepared[mine]
-                if not await self._cast(transaction, prepared.commit, prepared.reason):
+                if not await self._cast_vote(transaction, prepared.commit, prepared.reason):
                     continue
                 vote = COMMIT if prepared.commit else ABORT
             if vote in (None, "ballot") and mine not in core.prepared:
-                await core.tidy(transaction)
+                await core.cleanup(transaction)
                 return None
-            decision = await self._learn(transaction)
+            decision = await self._await_decision(transaction)
             return await self._finish(decision, vote or "ballot", work, payload.data) if decision else None
 
-    async def _too_late(self, transaction: str, work: Work, goes_on: bool = False) -> Decision | None:
+    async def _too_late(
+        self, transaction: str, work: ParticipantCallbacks, is_still_needed: bool = False
+    ) -> Decision | None:
         """It is over: what we prepared for it is ended as was decided."""
         prepared = self.core.prepared.get((transaction, self.site))
         if prepared is None:
             return None
-        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data, goes_on)
+        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data, is_still_needed)
 
     async def _ended(self, transaction: str) -> Decision:
         """What was decided about one that is over. If nobody knows any more, nobody here waits for it again."""
@@ -217,7 +219,9 @@ class Site:
             self.core.prepared.pop((transaction, self.site), None)
             raise
 
-    async def _finish(self, decision: Decision, vote: str, work: Work, data: bytes, goes_on: bool = False) -> Decision:
+    async def _finish(
+        self, decision: Decision, vote: str, work: ParticipantCallbacks, data: bytes, is_still_needed: bool = False
+    ) -> Decision:
         """What was decided is done here, and acknowledged: in the background, if we are interrupted once it is done. At
         the deadline that is no error, unless the caller would go on then."""
         core, mine = self.core, (decision.id, self.site)
@@ -235,7 +239,7 @@ class Site:
             if mine not in core.done:
                 raise
             await Background(self._acknowledge(decision.id, vote))
-            if goes_on or not isinstance(error, DeadlineError):
+            if is_still_needed or not isinstance(error, DeadlineError):
                 raise
         return decision
 
@@ -244,7 +248,7 @@ class Site:
         if vote != "ballot":
             with suppress(NoNodeError):
                 await read(Delete(f"{self.core.node(transaction)}/{vote}-{encoded(self.site)}"))
-        await self.core.tidy(transaction)
+        await self.core.cleanup(transaction)
         self.core.done.discard((transaction, self.site))
 
     # Voting
@@ -252,7 +256,7 @@ class Site:
     async def vote(self, commit: bool, reason: str) -> None:
         """The vote in the present transaction. Raises VoteRefusedError with the decision, UsageError without one."""
         record, _ = await self.core.record()
-        if record.current is not None and await self._cast(record.current, commit, reason):
+        if record.current is not None and await self._cast_vote(record.current, commit, reason):
             return
         last = record.past[-1] if record.past else None
         decision = await self.core.latest(record.current) if record.current else last
@@ -261,7 +265,7 @@ class Site:
             raise UsageError(f"site {self.site!r} of {self.core.path} {why}: there is no transaction that waits for it")
         raise VoteRefusedError(self.core.path, self.site, decision.outcome, decision.reason or "all voted so")
 
-    async def _cast(self, transaction: str, commit: bool, reason: str) -> bool:
+    async def _cast_vote(self, transaction: str, commit: bool, reason: str) -> bool:
         """The ballot becomes a vote, once. False: it was decided before, or this site has voted otherwise."""
         node, vote, name = self.core.node(transaction), COMMIT if commit else ABORT, encoded(self.site)
         ballot, cast = Delete(f"{node}/ballot-{name}"), Create(f"{node}/{vote}-{name}", reason.encode()[:1000])
@@ -279,7 +283,7 @@ class Site:
 
     # Learning what was decided
 
-    async def _learn(self, transaction: str) -> Decision | None:
+    async def _await_decision(self, transaction: str) -> Decision | None:
         """The decision; None: not before the deadline. Where nobody else decides, we do."""
         core, node = self.core, self.core.node(transaction)
         peers = core.terms.decided_by == PEERS
@@ -293,12 +297,12 @@ class Site:
             has_coordinator = not isinstance(coordinator, NoNodeError)
             if peers or not has_coordinator:
                 listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
-                view = View(()) if isinstance(listing, NoNodeError) else listed(listing)
+                view = VoteSnapshot(()) if isinstance(listing, NoNodeError) else listed(listing)
                 if not view.is_open:
                     return await self._ended(transaction)
-                verdict = judge(view, core.terms.sites, present_in(sites), has_coordinator)
+                verdict = resolve(view, core.terms.sites, present_in(sites), has_coordinator)
                 if verdict is not None:
                     await core.write(transaction, verdict, view)
                     continue
-            if await Wait(watch) is Woke.DEADLINE:
+            if await Wait(watch) is WakeReason.DEADLINE:
                 return None

@@ -16,18 +16,18 @@ from collections.abc import Awaitable
 from typing import Protocol, TypeVar
 
 from distsync.errors import DeadlineError, OutcomeUnknownError, SessionLostError
-from distsync.protocols.guard import remove
-from distsync.protocols.line import LOCK, Place, Standing, reach_front, stand, still
-from distsync.session.steps import Background, Children, Signal, Wait, Watch, Woke
+from distsync.protocols.guard import delete_until_session_ends
+from distsync.protocols.line import LOCK, QueueEntry, QueueState, check_session, enqueue, wait_for_turn
+from distsync.session.steps import Background, Children, Signal, Wait, WakeReason, Watch
 
 Taken = TypeVar("Taken", covariant=True)
 
 
-class Source(Protocol[Taken]):
+class TakeSource(Protocol[Taken]):
     """What is taken from."""
 
     @property
-    def patience(self) -> float | None:
+    def poll_interval(self) -> float | None:
         """Look again after so many seconds, though nothing has changed; None: no need to."""
 
     def attempt(self) -> Awaitable[Taken | None]:
@@ -37,7 +37,7 @@ class Source(Protocol[Taken]):
         """Whether there was nothing when ``watch`` was armed on all that may change this."""
 
 
-class Turns:
+class LocalTurnQueue:
     """The threads of one process that wait, one of which stands in the line for all of them; FIFO."""
 
     def __init__(self) -> None:
@@ -70,14 +70,16 @@ class Turns:
             self.taken = False
 
 
-async def take(source: Source[Taken], turns: Turns, directory: str, data: bytes, wait: bool) -> Taken | None:
-    """The next thing. None: not at once if we do not ``wait``, or not before the deadline."""
+async def take(
+    source: TakeSource[Taken], turns: LocalTurnQueue, directory: str, contender_data: bytes, blocking: bool
+) -> Taken | None:
+    """The next thing. None: not at once if we do not ``blocking``, or not before the deadline."""
     try:
         taken = await source.attempt()
-        if taken is not None or not wait or not await turns.wait():
+        if taken is not None or not blocking or not await turns.wait():
             return taken
         try:
-            return await _take_in_turn(source, directory, data)
+            return await _take_in_turn(source, directory, contender_data)
         finally:
             turns.pass_on()
     except DeadlineError:
@@ -88,38 +90,38 @@ async def take(source: Source[Taken], turns: Turns, directory: str, data: bytes,
         raise
 
 
-async def _take_in_turn(source: Source[Taken], directory: str, data: bytes) -> Taken | None:
+async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_data: bytes) -> Taken | None:
     while (taken := await source.attempt()) is None:
-        place, (listing,) = await stand(directory, LOCK, data, Children(directory))
+        place, (listing,) = await enqueue(directory, LOCK, contender_data, Children(directory))
         done = Signal()
         try:
             await Background(_leave_when(done, place))
-            standing = await reach_front(place, listing)
-            if standing is Standing.HELD:
+            standing = await wait_for_turn(place, listing)
+            if standing is QueueState.HELD:
                 taken = await _first(source, place)
         except SessionLostError:
             continue
         finally:
             done.fire()
-        if taken is not None or standing is not Standing.GONE:
+        if taken is not None or standing is not QueueState.GONE:
             return taken
     return taken
 
 
-async def _leave_when(done: Signal, place: Place) -> None:
+async def _leave_when(finished: Signal, place: QueueEntry) -> None:
     """Begun before anything is taken: afterwards nothing may be awaited, not even the posting of this."""
-    await Wait(done)
-    await remove(place.path, place.session_id)
+    await Wait(finished)
+    await delete_until_session_ends(place.path, place.session_id)
 
 
-async def _first(source: Source[Taken], place: Place) -> Taken | None:
+async def _first(source: TakeSource[Taken], place: QueueEntry) -> Taken | None:
     """The first in the line waits for something to take. None at the deadline. Raises SessionLostError when our place
     has gone with its session: somebody else is first now."""
     while True:
         watch = Watch()
         nothing = await source.arm(watch)
-        await still(place)  # a watch that was armed in the next session wakes somebody who stands in no line
-        if nothing and await Wait(watch, limit=source.patience) is Woke.DEADLINE:
+        await check_session(place)  # a watch that was armed in the next session wakes somebody who stands in no line
+        if nothing and await Wait(watch, limit=source.poll_interval) is WakeReason.DEADLINE:
             return None
         taken = await source.attempt()
         if taken is not None:

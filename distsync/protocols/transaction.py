@@ -29,17 +29,17 @@ from distsync.protocols.ballot import (
     COMMIT,
     COORDINATOR,
     Decision,
-    Record,
-    Terms,
-    Verdict,
-    View,
+    Resolution,
+    TransactionConfig,
+    TransactionRecord,
+    VoteSnapshot,
     encoded,
-    first_names,
-    judge,
-    late,
+    initial_nodes,
     listed,
     named,
     present_in,
+    resolve,
+    resolve_timeout,
 )
 from distsync.protocols.guard import INTERRUPTED, ensure, parent_of, read, read_all
 from distsync.session.steps import (
@@ -56,17 +56,17 @@ from distsync.session.steps import (
     SetData,
     Signal,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 
-RACED = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+CONFLICT_ERRORS = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
 
 
-class Sight(NamedTuple):
+class VotesAndMembers(NamedTuple):
     """The votes, and the sites that are there (encoded)."""
 
-    view: View
+    view: VoteSnapshot
     present: set[str]
 
 
@@ -81,7 +81,7 @@ class Prepared(NamedTuple):
 class TransactionCore:
     """What the threads of one process know together about the transactions of one name."""
 
-    def __init__(self, path: str, terms: Terms) -> None:
+    def __init__(self, path: str, terms: TransactionConfig) -> None:
         self.path = path
         self.terms = terms
         #: What sites of this process have prepared, by transaction and site.
@@ -109,7 +109,7 @@ class TransactionCore:
 
     # What is there
 
-    async def record(self, watch: Watch | None = None) -> tuple[Record, int]:
+    async def record(self, watch: Watch | None = None) -> tuple[TransactionRecord, int]:
         """What the object's znode says, made if need be, and its version. Raises MismatchError."""
         while True:
             try:
@@ -117,7 +117,7 @@ class TransactionCore:
             except NoNodeError:
                 await self._make()
                 continue
-            record = Record.read(self.path, node.data)
+            record = TransactionRecord.read(self.path, node.data)
             if record.terms == self.terms:
                 return record, node.stat.version
             await self._agree(record, node.stat.version)
@@ -125,38 +125,40 @@ class TransactionCore:
     async def _make(self) -> None:
         await ensure(parent_of(self.path))
         try:
-            await Multi((Create(self.path, Record(self.terms).data), Create(self.folder)))
-        except (*RACED, *INTERRUPTED):
+            await Multi((Create(self.path, TransactionRecord(self.terms).data), Create(self.folder)))
+        except (*CONFLICT_ERRORS, *INTERRUPTED):
             await Connected()
 
-    async def _agree(self, record: Record, version: int) -> None:
+    async def _agree(self, record: TransactionRecord, version: int) -> None:
         """Other terms hold from now on, if nobody is left who was told these. Raises MismatchError."""
         try:
             present = await read(Children(self.folder))
             if present.names or record.current:
                 raise self._mismatch(record.terms)
             await read(SetData(self.path, record._replace(terms=self.terms).data, version))
-        except RACED:
+        except CONFLICT_ERRORS:
             await self.restore()
 
     async def restore(self) -> None:
         """The folder of the sites, if somebody has deleted it."""
-        with suppress(*RACED, *INTERRUPTED):
+        with suppress(*CONFLICT_ERRORS, *INTERRUPTED):
             await Create(self.folder)
         await Connected()
 
-    def _mismatch(self, found: Terms) -> MismatchError:
+    def _mismatch(self, found: TransactionConfig) -> MismatchError:
         if found.sites != self.terms.sites:
             return MismatchError("the list of sites", self.path, list(found.sites), list(self.terms.sites))
         return MismatchError("the decider", self.path, found.decided_by, self.terms.decided_by)
 
-    async def sight(self, transaction: str, watch: Watch | None = None, votes: bool = True) -> Sight | None:
+    async def read_votes(
+        self, transaction: str, watch: Watch | None = None, votes: bool = True
+    ) -> VotesAndMembers | None:
         """Who has voted and who is there; None for a transaction that is over. ``watch`` fires when a site comes or
         goes and when it is open no more, with ``votes`` also at each vote."""
         node = self.node(transaction)
         view = Children(node, watch) if votes or watch is None else Children(node)
         _, listing, sites = await read_all(GetData(f"{node}/open", watch), view, Children(self.folder, watch))
-        return None if isinstance(listing, NoNodeError) else Sight(listed(listing), present_in(sites))
+        return None if isinstance(listing, NoNodeError) else VotesAndMembers(listed(listing), present_in(sites))
 
     async def decision(self, transaction: str) -> Decision | None:
         """What was decided; None: not yet. Raises OutcomeUnknownError if it is forgotten."""
@@ -164,10 +166,14 @@ class TransactionCore:
         decided, above = await read_all(GetData(path), GetData(self.path))
         if not isinstance(decided, NoNodeError):
             return Decision.read(path, decided.data)
-        record = Record(self.terms) if isinstance(above, NoNodeError) else Record.read(self.path, above.data)
+        record = (
+            TransactionRecord(self.terms)
+            if isinstance(above, NoNodeError)
+            else TransactionRecord.read(self.path, above.data)
+        )
         return None if record.current == transaction else self._remembered(record, transaction)
 
-    def _remembered(self, record: Record, transaction: str) -> Decision:
+    def _remembered(self, record: TransactionRecord, transaction: str) -> Decision:
         past = record.decision(transaction)
         if past is None:
             raise OutcomeUnknownError(f"transaction {transaction}", self.path, "memory of past ones")
@@ -188,9 +194,9 @@ class TransactionCore:
         """If it is the present one, and its znode is not there: somebody has deleted that, and the next one can
         begin. Whether it is known that it is not the present one (any more)."""
         node = self.node(transaction)
-        with suppress(*RACED, *INTERRUPTED):
+        with suppress(*CONFLICT_ERRORS, *INTERRUPTED):
             above = await read(GetData(self.path))
-            record = Record.read(self.path, above.data)
+            record = TransactionRecord.read(self.path, above.data)
             if record.current == transaction:
                 ended = SetData(self.path, record._replace(current=None).data, above.stat.version)
                 await Multi((Create(node), Delete(node), ended))
@@ -214,47 +220,47 @@ class TransactionCore:
                     asked = True
                     if await self._start(guid, data, record, version):
                         break
-                elif not await self._bury(record.current, watch) and await Wait(watch) is Woke.DEADLINE:
-                    raise DeadlineError(await self._excuse(record.current))
+                elif not await self._finish_foreign(record.current, watch) and await Wait(watch) is WakeReason.DEADLINE:
+                    raise DeadlineError(await self._explain_timeout(record.current))
         except BaseException:
             if asked:
                 await Background(self.abort(guid, "the coordinator gave up while it began"))
             raise
         return guid
 
-    async def _start(self, guid: str, data: bytes, record: Record, version: int) -> bool:
+    async def _start(self, guid: str, data: bytes, record: TransactionRecord, version: int) -> bool:
         """One request makes all: nobody sees a part of it. No site came meanwhile: who comes writes to their folder."""
         node = self.node(guid)
         mine = Create(f"{node}/coordinator", ephemeral=True)
         try:
             sites = await read(Children(self.folder))
-            below = (Create(f"{node}/{name}") for name in first_names(self.terms, present_in(sites)))
+            below = (Create(f"{node}/{name}") for name in initial_nodes(self.terms, present_in(sites)))
             current = SetData(self.path, record.begun(guid).data, version)
             await Multi((current, Check(self.folder, sites.stat.version), Create(node, data), mine, *below))
-        except (*RACED, *INTERRUPTED) as error:
+        except (*CONFLICT_ERRORS, *INTERRUPTED) as error:
             await (self.restore() if isinstance(error, NoNodeError) else Connected())
             return False
         return True
 
-    async def _bury(self, transaction: str, watch: Watch) -> bool:
+    async def _finish_foreign(self, transaction: str, watch: Watch) -> bool:
         """Whether something was done to end a transaction of somebody else's; if not, ``watch`` is armed on it."""
-        sight = await self.sight(transaction, watch)
+        sight = await self.read_votes(transaction, watch)
         if sight is None:
             await self.forget(transaction)
             return True
         if not sight.view.is_open:
             with suppress(OutcomeUnknownError):
                 await self.ended(transaction)
-            return sight.view.is_acknowledged and await self.tidy(transaction)
+            return sight.view.is_acknowledged and await self.cleanup(transaction)
         if sight.view.has_coordinator:
             return False
-        verdict = judge(sight.view, self.terms.sites, sight.present, has_coordinator=False)
+        verdict = resolve(sight.view, self.terms.sites, sight.present, has_coordinator=False)
         assert verdict is not None
         return await self.write(transaction, verdict, sight.view)
 
-    async def _excuse(self, transaction: str) -> str:
-        sight = await self.sight(transaction)
-        view = sight.view if sight else View(())
+    async def _explain_timeout(self, transaction: str) -> str:
+        sight = await self.read_votes(transaction)
+        view = sight.view if sight else VoteSnapshot(())
         waits = sorted(view.sites(COMMIT) | view.sites(ABORT) | view.sites("ballot"))
         return f"the transaction before, {transaction} of {self.path}, is not over: it waits for {', '.join(waits)}"
 
@@ -273,32 +279,34 @@ class TransactionCore:
         counts = self.terms.decided_by == COORDINATOR
         while True:
             watch = Watch()
-            sight = await self.sight(transaction, watch, votes=counts)
+            sight = await self.read_votes(transaction, watch, votes=counts)
             if sight is None or not sight.view.is_open:
                 decided = await self.ended(transaction)
                 await Background(self._step_down(transaction))
                 return decided
-            verdict = judge(sight.view, sites, sight.present)
+            verdict = resolve(sight.view, sites, sight.present)
             if verdict is None:
-                woke = await self._patience(transaction, watch) if waits else Woke.DEADLINE
-                if woke is Woke.LIMIT:
-                    verdict = Verdict(ABORT, "somebody has deleted the one before, and this one was forgotten for it")
-                elif woke is Woke.DEADLINE:
-                    sight = await self.sight(transaction) or sight
-                    verdict = late(sight.view, sites, sight.present)
+                woke = await self._wait_or_timeout(transaction, watch) if waits else WakeReason.DEADLINE
+                if woke is WakeReason.LIMIT:
+                    verdict = Resolution(
+                        ABORT, "somebody has deleted the one before, and this one was forgotten for it"
+                    )
+                elif woke is WakeReason.DEADLINE:
+                    sight = await self.read_votes(transaction) or sight
+                    verdict = resolve_timeout(sight.view, sites, sight.present)
             if verdict is not None:
                 await self.write(transaction, verdict, sight.view)
 
-    async def _patience(self, transaction: str, watch: Watch) -> Woke:
+    async def _wait_or_timeout(self, transaction: str, watch: Watch) -> WakeReason:
         """Until ``watch`` fires, or the deadline. LIMIT: no site that comes would find this transaction. Who forgets
         one that was deleted asks for the version of what says which is the present one; where that was deleted too,
         and made anew, the next one may have the same version."""
         while True:
             woke = await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
-            if woke is not Woke.LIMIT:
+            if woke is not WakeReason.LIMIT:
                 return woke
             with suppress(NoNodeError):
-                if Record.read(self.path, (await read(GetData(self.path))).data).current == transaction:
+                if TransactionRecord.read(self.path, (await read(GetData(self.path))).data).current == transaction:
                     continue
             return woke
 
@@ -308,9 +316,9 @@ class TransactionCore:
             record, _ = await self.record()
             if record.current != transaction:
                 return self._remembered(record, transaction)
-            sight = await self.sight(transaction)
+            sight = await self.read_votes(transaction)
             view = sight and sight.view
-            if view and view.is_open and not await self.write(transaction, Verdict(ABORT, reason), view):
+            if view and view.is_open and not await self.write(transaction, Resolution(ABORT, reason), view):
                 continue
             decided = await self.ended(transaction)
             await self._step_down(transaction)
@@ -318,29 +326,29 @@ class TransactionCore:
 
     async def _step_down(self, transaction: str) -> None:
         """Who knows the decision is coordinator no more."""
-        if not await self.tidy(transaction):
+        if not await self.cleanup(transaction):
             with suppress(NoNodeError):
                 await read(Delete(f"{self.node(transaction)}/coordinator"))
 
-    async def write(self, transaction: str, verdict: Verdict, view: View) -> bool:
+    async def write(self, transaction: str, verdict: Resolution, view: VoteSnapshot) -> bool:
         """The decision is written, by us or by somebody before us; False: ask again. One atomic create."""
         node = self.node(transaction)
         reason = verdict.reason
-        if verdict.blame is not None:
-            reason = f"{reason}{await self._why(f'{node}/abort-{verdict.blame}')}"
+        if verdict.responsible is not None:
+            reason = f"{reason}{await self._read_reason(f'{node}/abort-{verdict.responsible}')}"
         votes = [f"commit-{site}" for site in sorted(view.sites(COMMIT))] if verdict.outcome == COMMIT else []
         still = [*votes, f"ballot-{verdict.dead}"] if verdict.dead else votes
         decision = Create(f"{node}/decision", Decision(transaction, verdict.outcome, reason).data)
         try:
             await Multi((*(Check(f"{node}/{name}") for name in still), Delete(f"{node}/open"), decision))
-        except RACED:
+        except CONFLICT_ERRORS:
             return True
         except INTERRUPTED:
             await Connected()
             return False
         return True
 
-    async def _why(self, path: str) -> str:
+    async def _read_reason(self, path: str) -> str:
         try:
             said = (await read(GetData(path))).data.decode(errors="replace")
         except NoNodeError:
@@ -349,7 +357,7 @@ class TransactionCore:
 
     # Afterwards
 
-    async def tidy(self, transaction: str) -> bool:
+    async def cleanup(self, transaction: str) -> bool:
         """All that was made for a transaction goes, once all sites have done what was decided; its decision is
         remembered. Whether it is over."""
         node = self.node(transaction)
@@ -359,18 +367,20 @@ class TransactionCore:
                 return True
             if isinstance(decided, NoNodeError) or not listed(listing).is_acknowledged:
                 return False
-            record = Record.read(self.path, above.data).ended(Decision.read(f"{node}/decision", decided.data))
+            record = TransactionRecord.read(self.path, above.data).ended(
+                Decision.read(f"{node}/decision", decided.data)
+            )
             below = (Delete(f"{node}/{name}") for name in listing.names)
             try:
                 await Multi((SetData(self.path, record.data, above.stat.version), *below, Delete(node)))
                 return True
-            except (*RACED, *INTERRUPTED):
+            except (*CONFLICT_ERRORS, *INTERRUPTED):
                 await Connected()
 
     async def votes(self) -> dict[str, str | None]:
         """How each site has voted in the present transaction; None: not yet, or it is through."""
         record, _ = await self.record()
-        sight = await self.sight(record.current) if record.current else None
+        sight = await self.read_votes(record.current) if record.current else None
         votes = {site: sight.view.vote_of(site) if sight else None for site in self.terms.sites}
         return {site: None if vote == "ballot" else vote for site, vote in votes.items()}
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 from distsync.errors import BrokenBarrierError, CorruptNodeError
-from distsync.protocols.line import Contender, Place, in_order, offset
+from distsync.protocols.line import Contender, QueueEntry, in_order, sequence_distance
 from distsync.session.steps import Node
 
 #: So many names of those who have passed, and of those who have left, are remembered, but at least of two whole
@@ -22,7 +22,7 @@ RESET = "-reset-"
 
 
 @dataclass(frozen=True)
-class Turn:
+class BarrierGeneration:
     """What the barrier's znode says. Contenders up to the number ``after`` (None: nobody) do not count; ``passed`` are
     the last generations that passed, the last one last; ``left`` are those of this generation who went on purpose."""
 
@@ -43,13 +43,13 @@ class Turn:
         """So many generations that passed are remembered."""
         return max(2, REMEMBERED // self.parties)
 
-    def opened(self, names: list[str]) -> Turn:
+    def next_generation(self, names: list[str]) -> BarrierGeneration:
         """The next turn: these have passed."""
         passed = (*self.passed, tuple(names))[-self.kept :]
         after = max((each.number for each in in_order(names)[-1:]), default=self.after)
         return replace(self, generation=self.generation + 1, after=after, passed=passed, left=())
 
-    def without(self, name: str) -> Turn:
+    def without_waiter(self, name: str) -> BarrierGeneration:
         """This turn, when this contender has left it."""
         return replace(self, left=(*self.left, name)[-max(2 * self.parties, REMEMBERED) :])
 
@@ -57,20 +57,22 @@ class Turn:
         """The index with which this contender has passed; None: it has not, or long ago."""
         return next((names.index(name) for names in self.passed if name in names), None)
 
-    def seen_with(self, names: Iterable[str]) -> tuple[Turn, list[Contender]]:
+    def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[Contender]]:
         """This turn, as the marks among the ``names`` of the line complete it, and all who stand there."""
         line = in_order(names)
         marks = [each.number for each in line if RESET in each.name]
         standing = [each for each in line if RESET not in each.name]
-        after = marks[-1] if marks and (self.after is None or offset(marks[-1], self.after) > 0) else self.after
+        after = (
+            marks[-1] if marks and (self.after is None or sequence_distance(marks[-1], self.after) > 0) else self.after
+        )
         return replace(self, after=after), standing
 
-    def counts(self, contender: Contender) -> bool:
+    def includes(self, contender: Contender) -> bool:
         """Whether this contender is of the present generation, or of a later one."""
-        return self.after is None or offset(contender.number, self.after) > 0
+        return self.after is None or sequence_distance(contender.number, self.after) > 0
 
 
-def turn_in(path: str, node: Node) -> Turn:
+def turn_in(path: str, node: Node) -> BarrierGeneration:
     """The turn that this znode describes."""
     try:
         fields = json.loads(node.data)
@@ -78,39 +80,39 @@ def turn_in(path: str, node: Node) -> Turn:
         parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
         passed = tuple(tuple(map(str, names)) for names in fields["passed"])
         left = tuple(map(str, fields.get("left", ())))  # none in what was written before there was any
-        return Turn(parties, generation, broken, after, passed, left, node.stat.version)
+        return BarrierGeneration(parties, generation, broken, after, passed, left, node.stat.version)
     except (ValueError, KeyError, TypeError):
         raise CorruptNodeError(path, node.data) from None
 
 
 @dataclass(frozen=True)
-class View:
+class BarrierSnapshot:
     """Who stands at the barrier and counts, first one first; whether our znode stands there; the turn."""
 
     names: list[str]
     present: bool
-    turn: Turn
+    turn: BarrierGeneration
 
 
 @dataclass
-class Party:
+class Waiter:
     """One call of wait: its place, what it saw last, all who were seen to wait with it, the turn that it found
     broken, and for whom it ran the action."""
 
-    place: Place
-    view: View | None = None
+    place: QueueEntry
+    view: BarrierSnapshot | None = None
     seen: set[str] = field(default_factory=set)
-    refused: Turn | None = None
+    refused: BarrierGeneration | None = None
     acted: tuple[int, list[str]] | None = None
 
-    def index_in(self, turn: Turn) -> int:
+    def index_in(self, turn: BarrierGeneration) -> int:
         """Our znode has gone: our index, as we have passed. Raises BrokenBarrierError if somebody else deleted it."""
         index = turn.index_of(self.place.name)
         if index is None:
             raise BrokenBarrierError
         return index
 
-    def note(self, view: View, parties: int) -> int | None:
+    def note(self, view: BarrierSnapshot, parties: int) -> int | None:
         """How many of this generation stand ahead of us; None if one of us is missing. Raises BrokenBarrierError if
         the barrier is broken."""
         if view.turn.broken or self.place.name not in view.names:

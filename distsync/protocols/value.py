@@ -12,8 +12,8 @@ from __future__ import annotations
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 from distsync.protocols.commit import Receipts
 from distsync.protocols.guard import ensure, read, read_all
-from distsync.protocols.line import offset
-from distsync.session.steps import GetData, Node, SetData, Stat, Sync, Wait, Watch, Woke
+from distsync.protocols.line import sequence_distance
+from distsync.session.steps import GetData, Node, SetData, Stat, Sync, Wait, WakeReason, Watch
 
 #: The version that stands for "any" in a request: a znode must not rest there, or a conditional write is none.
 ANY = -1
@@ -42,7 +42,7 @@ class ValueCore:
             except NoNodeError:
                 await ensure(self.path, self.initial)
 
-    async def read_fresh(self) -> Node:
+    async def read_synced(self) -> Node:
         """The value, no older than this call."""
         while True:
             _, node = await read_all(Sync(self.path), GetData(self.path))
@@ -75,21 +75,21 @@ class ValueCore:
         if outcome.results is not None:
             stat: Stat = outcome.results[-1]
             return stat.version
-        return offset(version + len(operations), 0)
+        return sequence_distance(version + len(operations), 0)
 
-    async def changed(self, since: int | None) -> Node | None:
-        """The value once it has a later version than ``since`` (None: than when the call began); None at the
+    async def changed(self, version: int | None) -> Node | None:
+        """The value once it has a later version than ``version`` (None: than when the call began); None at the
         deadline. A change that was undone is a change."""
         made: int | None = None
         try:
             while True:
                 watch = Watch()
                 node = await self.read(watch)
-                since = node.stat.version if since is None else since
+                version = node.stat.version if version is None else version
                 made = made or node.stat.czxid
-                if offset(node.stat.version, since) > 0 or node.stat.czxid != made:
+                if sequence_distance(node.stat.version, version) > 0 or node.stat.czxid != made:
                     return node
-                if await Wait(watch) is Woke.DEADLINE:
+                if await Wait(watch) is WakeReason.DEADLINE:
                     return None
         except DeadlineError:
             return None

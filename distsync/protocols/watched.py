@@ -26,7 +26,7 @@ from distsync.errors import (
     PayloadError,
 )
 from distsync.protocols.guard import REFUSED_S, read
-from distsync.session.steps import Background, Call, Children, Exists, Signal, Sync, Wait, Watch, Woke
+from distsync.session.steps import Background, Call, Children, Exists, Signal, Sync, Wait, WakeReason, Watch
 
 Value = TypeVar("Value")
 
@@ -57,17 +57,17 @@ async def names_below(path: str, watch: Watch) -> tuple[str, ...]:
                 return ()
 
 
-class Watched(Generic[Value]):
+class WatchCache(Generic[Value]):
     """What the threads of one process know together about a state that others change too."""
 
-    def __init__(self, path: str, look: Look[Value]) -> None:
+    def __init__(self, path: str, read_state: Look[Value]) -> None:
         self.path = path
-        self._look = look
+        self._read_state = read_state
         self._copy: list[Value] = []
         self._watch = fired()
         self._arming = self._watch
         self._looking: Signal | None = None
-        self._told: dict[Listener, Any] = {}
+        self._listeners: dict[Listener, Any] = {}
         self._following = False
         self._asked = Signal()
 
@@ -84,30 +84,30 @@ class Watched(Generic[Value]):
     @property
     def idle(self) -> bool:
         """Nobody asked to be told."""
-        return not self._told
+        return not self._listeners
 
     def forget(self) -> None:
         """This process has written: the copy is old, and whoever waits for a change looks."""
         self._watch.fire()
         self._arming.fire()
 
-    async def get(self, fresh: bool = False) -> Value:
-        """The state; ``fresh``: as the leader of the ensemble knows it, also where our server lags behind."""
-        if fresh:
+    async def get(self, sync: bool = False) -> Value:
+        """The state; ``sync``: as the leader of the ensemble knows it, also where our server lags behind."""
+        if sync:
             await read(Sync(self.path))
             self.forget()
         while not self.current:
             looking = self._looking
             if looking is None:
                 return await self._look_again()
-            if await Wait(looking) is Woke.DEADLINE:
+            if await Wait(looking) is WakeReason.DEADLINE:
                 raise DeadlineError(f"a look at {self.path}")
         return self._copy[0]
 
     async def _look_again(self) -> Value:
         self._arming, self._looking = watch, looking = Watch(), Signal()
         try:
-            value = await self._look(watch)
+            value = await self._read_state(watch)
             self._copy, self._watch = [value], watch
             return value
         except BaseException:
@@ -121,7 +121,7 @@ class Watched(Generic[Value]):
         """Whether the state is another one than ``seen``; False at the deadline."""
         try:
             while await self.get() == seen:
-                if await Wait(self._watch) is Woke.DEADLINE:
+                if await Wait(self._watch) is WakeReason.DEADLINE:
                     return False
             return True
         except DeadlineError:
@@ -134,11 +134,11 @@ class Watched(Generic[Value]):
         except DeadlineError:
             return False
 
-    async def until(self, true: Callable[[Value], object]) -> Value | None:
-        """The first state seen of which ``true`` holds; None at the deadline."""
+    async def until(self, predicate: Callable[[Value], object]) -> Value | None:
+        """The first state seen of which ``predicate`` holds; None at the deadline."""
         try:
-            while not true(value := await self.get()):
-                if await Wait(self._watch) is Woke.DEADLINE:
+            while not predicate(value := await self.get()):
+                if await Wait(self._watch) is WakeReason.DEADLINE:
                     return None
             return value
         except DeadlineError:
@@ -146,34 +146,34 @@ class Watched(Generic[Value]):
 
     # ---- telling
 
-    async def tell(self, listener: Listener, before: Any = UNKNOWN) -> None:
+    async def add_listener(self, listener: Listener, before: Any = UNKNOWN) -> None:
         """``listener(before, now)`` is called with each change until it is silenced, one after the other. The first
         time ``before`` is what is given here; without it the first state that is seen counts as told."""
-        self._told = {**self._told, listener: before}
+        self._listeners = {**self._listeners, listener: before}
         self._asked.fire()
         if not self._following:
             self._following = True
             await Background(self._follow())
 
-    async def silence(self, listener: Listener) -> None:
+    async def remove_listener(self, listener: Listener) -> None:
         """``listener`` is called no more."""
-        self._told = {one: told for one, told in self._told.items() if one != listener}
+        self._listeners = {one: told for one, told in self._listeners.items() if one != listener}
         self._asked.fire()
 
     async def _follow(self) -> None:
         """Tells who asked, until nobody asks any more."""
         try:
-            while self._told:
+            while self._listeners:
                 self._asked = asked = Signal()
                 try:
                     value = await self.get()
                 except (AccessDeniedError, CorruptNodeError, PayloadError):
                     await Wait(self._arming, asked, limit=REFUSED_S)
                     continue  # who looks is told; we go on when somebody has mended it, or lets us look
-                behind = [(one, before) for one, before in self._told.items() if before != value]
+                behind = [(one, before) for one, before in self._listeners.items() if before != value]
                 for listener, before in behind:
-                    if listener in self._told:
-                        self._told[listener] = value
+                    if listener in self._listeners:
+                        self._listeners[listener] = value
                         if before is not UNKNOWN:
                             await Call(partial(listener, before, value))
                 if not behind and self.current:

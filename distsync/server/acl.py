@@ -16,7 +16,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 
-from distsync.server.refusal import Refusal
+from distsync.server.refusal import RequestRefused
 from distsync.server.subject import is_name
 from distsync.wire.codes import ErrorCode, Permission
 from distsync.wire.records import OPEN_ACL, Acl
@@ -25,10 +25,10 @@ READ, WRITE, CREATE, DELETE, ADMIN = (int(one) for one in Permission if one != P
 READ_ONLY_ACL: tuple[Acl, ...] = (Acl(READ, "world", "anyone"),)
 
 
-MOST_ENTRIES = 256
+MAX_ENTRIES = 256
 """Of an ACL: each request of its znode may look at all of them."""
 
-LONGEST_NETWORK = 80
+MAX_NETWORK_LENGTH = 80
 """With a zone and a length. What is longer is not kept to be known again."""
 
 
@@ -65,7 +65,7 @@ def digest_of(credentials: bytes) -> str:
 def permit(acl: tuple[Acl, ...], permission: int, identities: Iterable[Identity]) -> None:
     """One of the identities has one of the bits of ``permission``; otherwise NO_AUTH."""
     if acl is not OPEN_ACL and not allows(acl, permission, identities):
-        raise Refusal(ErrorCode.NO_AUTH)
+        raise RequestRefused(ErrorCode.NO_AUTH)
 
 
 def allows(acl: tuple[Acl, ...], permission: int, identities: Iterable[Identity]) -> bool:
@@ -83,7 +83,7 @@ def _matches(entry: Acl, identities: tuple[Identity, ...]) -> bool:
     return (entry.scheme, entry.id) in identities
 
 
-@lru_cache(4 * MOST_ENTRIES)
+@lru_cache(4 * MAX_ENTRIES)
 def _within(address: str, text: str) -> bool:
     network = _network(text)
     try:
@@ -92,15 +92,15 @@ def _within(address: str, text: str) -> bool:
         return False
 
 
-def settle(acl: tuple[Acl, ...], identities: Iterable[Identity], policy: Policy = USUAL_POLICY) -> tuple[Acl, ...]:
+def normalize(acl: tuple[Acl, ...], identities: Iterable[Identity], policy: Policy = USUAL_POLICY) -> tuple[Acl, ...]:
     """The ACL as it is stored: without duplicates, ``auth`` replaced by who asks. INVALID_ACL when it is empty or too
     long, or has an entry that makes no sense."""
     if acl == OPEN_ACL:
         return OPEN_ACL
-    entries = islice(dict.fromkeys(acl), MOST_ENTRIES + 1)
+    entries = islice(dict.fromkeys(acl), MAX_ENTRIES + 1)
     settled = [stored for entry in entries for stored in _settle_entry(entry, identities, policy)]
-    if not 0 < len(settled) <= MOST_ENTRIES:
-        raise Refusal(ErrorCode.INVALID_ACL)
+    if not 0 < len(settled) <= MAX_ENTRIES:
+        raise RequestRefused(ErrorCode.INVALID_ACL)
     return tuple(settled)
 
 
@@ -108,13 +108,13 @@ def _settle_entry(entry: Acl, identities: Iterable[Identity], policy: Policy) ->
     if entry.scheme == "auth":
         proved = [identity for identity in identities if identity.scheme in PROVING]
         if not proved:
-            raise Refusal(ErrorCode.INVALID_ACL)
+            raise RequestRefused(ErrorCode.INVALID_ACL)
         own = [identity for identity in proved if identity != policy.shared]
         yield from (Acl(entry.permissions, *identity) for identity in own or proved)
     elif _is_valid(entry, policy.schemes):
         yield entry
     else:
-        raise Refusal(ErrorCode.INVALID_ACL)
+        raise RequestRefused(ErrorCode.INVALID_ACL)
 
 
 def _is_valid(entry: Acl, schemes: frozenset[str]) -> bool:
@@ -123,7 +123,7 @@ def _is_valid(entry: Acl, schemes: frozenset[str]) -> bool:
     if entry.scheme == "digest":
         return entry.id.rstrip(":").count(":") == 1
     if entry.scheme == "ip":
-        return len(entry.id) <= LONGEST_NETWORK and _network(entry.id) is not None
+        return len(entry.id) <= MAX_NETWORK_LENGTH and _network(entry.id) is not None
     return entry.scheme == "world" and entry.id == "anyone"
 
 
@@ -156,13 +156,13 @@ def _ipv6(text: str) -> ipaddress.IPv6Network | None:
 _is_number = re.compile(r"[+-]?[0-9]{1,9}").fullmatch
 
 
-def shown(identity: Identity) -> Identity:
+def public_form(identity: Identity) -> Identity:
     """The identity without what proves it."""
     scheme, id = identity
     return Identity(scheme, id.partition(":")[0]) if scheme == "digest" else identity
 
 
-def masked(acl: tuple[Acl, ...]) -> tuple[Acl, ...]:
+def redact(acl: tuple[Acl, ...]) -> tuple[Acl, ...]:
     """The ACL as it is shown to who may read it but not administer it: digests are hidden."""
     return tuple(
         entry._replace(id=f"{entry.id.partition(':')[0]}:x") if entry.scheme == "digest" else entry for entry in acl

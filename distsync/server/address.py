@@ -22,7 +22,7 @@ from pathlib import Path
 PROVE = b"prov"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
-PROBE_SECONDS = 2.0
+PROBE_S = 2.0
 USER = "distsync"
 ADDRESS = "address"
 """The file's name, in the folder of the data (kept) and in the user's runtime folder (while the server runs)."""
@@ -92,7 +92,7 @@ def prove(secret: str, nonce: bytes, port: int) -> bytes:
     return hmac.digest(secret.encode(), b"distsync server %d " % port + nonce, "sha256")
 
 
-def is_alive(address: Address, timeout: float = PROBE_SECONDS) -> bool:
+def is_alive(address: Address, timeout: float = PROBE_S) -> bool:
     """Whether the server at ``address`` answers now, and is the one that has this secret. ``timeout`` in seconds."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     deadline = time.monotonic() + timeout

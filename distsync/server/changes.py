@@ -103,9 +103,9 @@ def _write_acl(acl: tuple[Acl, ...]) -> bytes:
     return _NO_ACLS if acl is OPEN_ACL else ACLS.write(acl)
 
 
-def _read_acl(stored: bytes, at: int) -> tuple[tuple[Acl, ...], int]:
-    acl, at = ACLS.read(stored, at)
-    return acl or OPEN_ACL, at
+def _read_acl(stored: bytes, offset: int) -> tuple[tuple[Acl, ...], int]:
+    acl, offset = ACLS.read(stored, offset)
+    return acl or OPEN_ACL, offset
 
 
 _ACL: Field[tuple[Acl, ...]] = Field(_write_acl, _read_acl)
@@ -118,8 +118,8 @@ def _write_counters(counters: tuple[int, ...]) -> bytes:
     return _NUMBERS.pack(*counters)
 
 
-def _read_counters(stored: bytes, at: int) -> tuple[tuple[int, ...], int]:
-    return _NUMBERS.unpack_from(stored, at), at + _NUMBERS.size
+def _read_counters(stored: bytes, offset: int) -> tuple[tuple[int, ...], int]:
+    return _NUMBERS.unpack_from(stored, offset), offset + _NUMBERS.size
 
 
 _COUNTERS: Field[tuple[int, ...]] = Field(_write_counters, _read_counters)
@@ -160,9 +160,9 @@ def _pack_create(change: CreateNode) -> bytes:
     return _CREATE.pack(_USUAL_CREATE, len(name), len(data), owner, container) + name + data
 
 
-def _unpack_create(stored: bytes, at: int) -> tuple[CreateNode, int]:
-    _, length, size, owner, container = _CREATE.unpack_from(stored, at)
-    path, data, end = _two_parts(stored, at + _CREATE.size, length, size)
+def _unpack_create(stored: bytes, offset: int) -> tuple[CreateNode, int]:
+    _, length, size, owner, container = _CREATE.unpack_from(stored, offset)
+    path, data, end = _two_parts(stored, offset + _CREATE.size, length, size)
     return _new(CreateNode, (path, data, OPEN_ACL, owner, container)), end
 
 
@@ -174,17 +174,17 @@ def _pack_stored(node: StoredNode) -> bytes:
     return _STORED.pack(_USUAL_STORED, len(name), len(data), owner, container, *counters) + name + data
 
 
-def _unpack_stored(stored: bytes, at: int) -> tuple[StoredNode, int]:
-    _, length, size, owner, container, *counters = _STORED.unpack_from(stored, at)
-    path, data, end = _two_parts(stored, at + _STORED.size, length, size)
+def _unpack_stored(stored: bytes, offset: int) -> tuple[StoredNode, int]:
+    _, length, size, owner, container, *counters = _STORED.unpack_from(stored, offset)
+    path, data, end = _two_parts(stored, offset + _STORED.size, length, size)
     return _new(StoredNode, (path, data, OPEN_ACL, owner, container, counters)), end
 
 
-def _two_parts(stored: bytes, at: int, length: int, size: int) -> tuple[str, bytes, int]:
-    middle, end = at + length, at + length + size
+def _two_parts(stored: bytes, offset: int, length: int, size: int) -> tuple[str, bytes, int]:
+    middle, end = offset + length, offset + length + size
     if length < 0 or size < 0 or end > len(stored):
         raise WireError(f"a record of {length} and {size} bytes")
-    return stored[at:middle].decode(), stored[middle:end], end
+    return stored[offset:middle].decode(), stored[middle:end], end
 
 
 def _pack_delete(change: DeleteNode) -> bytes:
@@ -222,26 +222,26 @@ def pack(record: Stored) -> bytes:
     return _PACK[type(record)](record)
 
 
-def unpack(stored: bytes, at: int = 0) -> list[Any]:
-    """The records that ``pack`` wrote one after the other, from ``at`` on."""
+def unpack(stored: bytes, offset: int = 0) -> list[Any]:
+    """The records that ``pack`` wrote one after the other, from ``offset`` on."""
     records = []
     try:
-        while at < len(stored):
-            record, at = _UNPACK.get(stored[at], _unpack_any)(stored, at)
+        while offset < len(stored):
+            record, offset = _UNPACK.get(stored[offset], _unpack_any)(stored, offset)
             records.append(record)
     except (struct.error, WireError, KeyError, UnicodeDecodeError) as error:
-        raise UnreadableStateError(f"{error} at byte {at} of {len(stored)}") from None
+        raise UnreadableStateError(f"{error} at byte {offset} of {len(stored)}") from None
     return records
 
 
-def _unpack_any(stored: bytes, at: int) -> tuple[Any, int]:
-    kind, fields = _FORMS[stored[at]]
-    at += 1
+def _unpack_any(stored: bytes, offset: int) -> tuple[Any, int]:
+    kind, fields = _FORMS[stored[offset]]
+    offset += 1
     values = []
     for field in fields:
-        value, at = field.read(stored, at)
+        value, offset = field.read(stored, offset)
         values.append(value)
-    return kind(*values), at
+    return kind(*values), offset
 
 
 def pack_transaction(zxid: int, time_ms: int, changes: Sequence[Change]) -> bytes:

@@ -18,7 +18,7 @@ class SteadyClock:
         self._least_ns = (tick_ms + 1) * 1_000_000  # longer than a tick in whole milliseconds too
         self._ahead_ns = wall_ns - steady_ns
 
-    def tell(self, wall_ns: int, steady_ns: int) -> int:
+    def advance_time(self, wall_ns: int, steady_ns: int) -> int:
         """The time in ms since the epoch; ``steady_ns`` is that of a clock that nobody sets."""
         ahead_ns = wall_ns - steady_ns
         if abs(ahead_ns - self._ahead_ns) > self._least_ns:
@@ -26,30 +26,30 @@ class SteadyClock:
         return (steady_ns + self._ahead_ns) // 1_000_000
 
 
-class WakingClock:
-    """``now_ms``: the last time told, None before the first; ``awake_ms``: the waking time then.
+class PauseTolerantClock:
+    """``now_ms``: the last time told, None before the first; ``active_ms``: the waking time then.
     ``hold_until``: no expiry before this waking time, so that what the clients sent meanwhile is read first."""
 
-    __slots__ = ("tick_ms", "forgiving", "now_ms", "awake_ms", "hold_until", "_lag_ms")
+    __slots__ = ("tick_ms", "tolerant", "now_ms", "active_ms", "hold_until", "_lag_ms")
 
-    def __init__(self, tick_ms: int, forgiving: bool) -> None:
+    def __init__(self, tick_ms: int, tolerant: bool) -> None:
         self.tick_ms = tick_ms
-        self.forgiving = forgiving
+        self.tolerant = tolerant
         self.now_ms: int | None = None
-        self.awake_ms = 0
+        self.active_ms = 0
         self.hold_until = 0
         self._lag_ms = 0
 
-    def tell(self, now_ms: int) -> int:
+    def advance_time(self, now_ms: int) -> int:
         """The waking time at ``now_ms``."""
         if self.now_ms is not None:
             gap = now_ms - self.now_ms
-            if gap < 0 or (gap > self.tick_ms and self.forgiving):
+            if gap < 0 or (gap > self.tick_ms and self.tolerant):
                 self._lag_ms += gap
                 self.hold_until = now_ms - self._lag_ms + self.tick_ms
         self.now_ms = now_ms
-        self.awake_ms = now_ms - self._lag_ms
-        return self.awake_ms
+        self.active_ms = now_ms - self._lag_ms
+        return self.active_ms
 
     def wall(self, waking_ms: int) -> int:
         """When, as far as is known, the waking time will be ``waking_ms``."""

@@ -21,12 +21,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
 from distsync.server.report import WORD_BYTES
-from distsync.server.words import Link
+from distsync.server.words import ConnectionRow
 from distsync.wire.codes import OpCode
 from distsync.wire.frames import FrameSplitter, WireError
 
 if TYPE_CHECKING:
-    from distsync.server.rim import Rim
+    from distsync.server.rim import NetworkServer
 
 log = logging.getLogger("distsync.server")
 
@@ -61,8 +61,8 @@ _OP_NAMES = {
 class Connection(asyncio.BufferedProtocol):
     """One client's TCP connection. It keeps order: requests are worked for one after the other."""
 
-    def __init__(self, rim: Rim) -> None:
-        self.rim = rim
+    def __init__(self, server: NetworkServer) -> None:
+        self.server = server
         self.peer = 0
         self.session_id = 0
         self.greeted = False
@@ -74,8 +74,8 @@ class Connection(asyncio.BufferedProtocol):
         self._since_ms = time.time_ns() // 1_000_000
         self._last_head = bytes(8)  # of the last request
         self._last_answer = bytes(16)  # its head
-        self._splitter = FrameSplitter(rim.engine.config.jute_maxbuffer)
-        self._encrypted = rim.encrypted
+        self._splitter = FrameSplitter(server.engine.config.jute_maxbuffer)
+        self._encrypted = server.encrypted
         self._frames: deque[bytes] = deque()
         self._output: list[bytes] = []
         self._output_bytes = 0
@@ -89,35 +89,35 @@ class Connection(asyncio.BufferedProtocol):
         with suppress(OSError):
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             link.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.rim.add(self)
+        self.server.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = self._lost = True
         self._frames.clear()
-        self.rim.remove(self)
+        self.server.remove(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """All share it: what is read is copied at once. A view, for TLS slices it and means the place."""
-        return self.rim.buffer
+        return self.server.buffer
 
     def buffer_updated(self, count: int) -> None:
-        piece = bytes(self.rim.buffer[:count])
-        self.rim.moved += count
+        piece = bytes(self.server.buffer[:count])
+        self.server.moved += count
         if self._head is not None:
-            piece = self._look_for_word(self._head + piece)
+            piece = self._check_four_letter_word(self._head + piece)
         try:
             self._frames.extend(self._splitter.feed(piece))
         except WireError as error:
-            self.break_off(error)
-        self.rim.begin()
-        self.work()
-        self.rim.end()
+            self.close_with_error(error)
+        self.server.begin()
+        self.process_requests()
+        self.server.end()
         if not self.greeted and self._splitter.pending > GREETING_BYTES:
-            self.break_off("no handshake")
+            self.close_with_error("no handshake")
 
-    def _look_for_word(self, head: bytes) -> bytes:
+    def _check_four_letter_word(self, head: bytes) -> bytes:
         """A four-letter word is answered; all that was received is given back once it is known to be none."""
-        answer = self.rim.report.answer(head) if len(head) >= WORD_BYTES else b""
+        answer = self.server.report.answer(head) if len(head) >= WORD_BYTES else b""
         self._head = None if answer is None else head
         if answer:
             self.transport.write(answer)
@@ -131,12 +131,12 @@ class Connection(asyncio.BufferedProtocol):
         certificate: bytes | None = tls.getpeercert(True) if tls else None
         return certificate
 
-    def figures(self) -> Link:
+    def metrics(self) -> ConnectionRow:
         """What four-letter words tell of it."""
-        session = self.rim.engine.sessions.get(self.session_id)
+        session = self.server.engine.sessions.get(self.session_id)
         xid, op = _XID_AND_OP.unpack_from(self._last_head + bytes(8))
         (zxid,) = _ZXID.unpack_from(self._last_answer, 8)
-        return Link(
+        return ConnectionRow(
             *self.address,
             self.received,
             self.sent,
@@ -149,15 +149,15 @@ class Connection(asyncio.BufferedProtocol):
             last_zxid=zxid,
         )
 
-    def work(self) -> None:
+    def process_requests(self) -> None:
         """As many requests as the output has room for."""
-        if self._frames and self.has_room and self.rim.failure is None:
-            self.rim.work(self, self._frames)
+        if self._frames and self.has_room and self.server.failure is None:
+            self.server.work(self, self._frames)
         if self._frames and not self._reading_paused:
             self._reading_paused = True
             self.transport.pause_reading()
 
-    def worked_for(self, frames: int, last: bytes) -> None:
+    def requests_done(self, frames: int, last: bytes) -> None:
         """So many requests, of which that was the last."""
         if last:
             self.received += frames
@@ -189,14 +189,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._write()
                 self._settle()
         except Exception as error:
-            self.break_off(error)
+            self.close_with_error(error)
 
     def _write(self) -> None:
         """Encrypted, each frame is a record by itself: kazoo waits on the bare socket for what TLS has read already."""
         output = self._output
         if output:
             self.sent += len(output)
-            self.rim.moved += self._output_bytes
+            self.server.moved += self._output_bytes
             self._last_answer = output[-1][:16]
             for piece in output if self._encrypted else (b"".join(output),):
                 self.transport.write(piece)
@@ -207,12 +207,12 @@ class Connection(asyncio.BufferedProtocol):
         if self._closing:
             self._end()
         elif self.transport.get_write_buffer_size() > OUTPUT_BYTES:
-            self.break_off(f"it does not take the {OUTPUT_BYTES} bytes sent to it")
+            self.close_with_error(f"it does not take the {OUTPUT_BYTES} bytes sent to it")
         elif not self._stalled:
             self._go_on()
 
     def _go_on(self) -> None:
-        self.work()
+        self.process_requests()
         if self._reading_paused and not self._frames and not self._closing:
             self._reading_paused = False
             self.transport.resume_reading()
@@ -227,7 +227,7 @@ class Connection(asyncio.BufferedProtocol):
     def close(self) -> None:
         """Nothing more is read; the connection ends when all was sent."""
         self._closing = True
-        self.deadline = self.rim.farewell_deadline()
+        self.deadline = self.server.close_deadline()
         self._frames.clear()
         if not self._output:
             self._end()
@@ -237,7 +237,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self.transport.is_closing():
             self.transport.close()
 
-    def break_off(self, reason: object) -> None:
+    def close_with_error(self, reason: object) -> None:
         """The connection is over, whatever waited to be sent. Said once; what nobody foresaw is said with its place."""
         if not self._broken:
             self._broken = True

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from distsync.server.acl import READ, Identity, Policy, allows
 from distsync.server.changes import Change, CloseSession, CreateNode, DeleteNode, ResizeSession, SetNodeData
-from distsync.server.clock import WakingClock
+from distsync.server.clock import PauseTolerantClock
 from distsync.server.config import EngineConfig
 from distsync.server.effects import Drop, Effect, Notify
-from distsync.server.link import Link
+from distsync.server.link import Peer
 from distsync.server.paths import parent_of
 from distsync.server.sessions import Session
 from distsync.server.state import State
@@ -22,18 +22,18 @@ from distsync.server.watches import Watches
 from distsync.wire.records import OPEN_ACL, Acl
 
 
-class Audience(NamedTuple):
+class ReadPermissions(NamedTuple):
     """The ACLs of a znode and of its parent when it was changed: who may read it is told, if he watches."""
 
     of_node: tuple[Acl, ...]
     of_parent: tuple[Acl, ...]
 
 
-EVERYBODY = Audience(OPEN_ACL, OPEN_ACL)
-NOBODY = Audience((), ())
+EVERYBODY = ReadPermissions(OPEN_ACL, OPEN_ACL)
+NOBODY = ReadPermissions((), ())
 
 
-class Core:
+class EngineState:
     """Shared by the parts of one engine."""
 
     def __init__(self, config: EngineConfig) -> None:
@@ -44,8 +44,8 @@ class Core:
         self.tree = self.state.tree
         self.sessions = self.state.sessions
         self.watches = Watches()
-        self.clock = WakingClock(config.tick_time_ms, config.forgive_pauses)
-        self.links: dict[int, Link] = {}
+        self.clock = PauseTolerantClock(config.tick_time_ms, config.forgive_pauses)
+        self.links: dict[int, Peer] = {}
         self.containers_due = 0
         self._fires: dict[type[Change], Callable[[str, int], list[Notify]]] = {
             CreateNode: self.watches.created,
@@ -53,31 +53,31 @@ class Core:
             SetNodeData: self.watches.changed,
         }
 
-    def admits(self, identities: Sequence[Identity]) -> bool:
+    def is_authorized(self, identities: Sequence[Identity]) -> bool:
         """Whether who has these may ask for more than to prove who he is."""
         shared = self.policy.shared
-        return (shared is None or shared in identities) and not self.lacks_scheme(identities)
+        return (shared is None or shared in identities) and not self.missing_scheme(identities)
 
-    def lacks_scheme(self, identities: Sequence[Identity]) -> bool:
+    def missing_scheme(self, identities: Sequence[Identity]) -> bool:
         required = self.config.required_schemes
         return bool(required) and not any(identity.scheme in required for identity in identities)
 
-    def tell(self, now_ms: int) -> int:
+    def advance_time(self, now_ms: int) -> int:
         """The waking time. Sessions that come from a journal start with their full time-out at the first call."""
         clock = self.clock
         if clock.now_ms == now_ms:
-            return clock.awake_ms
+            return clock.active_ms
         first = clock.now_ms is None
-        awake_ms = clock.tell(now_ms)
+        active_ms = clock.advance_time(now_ms)
         if first:
-            self.sessions.touch_all(awake_ms)
-            self.containers_due = awake_ms + self.config.container_interval_ms
-        return awake_ms
+            self.sessions.touch_all(active_ms)
+            self.containers_due = active_ms + self.config.container_interval_ms
+        return active_ms
 
-    def hear(self, link: Link, now_ms: int) -> None:
+    def touch_session(self, link: Peer, now_ms: int) -> None:
         """The client of ``link`` has spoken: its session has its full time-out again."""
         link.heard_ms = now_ms
-        self.sessions.touch(link.session, self.tell(now_ms))
+        self.sessions.touch(link.session, self.advance_time(now_ms))
 
     def next_zxid(self) -> int:
         self.state.zxid += 1
@@ -92,27 +92,29 @@ class Core:
         if not self.watches.may_fire(change):
             return [state.apply_and_commit(change, zxid, now_ms)]
         audience = self.audience(change)
-        return [state.apply_and_commit(change, zxid, now_ms), *self.fire(change, audience, zxid)]
+        return [state.apply_and_commit(change, zxid, now_ms), *self.fire_watches(change, audience, zxid)]
 
-    def note(self, change: ResizeSession, now_ms: int) -> list[Effect]:
+    def record_extra(self, change: ResizeSession, now_ms: int) -> list[Effect]:
         """The change is applied and committed under the last zxid once more: ZooKeeper gives it none."""
         zxid = self.state.zxid
         self.state.apply(change, zxid, now_ms)
         return [self.state.commit(zxid, now_ms, (change,))]
 
-    def audience(self, change: Change) -> Audience:
+    def audience(self, change: Change) -> ReadPermissions:
         """Who may hear of a change that is about to be applied."""
         if not isinstance(change, (CreateNode, DeleteNode, SetNodeData)):
             return NOBODY
         nodes, path = self.tree.nodes, change.path
-        return Audience(change.acl if isinstance(change, CreateNode) else nodes[path].acl, nodes[parent_of(path)].acl)
+        return ReadPermissions(
+            change.acl if isinstance(change, CreateNode) else nodes[path].acl, nodes[parent_of(path)].acl
+        )
 
-    def fire(self, change: Change, audience: Audience, zxid: int) -> list[Notify]:
+    def fire_watches(self, change: Change, audience: ReadPermissions, zxid: int) -> list[Notify]:
         """The events of a change to one znode. What a closing session fires, end_session() tells."""
         fire = self._fires.get(type(change))
-        return self._heard(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
+        return self._on_event(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
 
-    def _heard(self, notices: list[Notify], path: str, audience: Audience) -> list[Notify]:
+    def _on_event(self, notices: list[Notify], path: str, audience: ReadPermissions) -> list[Notify]:
         """A watch that fired is gone, also where its owner may not read the node and is told nothing."""
         if audience == EVERYBODY:
             return notices
@@ -127,10 +129,10 @@ class Core:
         owned = [(path, self.audience(DeleteNode(path))) for path in self.tree.owned(session.id)]
         effects = self.transact(CloseSession(session.id), now_ms)
         for path, audience in owned:
-            effects += self.fire(DeleteNode(path), audience, self.state.zxid)
+            effects += self.fire_watches(DeleteNode(path), audience, self.state.zxid)
         return effects
 
-    def unlink(self, peer: int) -> None:
+    def remove_peer(self, peer: int) -> None:
         """The connection is forgotten, with its watches and identities."""
         link = self.links.pop(peer, None)
         if link is not None:
@@ -138,5 +140,5 @@ class Core:
             link.session.owner = None
 
     def drop(self, peer: int) -> list[Effect]:
-        self.unlink(peer)
+        self.remove_peer(peer)
         return [Drop(peer)]

@@ -12,7 +12,7 @@ from collections.abc import Callable
 READY = b"\0"
 
 
-def detached(work: Callable[[Callable[[], None]], None]) -> int:
+def daemonize(work: Callable[[Callable[[], None]], None]) -> int:
     """``work(ready)`` runs in a detached process; the caller's process goes on when it has called ``ready`` or ended.
 
     Returns the exit status for the caller's own process: 0 when ready. What ``work`` raised is printed, as its text,
@@ -25,14 +25,14 @@ def detached(work: Callable[[Callable[[], None]], None]) -> int:
     os.setsid()
     os.dup2(2, 1)
     try:
-        work(lambda: _tell(writing, READY))
+        work(lambda: _report(writing, READY))
     except BaseException as error:
-        _tell(writing, str(error).encode())
+        _report(writing, str(error).encode())
         raise
     return 0
 
 
-def _tell(pipe: int, message: bytes) -> None:
+def _report(pipe: int, message: bytes) -> None:
     """Once; whoever waited may be gone."""
     try:
         os.write(pipe, message)

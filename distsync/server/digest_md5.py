@@ -22,7 +22,7 @@ URI = "zookeeper/zk-sasl-md5"
 TOKEN_BYTES = 4096
 """Of the longest response, as RFC 2831 says."""
 
-NOBODYS = "the password of who is not known: the time to refuse him is that of a wrong one"
+DUMMY_PASSWORD = "the password of who is not known: the time to refuse him is that of a wrong one"
 
 _DIRECTIVE = re.compile(
     rb"""[ \t\r\n,]* ([!#$%&'*+\-.0-9A-Z^_`a-z|~]+) [ \t\r\n]* = [ \t\r\n]* ("(?:[^"\\]|\\.)*"|[^ \t\r\n,"]+)
@@ -36,7 +36,7 @@ class ProofRefusedError(Exception):
     """The client has not proved who it is. Fields: why, for the server's own log."""
 
 
-class Talk:
+class DigestMd5Exchange:
     """One attempt of one client. ``user`` is None until he has proved to be that one; then no token is taken any more,
     and none is after a refusal: the nonce serves once."""
 
@@ -83,7 +83,7 @@ class Talk:
     def _compared(self, said: dict[bytes, bytes]) -> bytes:
         """It takes as long for who is unknown as for a wrong password, and tries each spelling, whichever is right."""
         user = self._user_of(said[b"username"])
-        password = NOBODYS if user is None else self._passwords[user]
+        password = DUMMY_PASSWORD if user is None else self._passwords[user]
         responses = [
             (_response(secret, b"AUTHENTICATE:", said), _response(secret, b":", said))
             for secret in _secrets(user or "", said.get(b"realm", b""), password)

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from distsync.server.acl import Identity
 from distsync.server.changes import DeleteNode
 from distsync.server.config import EngineConfig
-from distsync.server.core import Core
+from distsync.server.core import EngineState
 from distsync.server.effects import Drop, Effect
 from distsync.server.handshake import Handshake
-from distsync.server.link import Proving
+from distsync.server.link import Authenticator
 from distsync.server.requests import Requests
 from distsync.server.sessions import Sessions
 from distsync.server.tree import Node, Tree
@@ -45,7 +45,7 @@ class Engine:
 
     def __init__(self, config: EngineConfig = DEFAULTS) -> None:
         self.config = config
-        self._core = Core(config)
+        self._core = EngineState(config)
         self._requests = Requests(self._core)
         self._count = 0
 
@@ -78,12 +78,12 @@ class Engine:
         address: str = "127.0.0.1",
         *,
         subject: str = "",
-        sasl: Proving | None = None,
+        sasl: Authenticator | None = None,
     ) -> list[Effect]:
         """The first frame of ``peer``, which connects from IP ``address``: accepted, refused (Accepted with session 0,
         then Drop), or dropped without a word. ``subject`` is whom its certificate names; ``sasl`` answers its tokens.
         """
-        self._core.tell(now_ms)
+        self._core.advance_time(now_ms)
         named = (Identity("x509", subject),) if subject else ()
         return Handshake(self._core, peer, request, now_ms, (Identity("ip", address), *named), sasl).effects()
 
@@ -92,11 +92,11 @@ class Engine:
         core = self._core
         link = core.links.get(peer)
         if link is None:
-            core.tell(now_ms)
+            core.advance_time(now_ms)
             return [Drop(peer)]
         self._count += 1
         if link.heard_ms != now_ms or core.clock.now_ms != now_ms:
-            core.hear(link, now_ms)
+            core.touch_session(link, now_ms)
         return self._requests.handle(link, xid, request, now_ms)
 
     def admission(self, peer: int) -> tuple[int, bool]:
@@ -106,12 +106,12 @@ class Engine:
 
     def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
         """The connection of ``peer`` is gone; its session lives on until its time-out."""
-        self._core.unlink(peer)
+        self._core.remove_peer(peer)
         return []
 
     def expire(self, session_id: int, now_ms: int) -> list[Effect]:
         """The session has ended as if its time-out had passed."""
-        self._core.tell(now_ms)
+        self._core.advance_time(now_ms)
         session = self.sessions.get(session_id)
         if session is None:
             return []
@@ -122,13 +122,13 @@ class Engine:
     def advance(self, now_ms: int) -> list[Effect]:
         """Sessions that are due have expired; containers and nodes with a time to live that are due are gone."""
         core = self._core
-        awake_ms = core.tell(now_ms)
+        active_ms = core.advance_time(now_ms)
         effects: list[Effect] = []
-        if awake_ms >= core.clock.hold_until:
-            for id in self.sessions.due(awake_ms):
+        if active_ms >= core.clock.hold_until:
+            for id in self.sessions.due(active_ms):
                 effects += self.expire(id, now_ms)
-        if awake_ms >= core.containers_due:
-            core.containers_due = awake_ms + self.config.container_interval_ms
+        if active_ms >= core.containers_due:
+            core.containers_due = active_ms + self.config.container_interval_ms
             effects += self._reap(now_ms)
         return effects
 
@@ -139,7 +139,7 @@ class Engine:
         if due is None or clock.now_ms is None:
             return None if due is None else 0
         at_ms = clock.wall(due)
-        return min(at_ms, clock.now_ms + clock.tick_ms // 2) if clock.forgiving else at_ms
+        return min(at_ms, clock.now_ms + clock.tick_ms // 2) if clock.tolerant else at_ms
 
     def _next_due(self) -> int | None:
         """In waking time."""

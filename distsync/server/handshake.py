@@ -10,9 +10,9 @@ import hmac
 
 from distsync.server.acl import Identity
 from distsync.server.changes import OpenSession, ResizeSession
-from distsync.server.core import Core
+from distsync.server.core import EngineState
 from distsync.server.effects import Accepted, Drop, Effect
-from distsync.server.link import Link, Proving
+from distsync.server.link import Authenticator, Peer
 from distsync.server.sessions import Session, new_session_id, password_of
 from distsync.wire.records import ConnectRequest, ConnectResponse
 
@@ -26,12 +26,12 @@ class Handshake:
 
     def __init__(
         self,
-        core: Core,
+        core: EngineState,
         peer: int,
         request: ConnectRequest,
         now_ms: int,
         identities: tuple[Identity, ...],
-        sasl: Proving | None,
+        sasl: Authenticator | None,
     ) -> None:
         self._core = core
         self._peer = peer
@@ -62,15 +62,15 @@ class Handshake:
         core, timeout_ms = self._core, self._timeout_ms()
         effects = [] if session.owner is None else core.drop(session.owner)
         if timeout_ms != session.timeout_ms:
-            effects += core.note(ResizeSession(session.id, timeout_ms), self._now_ms)
+            effects += core.record_extra(ResizeSession(session.id, timeout_ms), self._now_ms)
         return [*effects, self._link(session)]
 
     def _link(self, session: Session) -> Accepted:
         core = self._core
-        admitted = core.admits(self._identities)
-        core.links[self._peer] = Link(self._peer, session, self._identities, self._sasl, admitted)
+        admitted = core.is_authorized(self._identities)
+        core.links[self._peer] = Peer(self._peer, session, self._identities, self._sasl, admitted)
         session.owner = self._peer
-        core.sessions.touch(session, core.tell(self._now_ms))
+        core.sessions.touch(session, core.advance_time(self._now_ms))
         return self._answer(session.timeout_ms, session.id, password_of(session.id, core.config.secret))
 
     def _answer(self, timeout_ms: int, session_id: int, password: bytes) -> Accepted:

@@ -16,11 +16,11 @@ from distsync.server.loop import backlog
 
 log = logging.getLogger("distsync.server")
 
-PAUSE_SECONDS = 1.0
+PAUSE_S = 1.0
 """When the system has no file descriptor left; asyncio's own servers wait as long."""
 
 
-class Handshakes:
+class TlsAcceptor:
     """Accepts on ``listening``. ``room()`` is how many more connections there may be, those in a handshake included."""
 
     def __init__(
@@ -60,9 +60,9 @@ class Handshakes:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.info("nobody is accepted for %.0f s: %s", PAUSE_SECONDS, error)
+                log.info("nobody is accepted for %.0f s: %s", PAUSE_S, error)
                 self._loop.remove_reader(self._listening)
-                self._loop.call_later(PAUSE_SECONDS, self._listen)
+                self._loop.call_later(PAUSE_S, self._listen)
                 return
             if len(self._under_way) >= self._room():
                 log.info("connection of %s:%s closed: there are as many as may be", *address[:2])

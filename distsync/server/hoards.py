@@ -9,21 +9,21 @@ from collections.abc import Collection
 from typing import Protocol
 
 
-class Holding(Protocol):
+class Buffered(Protocol):
     """A connection."""
 
     @property
     def held(self) -> int: ...
 
-    def break_off(self, reason: object) -> None: ...
+    def close_with_error(self, reason: object) -> None: ...
 
 
-def break_off_hoarders(connections: Collection[Holding], most: int) -> None:
+def close_largest_buffers(connections: Collection[Buffered], most: int) -> None:
     """When they hold more, those that hold most are closed until all that is held is half of what may be."""
     held = sum(connection.held for connection in connections)
     if held > most:
         for connection in sorted(connections, key=lambda one: -one.held):
             held -= connection.held
-            connection.break_off(f"{connection.held} bytes wait for it, and all have too many")
+            connection.close_with_error(f"{connection.held} bytes wait for it, and all have too many")
             if held <= most // 2:
                 break

@@ -16,7 +16,8 @@ is told, so a journal that ends before its mark has lost something that was ackn
 Safe is what the journal was opened for. ``sync_full``: the disk has it; one fsync for all records of an append.
 Otherwise the operating system has it, which no death of this process undoes, but the death of the machine does: then
 the mark, which is synced when it first names a boot, names another one, and the journal may be shorter than it was, by
-more than the mark tells: see ``Contents.died``. The mark names this boot only once something was appended to say so.
+more than the mark tells: see ``JournalContents.died``. The mark names this boot only once something was appended to say
+so.
 
 One journal at a time has the folder: its descriptor is locked.
 """
@@ -34,7 +35,7 @@ from typing import NamedTuple
 
 from distsync.server.entries import GROUP, PART, SECRET, WHOLE, Entry, join, pack_entry, read_entries, split
 from distsync.server.journal_errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
-from distsync.server.mark import Mark
+from distsync.server.mark import Watermark
 
 NAME = "journal.log"
 OLD_NAME = "journal.sqlite"
@@ -42,7 +43,7 @@ HEADER = b"distsync journal, format 3\n"
 COMPACT_BYTES = 4 << 20  # records smaller than this are not worth a snapshot; ZooKeeper: 100,000 records or 4 GB
 
 
-class Contents(NamedTuple):
+class JournalContents(NamedTuple):
     """What a journal holds: records are pairs of zxid and payload, in the order in which they were appended."""
 
     secret: bytes
@@ -63,7 +64,7 @@ class Journal:
         self.snapshot_bytes = 0
         self.record_bytes = 0
         self._draft = folder / "journal.new"
-        self._mark = Mark(folder / "journal.mark")
+        self._mark = Watermark(folder / "journal.mark")
         self._marked = False
         self._number = 0
         self._end = 0
@@ -102,7 +103,7 @@ class Journal:
             with suppress(OSError):  # it may not be ours to read, and then was there before
                 _sync_folder(self.path.parent.parent)
 
-    def load(self) -> Contents:
+    def load(self) -> JournalContents:
         """All that was written and not yet superseded. What is torn at the end is cut off. What the machine took along
         is told of until something is appended.
 
@@ -131,12 +132,12 @@ class Journal:
             self._mark.sync()
         except OSError:
             with suppress(OSError):
-                self._mark.put_back(before)
+                self._mark.restore(before)
             raise
         self._marked = True
 
-    def _read(self) -> Contents:
-        contents = Contents(b"", [], [])
+    def _read(self) -> JournalContents:
+        contents = JournalContents(b"", [], [])
         with open(self._file, "rb", closefd=False) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
@@ -149,7 +150,7 @@ class Journal:
             raise JournalCorruptError(self.path, "its snapshot is not what was written")
         return contents._replace(secret=self._secret)
 
-    def _take(self, contents: Contents, entry: Entry) -> None:
+    def _take(self, contents: JournalContents, entry: Entry) -> None:
         """The next entry of the file."""
         kind, number, payload = entry
         if kind == SECRET:

@@ -5,10 +5,10 @@ Rules for this file: errors only.
 
 from __future__ import annotations
 
-from distsync.errors import WorldError
+from distsync.errors import UnavailableError
 
 
-class JournalError(WorldError):
+class JournalError(UnavailableError):
     """The journal cannot be used; the server stops. Fields: the file, what is wrong with it."""
 
 

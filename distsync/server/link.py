@@ -12,7 +12,7 @@ from distsync.server.acl import Identity
 from distsync.server.sessions import Session
 
 
-class Proving(Protocol):
+class Authenticator(Protocol):
     """How a client proves who it is in several steps: each token is answered with one, until ``user`` is somebody."""
 
     user: str | None
@@ -21,14 +21,14 @@ class Proving(Protocol):
         """Raises ProofRefusedError."""
 
 
-class Link:
+class Peer:
     """``identities`` grow with each proof; ``admitted`` is False while a required identity has not been shown;
     ``sasl`` is None where that is not spoken; ``heard_ms``: when the last request came."""
 
     __slots__ = ("peer", "session", "identities", "admitted", "sasl", "heard_ms")
 
     def __init__(
-        self, peer: int, session: Session, identities: Iterable[Identity], sasl: Proving | None, admitted: bool
+        self, peer: int, session: Session, identities: Iterable[Identity], sasl: Authenticator | None, admitted: bool
     ) -> None:
         self.peer = peer
         self.session = session

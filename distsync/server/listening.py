@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
-from distsync.errors import WorldError
+from distsync.errors import UnavailableError
 from distsync.server.address import ADDRESS, read_address
 from distsync.server.loop import backlog
 from distsync.server.options import Tls
@@ -21,7 +21,7 @@ OWN_PORTS = range(20_000, 32_768)
 """Below the ports that systems give to outgoing connections (Linux: from 32768), so that it is free again later."""
 
 
-class ServeError(WorldError):
+class ServeError(UnavailableError):
     """The server cannot start. Fields: one sentence that says why."""
 
 

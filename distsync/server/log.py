@@ -12,7 +12,7 @@ LINES = 100
 SECONDS = 60.0
 
 
-class Flood(logging.Filter):
+class RateLimitFilter(logging.Filter):
     """At most LINES in SECONDS below errors; then one that tells how many were left out."""
 
     def __init__(self) -> None:
@@ -38,5 +38,5 @@ class Flood(logging.Filter):
 
 def log_to_standard_error() -> None:
     handler = logging.StreamHandler()
-    handler.addFilter(Flood())
+    handler.addFilter(RateLimitFilter())
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s", handlers=[handler])

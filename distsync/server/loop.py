@@ -38,7 +38,7 @@ def backlog() -> int:
     return min(BACKLOG, _descriptors() // 4)
 
 
-def affordable_connections() -> int:
+def max_connections() -> int:
     """As many as have file descriptors, those just accepted included."""
     return max(1, _descriptors() - backlog() - RESERVED_DESCRIPTORS)
 

@@ -16,14 +16,14 @@ SYNCED = b"synced"  # in the place of a boot: the disk has it
 UNKNOWN = b"unknown"  # the system does not tell: any boot may be another one
 
 
-class Marked(NamedTuple):
+class WatermarkState(NamedTuple):
     """What the mark says. ``may_be_lost``: the machine has died since, and the disk had not been waited for."""
 
     number: int
     may_be_lost: bool
 
 
-class Mark:
+class Watermark:
     """The number of the last append, in a file of its own: 20 digits and SYNCED or a boot, overwritten in place.
 
     It is synced at the beginning and the end, and when it first names a boot, so that it never is empty beside a
@@ -44,11 +44,11 @@ class Mark:
         except OSError as error:
             raise JournalUnreadableError(self.path, error) from error
 
-    def read(self) -> Marked:
+    def read(self) -> WatermarkState:
         try:
             number, *where = self.path.read_bytes().split()
             certain = not where or (where[0] in (SYNCED, self._boot) and where[0] != UNKNOWN)
-            return Marked(int(number), not certain)
+            return WatermarkState(int(number), not certain)
         except (FileNotFoundError, ValueError) as error:
             raise JournalCorruptError(self.path, error) from error
         except OSError as error:
@@ -68,7 +68,7 @@ class Mark:
         """As it stands in the file."""
         return self.path.read_bytes()
 
-    def put_back(self, content: bytes) -> None:
+    def restore(self, content: bytes) -> None:
         """What it was before a write that failed."""
         if self._file is not None:
             os.pwrite(self._file, content, 0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from distsync.server.refusal import Refusal
+from distsync.server.refusal import RequestRefused
 from distsync.wire.codes import ErrorCode
 
 SPECIAL = ("/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config")
@@ -22,7 +22,7 @@ _VALID = re.compile(rf"/|(?:/(?!\.\.?(?:/|\Z))[^/{_FORBIDDEN}]+)+").fullmatch
 def check_path(path: str) -> None:
     """The path is absolute, has no empty, ``.`` or ``..`` part, and no character that ZooKeeper forbids."""
     if _VALID(path) is None:
-        raise Refusal(ErrorCode.BAD_ARGUMENTS)
+        raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
 
 
 def check_child(path: str) -> None:
@@ -43,5 +43,5 @@ def parent_of_new(path: str) -> str:
     """The parent's path as far as a create or delete looks at it before anything else."""
     cut = path.rfind("/")
     if cut < 0 or "\0" in path:
-        raise Refusal(ErrorCode.BAD_ARGUMENTS)
+        raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
     return path[:cut] or "/"

@@ -46,7 +46,7 @@ def held(count: int, size: int) -> bytes:
     return _write({"count": count, "bytes": size})
 
 
-def moved(stats: bytes | None, count: int, size: int) -> bytes:
+def apply_delta(stats: bytes | None, count: int, size: int) -> bytes:
     """The stats node after so many nodes and bytes have come (or gone, below zero)."""
     track = _read(stats)
     track["count"] = track.get("count", -1) + count
@@ -54,7 +54,7 @@ def moved(stats: bytes | None, count: int, size: int) -> bytes:
     return _write(track)
 
 
-def excesses(limits: bytes | None, stats: bytes | None, count: int, size: int) -> Iterator[tuple[str, bool]]:
+def violations(limits: bytes | None, stats: bytes | None, count: int, size: int) -> Iterator[tuple[str, bool]]:
     """What so much more is beyond, in ZooKeeper's words, and whether that limit is hard: a soft one is advice, and none
     where there is a hard one."""
     limit, now = _read(limits), _read(stats)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from distsync.server.acl import ADMIN, READ, allows, masked, permit, shown
-from distsync.server.link import Link
-from distsync.server.refusal import Refusal
+from distsync.server.acl import ADMIN, READ, allows, permit, public_form, redact
+from distsync.server.link import Peer
+from distsync.server.refusal import RequestRefused
 from distsync.server.tree import Node, Tree
 from distsync.server.watches import Watches
 from distsync.wire import records as r
@@ -22,7 +22,7 @@ _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 MULTI_READ_BYTES = 16 << 20
 """Of data and names, after which the reads of a multiRead are refused: a few bytes ask for a megabyte each."""
 
-_TOO_MUCH = r.ErrorReply(ErrorCode.MARSHALLING_ERROR)
+_TOO_LARGE = r.ErrorReply(ErrorCode.MARSHALLING_ERROR)
 
 _BLANKS = "".join(map(chr, range(33)))
 """What Java trims."""
@@ -35,7 +35,7 @@ class Reads:
         self._tree = tree
         self._watches = watches
         self._turn = seed
-        self.answers: dict[type, Callable[[Link, Any], r.Body]] = {
+        self.answers: dict[type, Callable[[Peer, Any], r.Body]] = {
             r.ExistsRequest: self._exists,
             r.GetDataRequest: self._get_data,
             r.GetChildrenRequest: self._get_children,
@@ -48,16 +48,16 @@ class Reads:
             r.WhoAmIRequest: self._who_am_i,
         }
 
-    def _exists(self, link: Link, request: r.ExistsRequest) -> r.StatReply:
+    def _exists(self, link: Peer, request: r.ExistsRequest) -> r.StatReply:
         path, watch = request
         if "\0" in path:
-            raise Refusal(ErrorCode.BAD_ARGUMENTS)
+            raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
         if watch:
             self._watches.data.arm(path, link.peer)
         reply: r.StatReply = _new(r.StatReply, (self._require(path).stat,))
         return reply
 
-    def _get_data(self, link: Link, request: r.GetDataRequest) -> r.GetDataReply:
+    def _get_data(self, link: Peer, request: r.GetDataRequest) -> r.GetDataReply:
         path, watch = request
         node = self._readable(link, path)
         if watch:
@@ -65,41 +65,41 @@ class Reads:
         reply: r.GetDataReply = _new(r.GetDataReply, (node.data, node.stat))
         return reply
 
-    def _get_children(self, link: Link, request: r.GetChildrenRequest) -> r.GetChildrenReply:
+    def _get_children(self, link: Peer, request: r.GetChildrenRequest) -> r.GetChildrenReply:
         return r.GetChildrenReply(self._list(link, request.path, request.watch)[0])
 
-    def _get_children2(self, link: Link, request: r.GetChildren2Request) -> r.GetChildren2Reply:
+    def _get_children2(self, link: Peer, request: r.GetChildren2Request) -> r.GetChildren2Reply:
         names, node = self._list(link, request.path, request.watch)
         return r.GetChildren2Reply(names, node.stat)
 
-    def _get_acl(self, link: Link, request: r.GetAclRequest) -> r.GetAclReply:
+    def _get_acl(self, link: Peer, request: r.GetAclRequest) -> r.GetAclReply:
         node = self._require(request.path)
         permit(node.acl, READ | ADMIN, link.identities)
-        acl = node.acl if allows(node.acl, ADMIN, link.identities) else masked(node.acl)
+        acl = node.acl if allows(node.acl, ADMIN, link.identities) else redact(node.acl)
         return r.GetAclReply(acl, node.stat)
 
-    def _sync(self, link: Link, request: r.SyncRequest) -> r.SyncReply:
+    def _sync(self, link: Peer, request: r.SyncRequest) -> r.SyncReply:
         """There is one server: it is always up to date."""
         return r.SyncReply(request.path)
 
-    def _multi_read(self, link: Link, request: r.MultiReadRequest) -> r.MultiReply:
+    def _multi_read(self, link: Peer, request: r.MultiReadRequest) -> r.MultiReply:
         """Each read for itself, as long as they fit into one answer; no watch is armed."""
         results: list[r.Result] = []
         room = MULTI_READ_BYTES
         for operation in request.operations:
-            result = self._read_one(link, operation) if room > 0 else _TOO_MUCH
+            result = self._read_one(link, operation) if room > 0 else _TOO_LARGE
             room -= _size(result)
             results.append(result)
         return r.MultiReply(tuple(results))
 
-    def _read_one(self, link: Link, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
+    def _read_one(self, link: Peer, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
         try:
             result: r.Result = self.answers[type(request)](link, request._replace(watch=False))  # type: ignore[assignment]
-        except Refusal as refusal:
+        except RequestRefused as refusal:
             return r.ErrorReply(refusal.code)
         return result
 
-    def _get_ephemerals(self, link: Link, request: r.GetEphemeralsRequest) -> r.GetEphemeralsReply:
+    def _get_ephemerals(self, link: Peer, request: r.GetEphemeralsRequest) -> r.GetEphemeralsReply:
         prefix = request.prefix_path
         mine = self._tree.owned(link.session.id)
         if prefix.strip(_BLANKS) in ("", "/"):
@@ -107,7 +107,7 @@ class Reads:
         return r.GetEphemeralsReply(tuple(path for path in mine if path.startswith(prefix)))
 
     def _get_all_children_number(
-        self, link: Link, request: r.GetAllChildrenNumberRequest
+        self, link: Peer, request: r.GetAllChildrenNumberRequest
     ) -> r.GetAllChildrenNumberReply:
         """For "" ZooKeeper counts the root too."""
         path = request.path
@@ -115,10 +115,10 @@ class Reads:
         total = len(self._tree.nodes) - 1 if path in ("", "/") else sum(1 for _ in self._tree.descendants(path))
         return r.GetAllChildrenNumberReply(total + (path == ""))
 
-    def _who_am_i(self, link: Link, request: r.WhoAmIRequest) -> r.WhoAmIReply:
-        return r.WhoAmIReply(tuple(r.ClientInfo(*shown(identity)) for identity in link.identities))
+    def _who_am_i(self, link: Peer, request: r.WhoAmIRequest) -> r.WhoAmIReply:
+        return r.WhoAmIReply(tuple(r.ClientInfo(*public_form(identity)) for identity in link.identities))
 
-    def _list(self, link: Link, path: str, watch: bool) -> tuple[tuple[str, ...], Node]:
+    def _list(self, link: Peer, path: str, watch: bool) -> tuple[tuple[str, ...], Node]:
         node = self._readable(link, path)
         if watch:
             self._watches.children.arm(path, link.peer)
@@ -134,7 +134,7 @@ class Reads:
         names = names[cut:] + names[:cut]
         return names[::-1] if self._turn & 0x10000 else names
 
-    def _readable(self, link: Link, path: str) -> Node:
+    def _readable(self, link: Peer, path: str) -> Node:
         node = self._require(path)
         permit(node.acl, READ, link.identities)
         return node
@@ -142,7 +142,7 @@ class Reads:
     def _require(self, path: str) -> Node:
         node = self._tree.node(path)
         if node is None:
-            raise Refusal(ErrorCode.NO_NODE)
+            raise RequestRefused(ErrorCode.NO_NODE)
         return node
 
 

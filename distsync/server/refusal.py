@@ -6,7 +6,7 @@ Rules for this file: one exception, which never leaves the engine: it becomes th
 from __future__ import annotations
 
 
-class Refusal(Exception):
+class RequestRefused(Exception):
     """The request is answered with this code, and has changed nothing."""
 
     def __init__(self, code: int) -> None:

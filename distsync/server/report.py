@@ -17,27 +17,27 @@ from typing import Protocol
 
 from distsync.server.address import NONCE_BYTES, PROVE, prove
 from distsync.server.engine import Engine
-from distsync.server.words import ALL, CHANGING, Figures, Link, Lists, answer_to
+from distsync.server.words import ALL, CHANGING, ConnectionRow, DetailLists, Metrics, answer_to
 
 WORD_BYTES = 4
 NAMES = frozenset(word.encode() for word in ALL)
 
 
-class Counted(Protocol):
+class ConnectionStatistics(Protocol):
     """What is told of a connection."""
 
     received: int
     sent: int
 
-    def figures(self) -> Link: ...
+    def metrics(self) -> ConnectionRow: ...
 
 
-class Report:
+class ServerStatistics:
     """``answer`` is the way in; the rim counts what is over."""
 
     def __init__(self, engine: Engine, data_dir: Path, allowed: frozenset[str], secret: str | None) -> None:
         self.port = 0
-        self.connections: Collection[Counted] = ()
+        self.connections: Collection[ConnectionStatistics] = ()
         self._engine = engine
         self._data_dir = data_dir
         self._allowed = ALL if "*" in allowed else allowed
@@ -50,11 +50,11 @@ class Report:
         self._received = self._sent = self._turns = 0
         self._shortest = self._longest = self._all_turns = 0.0
 
-    def gone(self, connection: Counted) -> None:
+    def on_close(self, connection: ConnectionStatistics) -> None:
         self._received += connection.received
         self._sent += connection.sent
 
-    def turn(self, seconds: float) -> None:
+    def record_latency(self, seconds: float) -> None:
         """From the first request of a turn of the loop until all its answers had left."""
         self._shortest = min(self._shortest, seconds) if self._turns else seconds
         self._longest = max(self._longest, seconds)
@@ -82,13 +82,13 @@ class Report:
         if whole:
             self.reset()
 
-    def _links(self) -> tuple[Link, ...]:
-        return tuple(connection.figures() for connection in self.connections)
+    def _links(self) -> tuple[ConnectionRow, ...]:
+        return tuple(connection.metrics() for connection in self.connections)
 
-    def _figures(self) -> Figures:
+    def _figures(self) -> Metrics:
         config, told, links = self._engine.config, self._engine.statistics(time.time_ns() // 1_000_000), self._links()
         average = self._all_turns / self._turns if self._turns else 0.0
-        return Figures(
+        return Metrics(
             port=self.port,
             data_dir=str(self._data_dir),
             zxid=told.zxid,
@@ -110,11 +110,11 @@ class Report:
             environment=_environment(),
         )
 
-    def _lists(self) -> Lists:
+    def _lists(self) -> DetailLists:
         engine = self._engine
         owned = {id: list(paths) for id, paths in engine.tree.ephemerals.items() if paths}
         expiries = {_date(at_ms): ids for at_ms, ids in sorted(engine.expiries().items())}
-        return Lists(expiries, owned, engine.data_watches(), self._links())
+        return DetailLists(expiries, owned, engine.data_watches(), self._links())
 
 
 def _date(at_ms: int) -> str:

@@ -27,17 +27,17 @@ from typing import Any
 
 from distsync.server.clock import SteadyClock
 from distsync.server.connection import Connection
-from distsync.server.digest_md5 import Talk
+from distsync.server.digest_md5 import DigestMd5Exchange
 from distsync.server.effects import Accepted, Commit, Drop, Effect, Notify, Reply
 from distsync.server.engine import Engine
 from distsync.server.framing import frame_of
-from distsync.server.handshakes import Handshakes
-from distsync.server.hoards import break_off_hoarders
+from distsync.server.handshakes import TlsAcceptor
+from distsync.server.hoards import close_largest_buffers
 from distsync.server.journal import Journal
-from distsync.server.loop import affordable_connections, backlog, run
+from distsync.server.loop import backlog, max_connections, run
 from distsync.server.options import USUAL, Options
-from distsync.server.report import Report
-from distsync.server.strangers import Strangers
+from distsync.server.report import ServerStatistics
+from distsync.server.strangers import UnauthenticatedSessions
 from distsync.server.subject import subject_of
 from distsync.wire.codec import decode_connect, decode_request, framed_reply
 from distsync.wire.records import ConnectRequest
@@ -48,7 +48,7 @@ FEW_CONNECTIONS = 8
 BUFFER_BYTES = 1 << 16
 """Read at once; made once, for to make it costs more than to read into it."""
 
-HEARTBEAT_SECONDS = 0.2
+HEARTBEAT_S = 0.2
 """Shorter than the engine's tick, so that an idle loop does not look like a pause."""
 
 NONCE_BYTES = 30
@@ -58,7 +58,7 @@ LOOKS_PER_LIMIT = 16
 """What is held is looked at whenever that share of what may be held has come or gone, besides each heartbeat."""
 
 
-class Rim:
+class NetworkServer:
     """One running server."""
 
     def __init__(
@@ -78,8 +78,8 @@ class Rim:
         self._passwords = options.passwords
         self.encrypted = tls is not None
         self._limits = options.limits
-        self._most_connections = options.limits.connections or affordable_connections()
-        self._strangers = Strangers(options.limits.strange_sessions, options.limits.handshake_seconds)
+        self._most_connections = options.limits.connections or max_connections()
+        self._strangers = UnauthenticatedSessions(options.limits.strange_sessions, options.limits.handshake_seconds)
         self._connections: set[Connection] = set()
         self._peers: dict[int, Connection] = {}  # those that the engine knows
         self._last_peer = 0
@@ -94,7 +94,7 @@ class Rim:
         self.failure: Exception | None = None
         self._last_busy = self._turn_began = time.monotonic()
         self._clock = SteadyClock(engine.config.tick_time_ms, time.time_ns(), time.monotonic_ns())
-        self.report = Report(engine, journal.path.parent, options.words, secret)
+        self.report = ServerStatistics(engine, journal.path.parent, options.words, secret)
         self.report.connections = self._connections
 
     def run(self, listening: socket.socket, ready: Callable[[], None]) -> None:
@@ -114,7 +114,7 @@ class Rim:
             for number in (signal.SIGTERM, signal.SIGINT):
                 self._loop.add_signal_handler(number, self._stopped.set)
         server = await self._accepting(listening)
-        self._beat()
+        self._on_tick()
         ready()
         await self._stopped.wait()
         server.close()
@@ -124,10 +124,10 @@ class Rim:
                 farewell(connection)
             await asyncio.sleep(0)
 
-    async def _accepting(self, listening: socket.socket) -> asyncio.AbstractServer | Handshakes:
+    async def _accepting(self, listening: socket.socket) -> asyncio.AbstractServer | TlsAcceptor:
         if self._tls is None:
             return await self._loop.create_server(lambda: Connection(self), sock=listening, backlog=backlog())
-        return Handshakes(listening, lambda: Connection(self), self._tls, self._limits.handshake_seconds, self._room)
+        return TlsAcceptor(listening, lambda: Connection(self), self._tls, self._limits.handshake_seconds, self._room)
 
     def _room(self) -> int:
         return self._most_connections - len(self._connections)
@@ -140,30 +140,30 @@ class Rim:
         """``function()`` is called between two turns of the loop, which waits for it. From any thread."""
         self._loop.call_soon_threadsafe(function)
 
-    def _beat(self) -> None:
+    def _on_tick(self) -> None:
         """Time passes: sessions expire, strangers are shown out, an idle server stops."""
         now_ms = self._now_ms()
-        self._carry_out(self.engine.advance, now_ms)
-        self._look_for_strangers()
-        self._look_for_hoards()
-        self._look_for_idleness()
+        self._execute(self.engine.advance, now_ms)
+        self._check_unauthenticated()
+        self._check_buffers()
+        self._check_idle()
         due = self.engine.next_tick()
-        delay = HEARTBEAT_SECONDS if due is None else (due - now_ms) / 1000
-        self._loop.call_later(min(max(delay, 0.001), HEARTBEAT_SECONDS), self._beat)
+        delay = HEARTBEAT_S if due is None else (due - now_ms) / 1000
+        self._loop.call_later(min(max(delay, 0.001), HEARTBEAT_S), self._on_tick)
 
-    def _look_for_strangers(self) -> None:
+    def _check_unauthenticated(self) -> None:
         now = time.monotonic()
         for id in self._strangers.due(now):
-            self._carry_out(self.engine.expire, id, self._now_ms())
+            self._execute(self.engine.expire, id, self._now_ms())
         for connection in tuple(self._connections):
             if connection.deadline is not None and connection.deadline < now:
-                connection.break_off("it takes too long")
+                connection.close_with_error("it takes too long")
 
-    def _look_for_hoards(self) -> None:
+    def _check_buffers(self) -> None:
         self.moved = 0
-        break_off_hoarders(self._connections, self._limits.held_bytes)
+        close_largest_buffers(self._connections, self._limits.held_bytes)
 
-    def _look_for_idleness(self) -> None:
+    def _check_idle(self) -> None:
         now = time.monotonic()
         if self._connections or self.engine.sessions:
             self._last_busy = now
@@ -179,53 +179,53 @@ class Rim:
         self._last_busy = time.monotonic()
         connection.deadline = self._last_busy + self._limits.handshake_seconds
         if not connection.address[0]:
-            connection.break_off("it is gone already, and with it who that was")
+            connection.close_with_error("it is gone already, and with it who that was")
         elif len(self._connections) > self._most_connections:
-            connection.break_off(f"{self._most_connections} connections are all that this process may have")
+            connection.close_with_error(f"{self._most_connections} connections are all that this process may have")
 
-    def farewell_deadline(self) -> float:
+    def close_deadline(self) -> float:
         return time.monotonic() + self._limits.linger_seconds
 
     def remove(self, connection: Connection) -> None:
         """The connection is gone; the engine hears of it unless it had dropped it itself."""
         self._connections.discard(connection)
-        self.report.gone(connection)
+        self.report.on_close(connection)
         if self._peers.pop(connection.peer, None) is not None:
-            self._carry_out(self.engine.hang_up, connection.peer, self._now_ms())
+            self._execute(self.engine.hang_up, connection.peer, self._now_ms())
 
     def work(self, connection: Connection, frames: deque[bytes]) -> None:
         """The frames of a client are worked for, one after the other, while there is room for the answers."""
         if not connection.greeted:
             self._greet(connection, frames.popleft())
-        now_ms, peer, step, gather = self._now_ms(), connection.peer, self.engine.step, self._gather
+        now_ms, peer, step, gather = self._now_ms(), connection.peer, self.engine.step, self._collect
         done, frame = 0, b""
         while frames and connection.has_room:
             frame, done = frames.popleft(), done + 1
             try:
                 xid, request = decode_request(frame)
             except Exception as error:  # whatever it is, nothing has happened yet
-                connection.break_off(error)
+                connection.close_with_error(error)
                 break
             try:
                 effects = step(peer, xid, request, now_ms)
             except Exception as error:
-                self._judge(error, connection)
+                self._handle_engine_error(error, connection)
                 break
             gather(effects)
             if not connection.admitted:
                 self._look_whether_admitted(connection)
-        connection.worked_for(done, frame)
+        connection.requests_done(done, frame)
 
     def _greet(self, connection: Connection, frame: bytes) -> None:
         connection.received += 1
         try:
             request = decode_connect(frame)
         except Exception as error:
-            connection.break_off(error)
+            connection.close_with_error(error)
             return
         connection.greeted = True
         self._peers[connection.peer] = connection
-        self._carry_out(self._connect, connection, request, blame=connection)
+        self._execute(self._connect, connection, request, connection=connection)
         connection.session_id, admitted = self.engine.admission(connection.peer)
         if not admitted and request.session_id == 0:
             self._strangers.opened(connection.session_id, time.monotonic())
@@ -239,7 +239,7 @@ class Rim:
             self._now_ms(),
             connection.address[0],
             subject=subject_of(certificate) if certificate else "",
-            sasl=None if passwords is None else Talk(secrets.token_urlsafe(NONCE_BYTES), passwords),
+            sasl=None if passwords is None else DigestMd5Exchange(secrets.token_urlsafe(NONCE_BYTES), passwords),
         )
 
     def _look_whether_admitted(self, connection: Connection) -> None:
@@ -248,26 +248,28 @@ class Rim:
             connection.deadline = None
             self._strangers.admitted(connection.session_id)
 
-    def _carry_out(self, move: Callable[..., list[Effect]], *arguments: Any, blame: Connection | None = None) -> None:
+    def _execute(
+        self, move: Callable[..., list[Effect]], *arguments: Any, connection: Connection | None = None
+    ) -> None:
         if self.failure is not None:
             return
         try:
             effects = move(*arguments)
         except Exception as error:
-            self._judge(error, blame)
+            self._handle_engine_error(error, connection)
             return
         if effects:
-            self._gather(effects)
+            self._collect(effects)
 
-    def _judge(self, error: Exception, blame: Connection | None) -> None:
+    def _handle_engine_error(self, error: Exception, connection: Connection | None) -> None:
         """An engine that failed halfway is not trusted any more: the journal is."""
         committed = self._commits[-1][0] if self._commits else self._committed
-        if blame is None or self.engine.zxid != committed:
+        if connection is None or self.engine.zxid != committed:
             self._fail(error)
         else:
-            blame.break_off(error)
+            connection.close_with_error(error)
 
-    def _gather(self, effects: list[Effect]) -> None:
+    def _collect(self, effects: list[Effect]) -> None:
         """They wait for the end of the turn."""
         if not self._flushing:
             self._begin_turn()
@@ -295,7 +297,7 @@ class Rim:
         try:
             connection.send(framed_reply(*effect[1:]) if isinstance(effect, Reply) else frame_of(effect))
         except Exception as error:  # what cannot be said to this client is known all the same
-            connection.break_off(error)
+            connection.close_with_error(error)
 
     def begin(self) -> None:
         """A piece of input is worked for, which end() follows. Where few clients are, no turn of the loop is waited
@@ -308,7 +310,7 @@ class Rim:
             if self._flushing:
                 self._flush()
         if self.moved > self._limits.held_bytes // LOOKS_PER_LIMIT:
-            self._look_for_hoards()
+            self._check_buffers()
 
     def _flush(self) -> None:
         """The commits are on disk, then the answers leave."""
@@ -325,7 +327,7 @@ class Rim:
                 connection.flush()
             if self.failure is None and self._journal.wants_compaction:  # what is flushed is worked for again
                 self._journal.compact(self.engine.snapshot())
-            self.report.turn(time.monotonic() - self._turn_began)
+            self.report.record_latency(time.monotonic() - self._turn_began)
         except Exception as error:
             self._fail(error)
 
@@ -340,7 +342,7 @@ class Rim:
             connection.abort()
 
     def _now_ms(self) -> int:
-        return self._clock.tell(time.time_ns(), time.monotonic_ns())
+        return self._clock.advance_time(time.time_ns(), time.monotonic_ns())
 
     def _on_loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """What went wrong with one connection, or with accepting one, is over; nothing else is passed over."""

@@ -27,7 +27,7 @@ from distsync.server.acl import digest_of
 from distsync.server.address import ADDRESS, USER, Address, read_address, read_private, write_address
 from distsync.server.changes import pack_transaction
 from distsync.server.config import EngineConfig
-from distsync.server.detach import detached
+from distsync.server.detach import daemonize
 from distsync.server.engine import Engine
 from distsync.server.folders import make_folder, state_folder
 from distsync.server.journal import Journal
@@ -36,14 +36,14 @@ from distsync.server.listening import ServeError, listen, tls_context
 from distsync.server.locks import LockedByAnotherError, locked
 from distsync.server.log import log_to_standard_error
 from distsync.server.options import USUAL, Options
-from distsync.server.rim import Rim
+from distsync.server.rim import NetworkServer
 
 Piece = TypeVar("Piece")
 
 DIGEST = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{27}=")
 USER_NAME = re.compile(r"[^\s:/@#][^\s:/@]*")
 
-LOCK_SECONDS = 3.0
+LOCK_S = 3.0
 """A server that is just stopping gives its folder up within that."""
 
 log = logging.getLogger("distsync.server")
@@ -71,16 +71,18 @@ def serve(
     With a ``secret``, who does not show it as digest identity ``distsync:<secret>`` is refused everything.
     Raises: ServeError (nothing was started), JournalError (it is corrupt, or the disk is full: nothing that was
     acknowledged is lost)."""
-    given = opened(host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options)
+    given = open_server(
+        host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options
+    )
     with given as (rim, listening):
         address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
-        with _announced(address, Path(data_dir).absolute(), address_file, ready) as announce:
+        with _published(address, Path(data_dir).absolute(), address_file, ready) as announce:
             gc.freeze()  # what was read stays, and is not looked through again
             rim.run(listening, announce)
 
 
 @contextmanager
-def opened(
+def open_server(
     host: str,
     port: int | None,
     data_dir: str | os.PathLike[str],
@@ -89,7 +91,7 @@ def opened(
     idle_exit: float | None = None,
     allow_remote: bool = False,
     options: Options = USUAL,
-) -> Iterator[tuple[Rim, socket.socket]]:
+) -> Iterator[tuple[NetworkServer, socket.socket]]:
     """A server that can be run, its socket bound, its folder locked, its journal read; all are given up at the end.
 
     Raises: ServeError, JournalError."""
@@ -102,7 +104,10 @@ def opened(
         folder = _folder(Path(data_dir))
         with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
             engine = _engine(journal, secret, options)
-            yield Rim(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context), listening
+            yield (
+                NetworkServer(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context),
+                listening,
+            )
 
 
 def _schemes(options: Options) -> frozenset[str]:
@@ -131,7 +136,7 @@ def _locked(folder: Path) -> Iterator[None]:
     """Two servers never share a folder."""
     with ExitStack() as stack:
         try:
-            stack.enter_context(locked(folder / "lock", LOCK_SECONDS))
+            stack.enter_context(locked(folder / "lock", LOCK_S))
         except LockedByAnotherError:
             raise ServeError(f"the data folder {folder} is in use by {_owner(folder)}") from None
         except OSError as error:
@@ -145,7 +150,7 @@ def _owner(folder: Path) -> str:
 
 
 @contextmanager
-def _announced(
+def _published(
     address: Address, folder: Path, user_file: Path | None, ready: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
     """What is to be called when the server can be found; when the block is over, it can no longer be."""
@@ -183,16 +188,16 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
     engine = Engine(config)
     try:
         if contents.snapshot:
-            engine.restore(_drained(contents.snapshot))
+            engine.restore(_consume(contents.snapshot))
         else:
             journal.compact(engine.snapshot())
-        for _, payload in _drained(contents.records):
+        for _, payload in _consume(contents.records):
             engine.replay(payload)
         engine.tree.count_anew()
         if contents.died:
             _begin_epoch(engine, journal, contents.lost)
         if engine.zxid < 0:  # of an earlier version, on a clock before 2024
-            _skip_to(first_zxid, engine, journal)
+            _advance_zxid(first_zxid, engine, journal)
     except JournalError:
         raise
     except DistsyncError as error:
@@ -204,16 +209,16 @@ def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
     """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
     told = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
     log.error("the server was killed, and the machine started anew since: %s lost; --sync full would keep them", told)
-    _skip_to(((engine.zxid >> 32) + 1) << 32, engine, journal)
+    _advance_zxid(((engine.zxid >> 32) + 1) << 32, engine, journal)
 
 
-def _skip_to(zxid: int, engine: Engine, journal: Journal) -> None:
+def _advance_zxid(zxid: int, engine: Engine, journal: Journal) -> None:
     payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
     engine.replay(payload)
     journal.append([(zxid, payload)], synced=True)  # another death must not lead to the same zxids again
 
 
-def _drained(pieces: list[Piece]) -> Iterator[Piece]:
+def _consume(pieces: list[Piece]) -> Iterator[Piece]:
     """Each is given up as the next one is read: together they are as large as the state."""
     pieces.reverse()
     while pieces:
@@ -321,7 +326,7 @@ def main(argument: str) -> int:
         )
 
     try:
-        return detached(work)
+        return daemonize(work)
     except DistsyncError as error:
         logging.error("%s", error)
         return 1

@@ -52,30 +52,30 @@ class Sessions(Mapping[int, Session]):
     def __len__(self) -> int:
         return len(self._by_id)
 
-    def open(self, id: int, timeout_ms: int, awake_ms: int) -> None:
+    def open(self, id: int, timeout_ms: int, active_ms: int) -> None:
         session = self._by_id[id] = Session(id, timeout_ms)
-        self.touch(session, awake_ms)
+        self.touch(session, active_ms)
 
     def close(self, id: int) -> None:
         session = self._by_id.pop(id)
         self._leave_bucket(session)
 
-    def touch(self, session: Session, awake_ms: int) -> None:
+    def touch(self, session: Session, active_ms: int) -> None:
         """The session has its full time-out again."""
         step = self._expiry_ms
-        due = ((awake_ms + session.timeout_ms) // step + 1) * step
+        due = ((active_ms + session.timeout_ms) // step + 1) * step
         if due != session.due:
             self._leave_bucket(session)
             session.due = due
             self._buckets.setdefault(due, {})[session.id] = None
 
-    def touch_all(self, awake_ms: int) -> None:
+    def touch_all(self, active_ms: int) -> None:
         for session in self._by_id.values():
-            self.touch(session, awake_ms)
+            self.touch(session, active_ms)
 
-    def due(self, awake_ms: int) -> list[int]:
+    def due(self, active_ms: int) -> list[int]:
         """The sessions whose time is up, the longest silent first."""
-        return [id for due in sorted(self._buckets) if due <= awake_ms for id in self._buckets[due]]
+        return [id for due in sorted(self._buckets) if due <= active_ms for id in self._buckets[due]]
 
     def next_due(self) -> int | None:
         return min(self._buckets, default=None)

@@ -34,14 +34,14 @@ from distsync.server.locks import LockedByAnotherError, locked, open_private
 
 __all__ = ["Address", "find", "find_or_start", "is_alive"]
 
-START_SECONDS = 30.0
+START_S = 30.0
 """A process waits so long for a server, its own or one that another process is just starting."""
 
 #: Variables that are the clients', and that a server which outlives them has no need to know.
 SECRETS = frozenset(f"DISTSYNC_{name}" for name in ("AUTH", "AUTHKEY", "AUTHKEYS_ACCEPTED", "TLS_KEY_PASSWORD"))
 
 IDLE_EXIT = "DISTSYNC_IDLE_EXIT"
-IDLE_EXIT_SECONDS = 600.0
+IDLE_EXIT_S = 600.0
 LOG_BYTES = 1 << 20
 """A longer log is put aside, in the place of the one put aside before."""
 
@@ -53,7 +53,7 @@ def find() -> Address | None:
     return next(filter(is_alive, written), None)
 
 
-def find_or_start(timeout: float = START_SECONDS) -> Address:
+def find_or_start(timeout: float = START_S) -> Address:
     """The running server of this user, which proved itself just now.
 
     Units: ``timeout`` in seconds.
@@ -119,7 +119,7 @@ def _secret_file(state: Path) -> Path:
 
 
 def _idle_exit() -> float:
-    given = os.environ.get(IDLE_EXIT) or IDLE_EXIT_SECONDS
+    given = os.environ.get(IDLE_EXIT) or IDLE_EXIT_S
     try:
         seconds = float(given)
     except ValueError:

@@ -7,7 +7,7 @@ can only be shown in one; so such sessions are few, and short.
 from __future__ import annotations
 
 
-class Strangers:
+class UnauthenticatedSessions:
     """At most ``most`` sessions, each for ``seconds``, unless it is admitted."""
 
     def __init__(self, most: int, seconds: float) -> None:

@@ -21,7 +21,7 @@ from distsync.server.changes import (
     StoredNode,
 )
 from distsync.server.paths import SPECIAL, parent_of
-from distsync.server.quotas import QUOTA, held, is_limits, limits_path, moved, prefix_of, stats_path, target_of
+from distsync.server.quotas import QUOTA, apply_delta, held, is_limits, limits_path, prefix_of, stats_path, target_of
 from distsync.wire.records import OPEN_ACL, Acl, Stat
 
 _stat: Callable[[type[Stat], tuple[int, ...]], Stat] = tuple.__new__
@@ -135,9 +135,9 @@ class Tree:
         parent.creates = wrapped(parent.creates + 1)
         parent.pzxid = zxid
         if path.startswith(QUOTA):
-            self._count_held(path)
+            self._quota_usage(path)
         if self.limited:
-            self._move_held(path, 1, len(data or b""))
+            self._update_quota(path, 1, len(data or b""))
 
     def delete(self, change: DeleteNode, zxid: int, time_ms: int) -> None:
         self._delete(change.path, zxid)
@@ -146,7 +146,7 @@ class Tree:
         node = self.nodes[change.path]
         more = self._put(node, change.data)
         if self.limited:
-            self._move_held(change.path, 0, more)
+            self._update_quota(change.path, 0, more)
         node.version = next_version(node.version)
         node.mzxid = zxid
         node.mtime = time_ms
@@ -173,7 +173,7 @@ class Tree:
         """The stats of all quotas say what there is, whatever they said."""
         for target in self.limited:
             if stats_path(target) in self.nodes:
-                self._count_held(stats_path(target))
+                self._quota_usage(stats_path(target))
 
     def descendants(self, path: str) -> Iterator[str]:
         """The node's children, their children, and so on."""
@@ -184,7 +184,7 @@ class Tree:
             yield from below
             pending += below
 
-    def reversal(self, change: NodeChange) -> Callable[[], None]:
+    def inverse(self, change: NodeChange) -> Callable[[], None]:
         """Called before ``change`` is applied: what takes it back, when everything after it was taken back."""
         take_back = self._reversal(change)
         if not self.limited:
@@ -195,10 +195,10 @@ class Tree:
     def _reversal(self, change: NodeChange) -> Callable[[], None]:
         path, kind = change[0], type(change)
         if kind is CreateNode:
-            return partial(self._uncreate, path, self.nodes[parent_of(path)].pzxid)
+            return partial(self._undo_create, path, self.nodes[parent_of(path)].pzxid)
         node = self.nodes[path]
         if kind is DeleteNode:
-            return partial(self._undelete, path, node, self.nodes[parent_of(path)].pzxid)
+            return partial(self._undo_delete, path, node, self.nodes[parent_of(path)].pzxid)
         return partial(self._reset, node, node.data, node.acl, node.version, node.aversion, node.mzxid, node.mtime)
 
     def stored(self) -> Iterator[StoredNode]:
@@ -272,9 +272,9 @@ class Tree:
         node = self.nodes[path]
         self._remove(path).pzxid = zxid
         if self.limited:
-            self._move_held(path, -1, -len(node.data or b""))
+            self._update_quota(path, -1, -len(node.data or b""))
 
-    def _count_held(self, path: str) -> None:
+    def _quota_usage(self, path: str) -> None:
         """A new stats node tells at once what its subtree holds."""
         target = target_of(path)
         if not target or path != stats_path(target):
@@ -283,11 +283,11 @@ class Tree:
         size = sum(len(self.nodes[one].data or b"") for one in found)
         self._put(self.nodes[path], held(len(found), size))
 
-    def _move_held(self, path: str, count: int, size: int) -> None:
+    def _update_quota(self, path: str, count: int, size: int) -> None:
         """A subtree with a quota holds more, or less."""
         stats = self.quota_of(path)[1]
         if stats is not None:
-            self._put(stats, moved(stats.data, count, size))
+            self._put(stats, apply_delta(stats.data, count, size))
 
     def _also_put(self, take_back: Callable[[], None], node: Node, data: bytes | None) -> None:
         take_back()
@@ -299,12 +299,12 @@ class Tree:
         if not owned:
             del self.ephemerals[owner]
 
-    def _uncreate(self, path: str, pzxid: int) -> None:
+    def _undo_create(self, path: str, pzxid: int) -> None:
         parent = self._remove(path)
         parent.creates = wrapped(parent.creates - 1)
         parent.pzxid = pzxid
 
-    def _undelete(self, path: str, node: Node, pzxid: int) -> None:
+    def _undo_delete(self, path: str, node: Node, pzxid: int) -> None:
         self._add(path, node).pzxid = pzxid
 
     def _reset(

@@ -31,23 +31,23 @@ class Mode(IntEnum):
 class WatchTable:
     """The watches of one kind."""
 
-    __slots__ = ("by_path", "by_peer", "lasting")
+    __slots__ = ("by_path", "by_peer", "persistent_count")
 
     def __init__(self) -> None:
         self.by_path: dict[str, dict[int, Mode]] = {}
         self.by_peer: dict[int, set[str]] = {}
-        self.lasting = 0
+        self.persistent_count = 0
         """How many do not fire once only; most servers never have one."""
 
     def arm(self, path: str, peer: int, mode: Mode = Mode.ONCE) -> None:
         peers = self.by_path.setdefault(path, {})
-        self.lasting += bool(mode) - bool(peers.get(peer))
+        self.persistent_count += bool(mode) - bool(peers.get(peer))
         peers[peer] = mode
         self.by_peer.setdefault(peer, set()).add(path)
 
     def fire(self, path: str, of_children: bool = False) -> dict[int, None]:
         """Who is to be told, in the order in which they came; those who waited once watch no more."""
-        if not self.lasting:
+        if not self.persistent_count:
             return self._take(path)
         modes = self.by_path.get(path, {})
         told = {peer: None for peer, mode in modes.items() if not (of_children and mode is Mode.ALWAYS_BELOW)}
@@ -98,7 +98,7 @@ class WatchTable:
 
     def _leave(self, path: str, peer: int) -> None:
         peers = self.by_path[path]
-        self.lasting -= bool(peers.pop(peer))
+        self.persistent_count -= bool(peers.pop(peer))
         if not peers:
             del self.by_path[path]
 
@@ -121,7 +121,7 @@ class Watches:
         data, children, path = self.data.by_path, self.children.by_path, change[0]
         if not (data or children):
             return False
-        if not isinstance(path, str) or self.data.lasting or self.children.lasting:
+        if not isinstance(path, str) or self.data.persistent_count or self.children.persistent_count:
             return True
         return path in data or path in children or parent_of(path) in children
 
@@ -146,9 +146,9 @@ class Watches:
         return _notices(self.children.fire(parent, True), zxid, EventType.NODE_CHILDREN_CHANGED, parent)
 
 
-def notice(peer: int, zxid: int, type: EventType, path: str) -> Notify:
+def notification(peer: int, zxid: int, type: EventType, path: str) -> Notify:
     return Notify(peer, zxid, WatcherEvent(int(type), SYNC_CONNECTED, path))
 
 
 def _notices(watchers: dict[int, None], zxid: int, type: EventType, path: str) -> list[Notify]:
-    return [notice(peer, zxid, type, path) for peer in watchers] if watchers else []
+    return [notification(peer, zxid, type, path) for peer in watchers] if watchers else []

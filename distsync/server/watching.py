@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 from distsync.server.effects import Notify
-from distsync.server.link import Link
-from distsync.server.refusal import Refusal
+from distsync.server.link import Peer
+from distsync.server.refusal import RequestRefused
 from distsync.server.tree import Tree
-from distsync.server.watches import Mode, Watches, WatchTable, notice
+from distsync.server.watches import Mode, Watches, WatchTable, notification
 from distsync.wire import records as r
 from distsync.wire.codes import ErrorCode, EventType, WatcherType, WatchMode
 
@@ -23,7 +23,7 @@ _MODES: dict[int, Mode] = {
 }
 
 
-class Watching:
+class WatchHandlers:
     """``answer(link, request)`` by type of request, and ``rearm`` for setWatches."""
 
     def __init__(self, tree: Tree, watches: Watches) -> None:
@@ -34,13 +34,13 @@ class Watching:
             WatcherType.DATA: (watches.data,),
             WatcherType.ANY: (watches.children, watches.data),
         }
-        self.answers: dict[type, Callable[[Link, Any], r.Body | None]] = {
+        self.answers: dict[type, Callable[[Peer, Any], r.Body | None]] = {
             r.AddWatchRequest: self._add,
             r.CheckWatchesRequest: self._check,
             r.RemoveWatchesRequest: self._remove,
         }
 
-    def rearm(self, link: Link, request: r.SetWatchesRequest | r.SetWatches2Request, zxid: int) -> list[Notify]:
+    def rearm(self, link: Peer, request: r.SetWatchesRequest | r.SetWatches2Request, zxid: int) -> list[Notify]:
         """The watches of a client that has reconnected: what changed after the zxid it saw is told at once, but for
         the watches that stay, which are only armed."""
         peer, relative = link.peer, request.relative_zxid
@@ -54,30 +54,30 @@ class Watching:
             self._arm_all(peer, request.recursive, Mode.ALWAYS_BELOW)
         return events
 
-    def _add(self, link: Link, request: r.AddWatchRequest) -> r.ErrorReply:
+    def _add(self, link: Peer, request: r.AddWatchRequest) -> r.ErrorReply:
         """Without the body, four zero bytes, Java's client breaks off."""
         mode = _MODES.get(request.mode)
         if mode is None:
-            raise Refusal(ErrorCode.MARSHALLING_ERROR)
+            raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
         self._arm_all(link.peer, (request.path,), mode)
         return r.ErrorReply(0)
 
-    def _check(self, link: Link, request: r.CheckWatchesRequest) -> None:
+    def _check(self, link: Peer, request: r.CheckWatchesRequest) -> None:
         """As ZooKeeper 3.8 does it: anybody's watch counts, and a path without its "/" cannot be looked up."""
         tables = self._chosen(request.type)
         if request.path and not request.path.startswith("/"):
-            raise Refusal(ErrorCode.MARSHALLING_ERROR)
+            raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
         if not any(request.path in table.by_path for table in tables):
-            raise Refusal(ErrorCode.NO_WATCHER)
+            raise RequestRefused(ErrorCode.NO_WATCHER)
 
-    def _remove(self, link: Link, request: r.RemoveWatchesRequest) -> None:
+    def _remove(self, link: Peer, request: r.RemoveWatchesRequest) -> None:
         removed = [table.disarm(request.path, link.peer) for table in self._chosen(request.type)]
         if not any(removed):
-            raise Refusal(ErrorCode.NO_WATCHER)
+            raise RequestRefused(ErrorCode.NO_WATCHER)
 
     def _chosen(self, type: int) -> tuple[WatchTable, ...]:
         if type not in self._tables:
-            raise Refusal(ErrorCode.MARSHALLING_ERROR)
+            raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
         return self._tables[type]
 
     def _arm_all(self, peer: int, paths: tuple[str, ...], mode: Mode) -> None:
@@ -105,5 +105,5 @@ class Watching:
             if event is None:
                 watches.arm(path, peer)
             else:
-                events.append(notice(peer, zxid, event, path))
+                events.append(notification(peer, zxid, event, path))
         return events

@@ -13,7 +13,7 @@ VERSION = "3.8.0"
 """The ZooKeeper release whose protocol and behaviour this server has; clients choose their requests by it."""
 
 
-class Link(NamedTuple):
+class ConnectionRow(NamedTuple):
     """One connection. ``session_id`` 0: it has none. ``last_op`` is NA before the first request."""
 
     host: str
@@ -29,7 +29,7 @@ class Link(NamedTuple):
     last_zxid: int = 0
 
 
-class Figures(NamedTuple):
+class Metrics(NamedTuple):
     """What the server tells about itself. ``Units``: bytes, milliseconds, items."""
 
     port: int
@@ -49,56 +49,56 @@ class Figures(NamedTuple):
     max_timeout_ms: int
     jute_maxbuffer: int
     descriptors: tuple[int, int]
-    links: tuple[Link, ...]
+    links: tuple[ConnectionRow, ...]
     environment: Mapping[str, str]
 
 
-class Lists(NamedTuple):
+class DetailLists(NamedTuple):
     """What is longer. ``expiries``: sessions by the date when they expire; ``ephemerals``: paths by session;
     ``watches``: path and session of each data watch."""
 
     expiries: Mapping[str, list[int]]
     ephemerals: Mapping[int, list[str]]
     watches: list[tuple[str, int]]
-    links: tuple[Link, ...]
+    links: tuple[ConnectionRow, ...]
 
 
-def _latency(figures: Figures) -> str:
-    shortest, average, longest = figures.latency
+def _latency(metrics: Metrics) -> str:
+    shortest, average, longest = metrics.latency
     return f"{shortest:.0f}/{average:.4f}/{longest:.0f}"
 
 
-def _srvr(figures: Figures) -> str:
+def _srvr(metrics: Metrics) -> str:
     lines = {
         "Zookeeper version": f"{VERSION}-distsync",
-        "Latency min/avg/max": _latency(figures),
-        "Received": figures.received,
-        "Sent": figures.sent,
-        "Connections": len(figures.links),
-        "Outstanding": sum(link.queued for link in figures.links),
-        "Zxid": f"0x{figures.zxid:x}",
+        "Latency min/avg/max": _latency(metrics),
+        "Received": metrics.received,
+        "Sent": metrics.sent,
+        "Connections": len(metrics.links),
+        "Outstanding": sum(link.queued for link in metrics.links),
+        "Zxid": f"0x{metrics.zxid:x}",
         "Mode": "standalone",
-        "Node count": figures.nodes,
+        "Node count": metrics.nodes,
     }
     return "".join(f"{key}: {value}\n" for key, value in lines.items())
 
 
-def _head(link: Link) -> str:
+def _head(link: ConnectionRow) -> str:
     counts = f"queued={link.queued},recved={link.received},sent={link.sent}"
     return f" /{link.host}:{link.port}[{1 if link.session_id else 0}]({counts}"
 
 
-def _stat(figures: Figures) -> str:
-    version, rest = _srvr(figures).split("\n", 1)
-    links = "".join(f"{_head(link)})\n" for link in figures.links)
+def _stat(metrics: Metrics) -> str:
+    version, rest = _srvr(metrics).split("\n", 1)
+    links = "".join(f"{_head(link)})\n" for link in metrics.links)
     return f"{version}\nClients:\n{links}\n{rest}"
 
 
-def _cons(figures: Figures) -> str:
-    return "".join(map(_connection, figures.links)) + "\n"
+def _cons(metrics: Metrics) -> str:
+    return "".join(map(_connection, metrics.links)) + "\n"
 
 
-def _connection(link: Link) -> str:
+def _connection(link: ConnectionRow) -> str:
     more = {
         "sid": f"0x{link.session_id & (1 << 64) - 1:x}",
         "lop": link.last_op,
@@ -111,52 +111,52 @@ def _connection(link: Link) -> str:
     return f"{_head(link)}{told})\n"
 
 
-def _mntr(figures: Figures) -> str:
-    shortest, average, longest = figures.latency
+def _mntr(metrics: Metrics) -> str:
+    shortest, average, longest = metrics.latency
     lines = {
         "version": f"{VERSION}-distsync",
         "server_state": "standalone",
         "min_latency": f"{shortest:.0f}",
         "avg_latency": f"{average:.4f}",
         "max_latency": f"{longest:.0f}",
-        "znode_count": figures.nodes,
-        "watch_count": figures.watches,
-        "ephemerals_count": figures.ephemerals,
-        "approximate_data_size": figures.data_bytes,
-        "global_sessions": figures.sessions,
-        "num_alive_connections": len(figures.links),
-        "outstanding_requests": sum(link.queued for link in figures.links),
-        "packets_received": figures.received,
-        "packets_sent": figures.sent,
-        "open_file_descriptor_count": figures.descriptors[0],
-        "max_file_descriptor_count": figures.descriptors[1],
-        "uptime": figures.uptime_ms,
+        "znode_count": metrics.nodes,
+        "watch_count": metrics.watches,
+        "ephemerals_count": metrics.ephemerals,
+        "approximate_data_size": metrics.data_bytes,
+        "global_sessions": metrics.sessions,
+        "num_alive_connections": len(metrics.links),
+        "outstanding_requests": sum(link.queued for link in metrics.links),
+        "packets_received": metrics.received,
+        "packets_sent": metrics.sent,
+        "open_file_descriptor_count": metrics.descriptors[0],
+        "max_file_descriptor_count": metrics.descriptors[1],
+        "uptime": metrics.uptime_ms,
     }
     return "".join(f"zk_{key}\t{value}\n" for key, value in lines.items())
 
 
-def _conf(figures: Figures) -> str:
+def _conf(metrics: Metrics) -> str:
     lines = {
-        "clientPort": figures.port,
-        "dataDir": figures.data_dir,
-        "dataLogDir": figures.data_dir,
-        "tickTime": figures.tick_ms,
+        "clientPort": metrics.port,
+        "dataDir": metrics.data_dir,
+        "dataLogDir": metrics.data_dir,
+        "tickTime": metrics.tick_ms,
         "maxClientCnxns": 0,
-        "minSessionTimeout": figures.min_timeout_ms,
-        "maxSessionTimeout": figures.max_timeout_ms,
-        "juteMaxBuffer": figures.jute_maxbuffer,
+        "minSessionTimeout": metrics.min_timeout_ms,
+        "maxSessionTimeout": metrics.max_timeout_ms,
+        "juteMaxBuffer": metrics.jute_maxbuffer,
         "serverId": 0,
     }
     return "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
-def _envi(figures: Figures) -> str:
+def _envi(metrics: Metrics) -> str:
     """kazoo's server_version() reads the version here."""
-    lines = {"zookeeper.version": f"{VERSION}-distsync", **figures.environment}
+    lines = {"zookeeper.version": f"{VERSION}-distsync", **metrics.environment}
     return "Environment:\n" + "".join(f"{key}={value}\n" for key, value in lines.items())
 
 
-def _dump(lists: Lists) -> str:
+def _dump(lists: DetailLists) -> str:
     expiries, owned = lists.expiries, lists.ephemerals
     lines = ["SessionTracker dump:", f"Session Sets ({len(expiries)})/({sum(map(len, expiries.values()))}):"]
     for date, ids in expiries.items():
@@ -169,16 +169,16 @@ def _dump(lists: Lists) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _wchs(lists: Lists) -> str:
+def _wchs(lists: DetailLists) -> str:
     paths, watchers = ({watch[side] for watch in lists.watches} for side in (0, 1))
     return f"{len(watchers)} connections watching {len(paths)} paths\nTotal watches:{len(lists.watches)}\n"
 
 
-def _wchc(lists: Lists) -> str:
+def _wchc(lists: DetailLists) -> str:
     return _grouped((f"0x{id:x}", path) for path, id in lists.watches)
 
 
-def _wchp(lists: Lists) -> str:
+def _wchp(lists: DetailLists) -> str:
     return _grouped((path, f"0x{id:x}") for path, id in lists.watches)
 
 
@@ -196,7 +196,7 @@ FIXED: dict[str, str] = {
     "srst": "Server stats reset.\n",
 }
 
-TOLD: dict[str, Callable[[Figures], str]] = {
+TOLD: dict[str, Callable[[Metrics], str]] = {
     "srvr": _srvr,
     "stat": _stat,
     "mntr": _mntr,
@@ -205,7 +205,7 @@ TOLD: dict[str, Callable[[Figures], str]] = {
     "envi": _envi,
 }
 
-LISTED: dict[str, Callable[[Lists], str]] = {"dump": _dump, "wchs": _wchs, "wchc": _wchc, "wchp": _wchp}
+LISTED: dict[str, Callable[[DetailLists], str]] = {"dump": _dump, "wchs": _wchs, "wchc": _wchc, "wchp": _wchp}
 
 ALL = frozenset(FIXED) | frozenset(TOLD) | frozenset(LISTED)
 
@@ -213,8 +213,8 @@ CHANGING = frozenset({"crst", "srst"})
 """After them the counters begin anew."""
 
 
-def answer_to(word: str, figures: Callable[[], Figures], lists: Callable[[], Lists]) -> str:
+def answer_to(word: str, metrics: Callable[[], Metrics], lists: Callable[[], DetailLists]) -> str:
     """``word`` is one of ALL. Only what it tells is asked for."""
     if word in TOLD:
-        return TOLD[word](figures())
+        return TOLD[word](metrics())
     return LISTED[word](lists()) if word in LISTED else FIXED[word]

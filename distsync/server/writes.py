@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from distsync.server.acl import ADMIN, CREATE, DELETE, READ, USUAL_POLICY, WRITE, Policy, permit, settle
+from distsync.server.acl import ADMIN, CREATE, DELETE, READ, USUAL_POLICY, WRITE, Policy, normalize, permit
 from distsync.server.changes import MAX_TTL_MS, TTL_OWNER, CreateNode, DeleteNode, NodeChange, SetNodeAcl, SetNodeData
-from distsync.server.link import Link
+from distsync.server.link import Peer
 from distsync.server.paths import SPECIAL, check_child, check_path, parent_of_new
-from distsync.server.quotas import excesses, prefix_of
-from distsync.server.refusal import Refusal
+from distsync.server.quotas import prefix_of, violations
+from distsync.server.refusal import RequestRefused
 from distsync.server.tree import Node, Tree
 from distsync.wire import records as r
 from distsync.wire.codes import CreateFlag, ErrorCode
@@ -44,7 +44,7 @@ class Writes:
         self._tree = tree
         self._policy = policy
         self._enforce_quota = enforce_quota
-        self.plans: dict[type, Callable[[Link, Any], NodeChange | None]] = {
+        self.plans: dict[type, Callable[[Peer, Any], NodeChange | None]] = {
             r.CreateRequest: self._create,
             r.Create2Request: self._create,
             r.CreateContainerRequest: self._create,
@@ -77,7 +77,7 @@ class Writes:
         made: r.Result = _new(r.StatReply, (stat,))
         return made
 
-    def _create(self, link: Link, request: AnyCreate) -> CreateNode:
+    def _create(self, link: Peer, request: AnyCreate) -> CreateNode:
         """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
         by its flag, whatever its operation (in_multi)."""
         path, data, acl, flags = request if len(request) == 4 else request[:4]
@@ -85,7 +85,7 @@ class Writes:
         owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
         parent_path = parent_of_new(path)
         if acl is not OPEN_ACL:
-            acl = settle(acl, link.identities, self._policy)
+            acl = normalize(acl, link.identities, self._policy)
         nodes = self._tree.nodes
         parent = nodes.get(parent_path) or self._require(parent_path)
         if parent.acl is not OPEN_ACL:
@@ -94,30 +94,30 @@ class Writes:
             path = f"{path}{parent.creates:010d}"
         check_child(path)
         if path in nodes:
-            raise Refusal(ErrorCode.NODE_EXISTS)
+            raise RequestRefused(ErrorCode.NODE_EXISTS)
         if parent.owner > 0:
-            raise Refusal(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
+            raise RequestRefused(ErrorCode.NO_CHILDREN_FOR_EPHEMERALS)
         if self._enforce_quota:
             self._check_quota(path, 1, len(data or b""))
         change: CreateNode = _new(CreateNode, (path, data, acl, owner, kind is r.CreateContainerRequest))
         return change
 
-    def _delete(self, link: Link, request: r.DeleteRequest) -> DeleteNode:
+    def _delete(self, link: Peer, request: r.DeleteRequest) -> DeleteNode:
         path, version = request
         parent_path = parent_of_new(path)
         if path in SPECIAL:
-            raise Refusal(ErrorCode.BAD_ARGUMENTS)
+            raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
         parent = self._require(parent_path)
         if parent.acl is not OPEN_ACL:
             permit(parent.acl, DELETE, link.identities)
         node = self._require(path)
         _check_version(version, node.version)
         if node.children:
-            raise Refusal(ErrorCode.NOT_EMPTY)
+            raise RequestRefused(ErrorCode.NOT_EMPTY)
         change: DeleteNode = _new(DeleteNode, (path,))
         return change
 
-    def _set_data(self, link: Link, request: r.SetDataRequest) -> SetNodeData:
+    def _set_data(self, link: Peer, request: r.SetDataRequest) -> SetNodeData:
         path, data, version = request
         node = self._tree.nodes.get(path) or self._require_checked(path)
         if node.acl is not OPEN_ACL:
@@ -128,16 +128,16 @@ class Writes:
         change: SetNodeData = _new(SetNodeData, (path, data))
         return change
 
-    def _set_acl(self, link: Link, request: r.SetAclRequest) -> SetNodeAcl:
+    def _set_acl(self, link: Peer, request: r.SetAclRequest) -> SetNodeAcl:
         path, acl, version = request
         check_path(path)
-        acl = settle(acl, link.identities, self._policy)
+        acl = normalize(acl, link.identities, self._policy)
         node = self._require(path)
         permit(node.acl, ADMIN, link.identities)
         _check_version(version, node.aversion)
         return SetNodeAcl(path, acl)
 
-    def _check(self, link: Link, request: r.CheckVersionRequest) -> None:
+    def _check(self, link: Peer, request: r.CheckVersionRequest) -> None:
         path, version = request
         node = self._tree.nodes.get(path) or self._require_checked(path)
         if node.acl is not OPEN_ACL:
@@ -146,10 +146,10 @@ class Writes:
 
     def _check_quota(self, path: str, count: int, size: int) -> None:
         limits, stats = self._tree.quota_of(path)
-        for excess, hard in excesses(limits.data, stats.data, count, size) if limits and stats else ():
+        for excess, hard in violations(limits.data, stats.data, count, size) if limits and stats else ():
             log.warning("Quota exceeded: %s [%s]", prefix_of(path, self._tree.limited), excess)
             if hard:
-                raise Refusal(ErrorCode.QUOTA_EXCEEDED)
+                raise RequestRefused(ErrorCode.QUOTA_EXCEEDED)
 
     def _require_checked(self, path: str) -> Node:
         """What is there has a good path."""
@@ -159,7 +159,7 @@ class Writes:
     def _require(self, path: str) -> Node:
         node = self._tree.nodes.get(path)
         if node is None:
-            raise Refusal(ErrorCode.NO_NODE)
+            raise RequestRefused(ErrorCode.NO_NODE)
         return node
 
 
@@ -180,16 +180,16 @@ def in_multi(operation: r.Operation) -> r.Operation:
     if flags in _TTL_FLAGS:
         if kind is r.CreateTtlRequest:
             return operation
-        raise Refusal(ErrorCode.MARSHALLING_ERROR)
+        raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
     meant = r.CreateContainerRequest if flags == _CONTAINER else r.CreateRequest
     return operation if kind is meant else meant(*operation[:4])
 
 
-def _owner(link: Link, request: AnyCreate) -> int:
+def _owner(link: Peer, request: AnyCreate) -> int:
     """Whose the node will be. A time to live has an operation of its own."""
     flags = request.flags
     if not _PERSISTENT <= flags <= _LAST_FLAG:
-        raise Refusal(ErrorCode.BAD_ARGUMENTS)
+        raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
     if flags in _TTL_FLAGS or type(request) is r.CreateTtlRequest:
         return _ttl_owner(request)
     ephemeral = flags in _EPHEMERAL_FLAGS and type(request) is not r.CreateContainerRequest
@@ -199,9 +199,9 @@ def _owner(link: Link, request: AnyCreate) -> int:
 def _ttl_owner(request: AnyCreate) -> int:
     if isinstance(request, r.CreateTtlRequest) and request.flags in _TTL_FLAGS and 0 < request.ttl <= MAX_TTL_MS:
         return TTL_OWNER + request.ttl
-    raise Refusal(ErrorCode.BAD_ARGUMENTS)
+    raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
 
 
 def _check_version(expected: int, version: int) -> None:
     if expected != -1 and expected != version:
-        raise Refusal(ErrorCode.BAD_VERSION)
+        raise RequestRefused(ErrorCode.BAD_VERSION)

@@ -22,14 +22,14 @@ from typing import Any
 
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, Id, Permissions, make_digest_acl_credential
 
-ANYBODY_BESIDE = ACL(Permissions.READ | Permissions.CREATE, Id("world", "anyone"))
+SIBLING_ACL = ACL(Permissions.READ | Permissions.CREATE, Id("world", "anyone"))
 
 #: The user as whom all clients of an embedded server show its secret (server/address.py): who has nothing else is
 #: told apart from nobody by it, and who has an identity of his own does not share his znodes with all of them.
 SERVERS_SECRET = "distsync:"
 
 #: ``path-__lock__`` stands beside the semaphore ``path`` that we share with kazoo.
-BESIDE = "-__lock__"
+SIBLING_SUFFIX = "-__lock__"
 
 Acl = list[Any]
 
@@ -41,7 +41,7 @@ class Access:
         self, namespace: str = "", acl: Iterable[Any] | None = None, auth: Sequence[tuple[str, str]] = ()
     ) -> None:
         self.own: Acl = entries(acl) if acl else owners(auth)
-        self.above: Acl = self.own if self.is_open else [*self.own, ANYBODY_BESIDE]
+        self.above: Acl = self.own if self.is_open else [*self.own, SIBLING_ACL]
         self._namespace = f"{namespace}/"
         self._of_objects: dict[str, Acl] = {}
 
@@ -69,7 +69,7 @@ class Access:
 
     def _of_object(self, path: str) -> Acl | None:
         while path:
-            found = self._of_objects.get(path) or self._of_objects.get(path.removesuffix(BESIDE))
+            found = self._of_objects.get(path) or self._of_objects.get(path.removesuffix(SIBLING_SUFFIX))
             if found is not None:
                 return found
             path = path.rpartition("/")[0]

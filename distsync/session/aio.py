@@ -19,87 +19,88 @@ from typing import Any
 from distsync.errors import ClientClosedError, DeadlineError
 from distsync.session import deadline as deadlines
 from distsync.session.clock import wait_clock
-from distsync.session.core import Core, first_connection
-from distsync.session.driver import Task, seconds_to_sleep
-from distsync.session.order import Door, Turn, orders
-from distsync.session.telling import About, Seen
+from distsync.session.core import ClientRuntime, first_connection
+from distsync.session.driver import ProtocolRun, seconds_to_sleep
+from distsync.session.order import ObjectQueue, QueueTurn, orders
+from distsync.session.telling import Loggable, WaitProgress
 from distsync.session.world import Work
 
 
-class Bell:
+class AsyncWakeup:
     """Wakes one coroutine of the running loop."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._rung = False
-        self._heard: asyncio.Future[None] | None = None
+        self._is_set = False
+        self._future: asyncio.Future[None] | None = None
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """From any thread; a loop that is closed has nobody to wake."""
-        if not self._rung:
-            self._rung = True
+        if not self._is_set:
+            self._is_set = True
             with suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
-        if self._heard is not None and not self._heard.done():
-            self._heard.set_result(None)
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
 
-    def silence(self) -> None:
+    def clear(self) -> None:
         """What rang so far is being looked after."""
-        self._rung = False
+        self._is_set = False
 
-    async def heard(self, seconds: float) -> None:
+    async def wait(self, seconds: float) -> None:
         """It rang since it was silent, or so long ago."""
-        self._heard = self._loop.create_future()
+        self._future = self._loop.create_future()
         timer = self._loop.call_later(seconds, self._wake)
         try:
-            await self._heard
+            await self._future
         finally:
             timer.cancel()
-            self._heard = None
+            self._future = None
 
 
-async def run(core: Core, work: Work, timeout: float | None, about: About | None = None) -> Any:
-    """Drive ``work``, which is ``about`` an object, as Core.run does. What has a time-out waits for no other's turn."""
-    turn = Turn(Door() if about is None or timeout is not None else _door(about))
+async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+    """Drive ``protocol``, which is ``subject`` an object, as ClientRuntime.run does. What has a time-out waits for no
+    other's turn."""
+    turn = QueueTurn(ObjectQueue() if subject is None or timeout is not None else _object_queue(subject))
     try:
         await turn.come()
     except BaseException:
-        work.close()
+        protocol.close()
         raise
-    bell = Bell()
-    task = Task(work, core, None, bell.ring)
-    task.seen = None if about is None else Seen(about, work)
-    task.in_turn = True
+    wakeup = AsyncWakeup()
+    task = ProtocolRun(protocol, core, None, wakeup.set)
+    task.progress = None if subject is None else WaitProgress(subject, protocol)
+    task.yield_between_steps = True
     try:
         core._calls.add(task)
         task.grace = deadlines.grace_of(timeout)
         task.deadline = await _begin(core, deadlines.deadline_of(timeout, wait_clock()))
         if core.closing:
             task.interrupt(ClientClosedError("a call"))
-        result = await drive(task, bell, turn)
+        result = await drive(task, wakeup, turn)
         core._calls.discard(task)
         return result
     finally:
         turn.leave()
-        core._clear_away(task)
+        core._finish_call(task)
 
 
-def _door(about: About) -> Door:
-    doors, known = orders().doors, about._entry
-    return doors.setdefault(known, Door()) if known is not None else Door()
+def _object_queue(subject: Loggable) -> ObjectQueue:
+    doors, known = orders().doors, subject._entry
+    return doors.setdefault(known, ObjectQueue()) if known is not None else ObjectQueue()
 
 
-async def _begin(core: Core, deadline: float | None) -> float | None:
+async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
     """There was a connection at least once. The deadline from then on."""
     if core.link.was_connected:
         return deadline
-    began, bell = wait_clock(), Bell()
-    task = Task(first_connection(), core, core.first_limit(deadline), bell.ring)
+    began, wakeup = wait_clock(), AsyncWakeup()
+    task = ProtocolRun(first_connection(), core, core.first_limit(deadline), wakeup.set)
     core._calls.add(task)
     try:
-        await drive(task, bell)
+        await drive(task, wakeup)
     except DeadlineError:
         raise core.unreachable(wait_clock() - began) from None
     finally:
@@ -107,21 +108,21 @@ async def _begin(core: Core, deadline: float | None) -> float | None:
     return None if deadline is None else max(deadline, wait_clock())
 
 
-async def drive(task: Task, bell: Bell, turn: Turn | None = None) -> Any:
+async def drive(task: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None = None) -> Any:
     """The protocol's result. ``task.wake`` rings the bell."""
     cancelled = False
-    bell.silence()
+    wakeup.clear()
     while True:
         over = task.resume()
         if turn is not None:
-            turn.go(task.is_through)
+            turn.go(task.is_settled)
         if over:
             return task.result()
         try:
-            task.world.attend((), 0.0)
-            await bell.heard(seconds_to_sleep(task))
+            task.context.read_replies((), 0.0)
+            await wakeup.wait(seconds_to_sleep(task))
         except asyncio.CancelledError as error:
             if not cancelled:
                 cancelled = True
                 task.interrupt(error)
-        bell.silence()
+        wakeup.clear()

@@ -23,7 +23,7 @@ def target_of_call(code: CodeType, offset: int) -> Target | None:
     index = max(i for i, instruction in enumerate(instructions) if instruction.offset <= offset)
     if instructions[index].opname not in (*CALLS, "CALL_FUNCTION_EX"):
         return None
-    followed = _Follower()
+    followed = _StackTracker()
     after = {instruction.offset: i for i, instruction in enumerate(instructions)}
     while followed.alive and index + 1 < len(instructions):
         index += 1
@@ -34,31 +34,31 @@ def target_of_call(code: CodeType, offset: int) -> Target | None:
     return followed.target
 
 
-OURS = object()
-NOTHING = frozenset(("NOP", "RESUME", "CACHE", "EXTENDED_ARG", "PRECALL", "KW_NAMES", "SETUP_ANNOTATIONS"))
+TRACKED_VALUE = object()
+NO_STACK_EFFECT = frozenset(("NOP", "RESUME", "CACHE", "EXTENDED_ARG", "PRECALL", "KW_NAMES", "SETUP_ANNOTATIONS"))
 LOADS = frozenset(("LOAD_NAME", "LOAD_GLOBAL", "LOAD_CONST", "LOAD_BUILD_CLASS", "PUSH_NULL"))
-TAKEN = {"STORE_ATTR": 2, "STORE_SUBSCR": 3, "POP_TOP": 1, "STORE_NAME": 1, "STORE_GLOBAL": 1}
+POPS = {"STORE_ATTR": 2, "STORE_SUBSCR": 3, "POP_TOP": 1, "STORE_NAME": 1, "STORE_GLOBAL": 1}
 CALLS = {"CALL": 2, "CALL_KW": 3, "CALL_FUNCTION": 1, "CALL_FUNCTION_KW": 2, "CALL_METHOD": 2}  # beside the arguments
 PAIRS = {"LOAD_GLOBAL": (3, 11), "LOAD_ATTR": (3, 12)}  # since then an odd argument pushes a second entry, for a call
 
 
-class _Follower:
+class _StackTracker:
     """Our object on a picture of the value stack: which name is it stored under, before it is used up?
 
     An entry is OURS, something else (None), or a tuple of entries. An instruction not known here ends it.
     """
 
     def __init__(self) -> None:
-        self.stack: list[Any] = [OURS]
+        self.stack: list[Any] = [TRACKED_VALUE]
         self.target: Target | None = None
         self.alive = True
 
     def step(self, instruction: dis.Instruction) -> None:
         name, arg = instruction.opname, instruction.arg or 0
-        if name in ("STORE_NAME", "STORE_GLOBAL") and self._top() is OURS:
+        if name in ("STORE_NAME", "STORE_GLOBAL") and self._top() is TRACKED_VALUE:
             self.target = Target(instruction.argval, name == "STORE_GLOBAL")
-        if name in TAKEN:
-            self._take(TAKEN[name])
+        if name in POPS:
+            self._take(POPS[name])
         elif name in LOADS:
             self._push(*[None] * _pushed(instruction))
         elif name in ("LOAD_ATTR", "LOAD_METHOD", "BINARY_SUBSCR"):
@@ -80,7 +80,7 @@ class _Follower:
         elif name == "UNPACK_SEQUENCE":
             packed = self._take(1)[0]
             self._push(*reversed(packed if isinstance(packed, tuple) else [None] * arg))
-        elif name not in NOTHING:
+        elif name not in NO_STACK_EFFECT:
             self.alive = False
 
     def _move(self, name: str, depth: int) -> None:
@@ -122,4 +122,4 @@ def _pushed(instruction: dis.Instruction) -> int:
 
 
 def _holds(entry: Any) -> bool:
-    return any(_holds(part) for part in entry) if isinstance(entry, tuple) else entry is OURS
+    return any(_holds(part) for part in entry) if isinstance(entry, tuple) else entry is TRACKED_VALUE

@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 from distsync.errors import ClientClosedError, DisconnectedError, DistsyncError, SessionLostError
 from distsync.session import fork, greenlets, paths, tls
 from distsync.session.access import Access
-from distsync.session.core import Core
+from distsync.session.core import ClientRuntime
 from distsync.session.ensemble import Server, ask_all
 from distsync.session.lease import LeaseClock
 from distsync.session.settings import read_settings
 from distsync.session.state import State, Statistics
 from distsync.session.steps import Connected, Signal, Sync
-from distsync.session.telling import About
+from distsync.session.telling import Loggable
 
 Result = TypeVar("Result")
 
@@ -51,13 +51,13 @@ class Client:
         self.codec = self.settings.payload_codec()
         self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
         self.closed = False
-        self._core: Core | None = None
+        self._core: ClientRuntime | None = None
         self._starting = threading.RLock()
         self._closer: int | None = None
         self._listeners: list[Callable[[str], object]] = []
         self._before: Statistics | None = None
-        self._farewells: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
-        fork.watch_over(self)
+        self._close_hooks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
+        fork.register(self)
 
     def __repr__(self) -> str:
         return f"<distsync.Client {self.hosts or 'embedded'} {self.namespace} {self.state}>"
@@ -65,11 +65,11 @@ class Client:
     # ---- doing things
 
     def run(
-        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, about: About | None = None
+        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, subject: Loggable | None = None
     ) -> Result:
         """``protocol`` has ended, driven in this thread.
 
-        Units: seconds; None: without end. ``about``: the object that the log names if this waits for long.
+        Units: seconds; None: without end. ``subject``: the object that the log names if this waits for long.
         Returns: its result. Raises: what it raises; UnreachableError if there is no first connection within the time
         (at most connect_timeout); ClientClosedError.
         On cancel: KeyboardInterrupt is thrown into the protocol, which then has a second to clean up.
@@ -79,11 +79,11 @@ class Client:
         except BaseException:
             protocol.close()
             raise
-        result: Result = core.run(protocol, timeout, about)
+        result: Result = core.run(protocol, timeout, subject)
         return result
 
     async def run_async(
-        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, about: About | None = None
+        self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, subject: Loggable | None = None
     ) -> Result:
         """``protocol`` has ended, awaited on the running loop, which goes on meanwhile. As `run`, but:
 
@@ -96,7 +96,7 @@ class Client:
         except BaseException:
             protocol.close()
             raise
-        result: Result = await aio.run(core, protocol, timeout, about)
+        result: Result = await aio.run(core, protocol, timeout, subject)
         return result
 
     def tell(self, protocol: Coroutine[Any, Any, Any]) -> Any:
@@ -133,13 +133,13 @@ class Client:
         else:
             core.background(protocol)
 
-    def at_close(self, path: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """``work()`` is done, for a bounded time, when the client closes in good order, unless ``path`` is discarded
-        before. No request now; a client that nothing uses is connected for it at its close."""
+    def at_close(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """``protocol()`` is done, for a bounded time, when the client closes in good order, unless ``path`` is
+        discarded before. No request now; a client that nothing uses is connected for it at its close."""
         if self._core is None and not self.closed:
-            self._farewells[path] = work
+            self._close_hooks[path] = protocol
         else:
-            self._opened("something to do at its end").at_close(work, path)
+            self._opened("something to do at its end").at_close(protocol, path)
 
     def may_wait(self) -> bool:
         """Whether `run` is possible here: not in distsync's own threads (but for that of the callbacks), and not in
@@ -224,12 +224,12 @@ class Client:
             return State.CLOSED.value
         return self._core.link.state.value if self._core else State.CONNECTING.value
 
-    def proven(self, session_id: int) -> bool:
+    def is_proven(self, session_id: int) -> bool:
         """Whether the lease clock proves at this moment that session ``session_id`` lives. No request."""
         core = self._core
-        return core is not None and core.proven(session_id)
+        return core is not None and core.is_proven(session_id)
 
-    def mutex_and_lease(self) -> tuple[Any, LeaseClock]:
+    def _fast_path_state(self) -> tuple[Any, LeaseClock]:
         """What a step of a protocol needs that is done without a driver (quick.py)."""
         core = self._opened("a call")
         return core.mutex, core.lease
@@ -258,15 +258,15 @@ class Client:
         result: Result = self._opened("an object").locals.of(path, kind, factory, user)
         return result
 
-    def discard(self, path: str, work: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """What the threads share about ``path`` is dropped, since nobody uses its object any more, and ``work()`` is
-        done in the background. Never waits; safe in finalizers."""
+    def discard(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
+        """What the threads share about ``path`` is dropped, since nobody uses its object any more, and ``protocol()``
+        is done in the background. Never waits; safe in finalizers."""
         core = self._core
-        self._farewells.pop(path, None)
+        self._close_hooks.pop(path, None)
         self._access.forget(path)
         if core is not None and core.locals.drop(path):
-            core.drop_farewell(path)
-            core.background(work())
+            core.cancel_close_hook(path)
+            core.background(protocol())
 
     @property
     def origin(self) -> tuple[str | None, str]:
@@ -275,7 +275,7 @@ class Client:
 
     # ---- life
 
-    def _opened(self, what: str) -> Core:
+    def _opened(self, what: str) -> ClientRuntime:
         """The core, started at the first use."""
         core = self._core
         if core is None:
@@ -287,17 +287,17 @@ class Client:
             raise ClientClosedError(what)
         return core
 
-    def _started(self) -> Core:
+    def _started(self) -> ClientRuntime:
         """A finalizer that the collector runs in here may use the client, and so start it: then that is its core. One
         whose start failed, or was interrupted, is nobody's: the next use makes another."""
         greenlets.check_patched()
         fork.in_use()
-        core = Core(self.settings, self.hosts, self._access, self._changed)
+        core = ClientRuntime(self.settings, self.hosts, self._access, self._changed)
         if self._core is None:
             try:
                 self._core = core
                 core.start()
-                for path, work in self._farewells.items():
+                for path, work in self._close_hooks.items():
                     core.at_close(work, path)
                 if self._listeners:
                     core.dispatcher.prepare()
@@ -307,7 +307,7 @@ class Client:
                 raise
         return self._core
 
-    def _started_to_part(self) -> Core | None:
+    def _started_to_part(self) -> ClientRuntime | None:
         """Only other processes have used what was made here. None: it could not be started; at the end of a process
         Python 3.12 gives nobody a thread."""
         with suppress(DistsyncError, OSError, RuntimeError):
@@ -329,7 +329,7 @@ class Client:
         """
         me = threading.get_ident()
         with self._starting:
-            core = self._core or (self._started_to_part() if self._farewells and not self.closed else None)
+            core = self._core or (self._started_to_part() if self._close_hooks and not self.closed else None)
             self.closed = True
             if core is None or self._closer not in (None, me):
                 return
@@ -348,13 +348,13 @@ class Client:
     ) -> None:
         self.close()
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: nothing of the parent's session is ours."""
         core, self._core = self._core, None
-        self._farewells = {}
+        self._close_hooks = {}
         self._starting, self._closer = threading.RLock(), None
         if core is not None:
-            core.forget()
+            core.after_fork_in_child()
 
 
 async def _connected() -> None:

@@ -72,7 +72,7 @@ FRAME = struct.Struct("!iii")
 
 #: What comes of a connection that a server takes, and then hangs up; perhaps before we know that it was taken.
 HANG_UPS = (ConnectionDropped, ConnectionResetError, BrokenPipeError)
-HUNG_UP = (
+SERVER_CLOSED = (
     ": it hung up, as a server does that has as many connections of this address as it takes (maxClientCnxns), that is "
     "about to start or to stop, or that expects TLS"
 )
@@ -184,7 +184,7 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
     def listen(self) -> None:
         """In a thread that is about to wait for something else."""
 
-    def let_go(self) -> None:
+    def stop_reading(self) -> None:
         """In a thread that was interrupted."""
 
     def broken(self) -> None:
@@ -198,7 +198,7 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         except Exception as error:
             self.refusals += self._socket is not None
             problem = error.__context__ or error  # kazoo tells a part of it
-            self.problem = f"{host}:{port}: {problem}{HUNG_UP if isinstance(problem, HANG_UPS) else ''}"
+            self.problem = f"{host}:{port}: {problem}{SERVER_CLOSED if isinstance(problem, HANG_UPS) else ''}"
             raise
         self.refusals, self.problem = 0, ""
         # kazoo's read time-out is two thirds of what was negotiated, in ms.
@@ -280,12 +280,12 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         if sent < len(message):
             super()._write(message[sent:], timeout)
 
-    def hang_up(self) -> None:
+    def shutdown_socket(self) -> None:
         """Whatever the connection thread waits for on its socket, it waits no more."""
         with contextlib.suppress(OSError, AttributeError, ValueError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: our copies of the parent's sockets are closed, which the parent does not notice."""
         for one in (self._socket, self._read_sock, self._write_sock):
             with contextlib.suppress(OSError, AttributeError, ValueError):
@@ -298,7 +298,7 @@ class FastConnection(fastwire.FastWire, Connection):
 
 def connection_class(fast_wire: bool) -> type[Connection]:
     """Who connects: kazoo, where the fast wire is switched off or does not know this kazoo."""
-    unknown = fastwire.unknown() if fast_wire else "it is switched off"
+    unknown = fastwire.incompatibility() if fast_wire else "it is switched off"
     if unknown:
         logger.info("kazoo's own wire is used: %s", unknown)
     return Connection if unknown else FastConnection
@@ -339,16 +339,16 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         self._queue.extend(requests)
         self._connection.send()
 
-    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
         """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
         if replies:
             self._connection.read_for(replies, seconds)
         else:
             self._connection.listen()
 
-    def let_go(self) -> None:
+    def stop_reading(self) -> None:
         """The calling thread was interrupted."""
-        self._connection.let_go()
+        self._connection.stop_reading()
 
     def enqueue_first(self, request: Any, reply: Any) -> None:
         """As enqueue, before all that waits: what was asked while the connection broke may be in the queue still."""
@@ -378,19 +378,19 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         """Why the last attempt to connect failed."""
         return str(self._connection.problem)
 
-    def end(self, seconds: float, *, politely: bool = True) -> None:
+    def end(self, seconds: float, *, flush: bool = True) -> None:
         """The session is closed, if a server can still be told within half of ``seconds`` (also one that is just
         being connected to); thread and sockets are gone."""
         connection = self._connection
-        politely = politely and not connection.connection_closed.is_set()  # else it has ended, or never began
-        if politely and not self._stopped.is_set():
+        flush = flush and not connection.connection_closed.is_set()  # else it has ended, or never began
+        if flush and not self._stopped.is_set():
             self._live.wait(seconds / 4)  # it may be coming back just now
         self._stopped.set()
-        if politely:
+        if flush:
             with contextlib.suppress(OSError, AttributeError):  # somebody else ends it as well, and has come further
                 self.enqueue((CloseInstance, None))
             connection.connection_stopped.wait(seconds / 2)
-        connection.hang_up()
+        connection.shutdown_socket()
         with contextlib.suppress(OSError, AttributeError):
             connection.wake()
         thread = connection._connection_routine
@@ -400,9 +400,9 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         if connection.connection_stopped.is_set():
             connection.close()
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child."""
-        self._connection.forget()
+        self._connection.after_fork_in_child()
 
 
 def kazoo_options(settings: Settings) -> dict[str, Any]:

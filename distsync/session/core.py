@@ -29,22 +29,22 @@ from distsync.session.access import Access
 from distsync.session.clock import lease_clock, wait_clock
 from distsync.session.connection import kazoo_options
 from distsync.session.dispatch import Dispatcher
-from distsync.session.driver import Task, drive
-from distsync.session.embedded import Embedded
+from distsync.session.driver import ProtocolRun, drive
+from distsync.session.embedded import EmbeddedServerLocator
 from distsync.session.guids import Guids
-from distsync.session.holds import CLIENT_CLOSED, INTERRUPTED, Held, Holds
-from distsync.session.janitor import clean_up
+from distsync.session.holds import CLIENT_CLOSED, INTERRUPTED, HeldNode, HoldTable
+from distsync.session.janitor import delete_leftover
 from distsync.session.keeper import Keeper
 from distsync.session.lease import LeaseClock
-from distsync.session.ledger import Orphan
-from distsync.session.link import Link
-from distsync.session.locals import Locals
+from distsync.session.ledger import LeftoverNode
+from distsync.session.link import ZooKeeperSession
+from distsync.session.locals import SharedStateTable
 from distsync.session.replies import Batch, Reply
 from distsync.session.requests import Translator
 from distsync.session.settings import Settings
 from distsync.session.state import State
 from distsync.session.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
-from distsync.session.telling import About, Notices, Seen, tell_owner, tell_state, tell_wait
+from distsync.session.telling import Loggable, LogThrottle, WaitProgress, log_owner, log_state, log_wait
 from distsync.session.world import Work
 
 #: A first connection is given at least so long (seconds), whatever the call's own time-out is, so that
@@ -62,7 +62,7 @@ WAITS_HERE = (
 logger = logging.getLogger("distsync.session")
 
 
-class Core:
+class ClientRuntime:
     """One process's part of a client."""
 
     def __init__(
@@ -78,26 +78,28 @@ class Core:
         self._starting: int | None = None
         self.hosts = hosts
         self.lease = LeaseClock()
-        self.holds = Holds(self.lease, self._lapsed)
+        self.holds = HoldTable(self.lease, self._lapsed)
         self.dispatcher = Dispatcher("distsync-callbacks")
-        self.locals = Locals()
+        self.locals = SharedStateTable()
         translator = Translator(access)
         options = kazoo_options(settings)
-        self._bequeathed = {name: value for name, value in options.items() if name != "sasl_options"}
-        self.link = Link(options, translator, self.lease, self.holds, self._changed)
+        self._session_options = {name: value for name, value in options.items() if name != "sasl_options"}
+        self.link = ZooKeeperSession(options, translator, self.lease, self.holds, self._changed)
         self.keeper = Keeper(self)
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
-        self._told = State.CONNECTING
+        self._reported_state = State.CONNECTING
         self._telling = threading.RLock()
-        self._embedded = Embedded(self.link.move, self._no_server, settings.auth) if hosts is None else None
+        self._embedded = (
+            EmbeddedServerLocator(self.link.move, self._no_server, settings.auth) if hosts is None else None
+        )
         if self._embedded:
             self.link.is_genuine = self._embedded.is_genuine
-        self._calls: set[Task] = set()
-        self._notices = Notices()
+        self._calls: set[ProtocolRun] = set()
+        self._notices = LogThrottle()
         self._guids = Guids()
-        self._farewells: dict[object, Callable[[], Work]] = {}
+        self._close_hooks: dict[object, Callable[[], Work]] = {}
 
     # ---- life
 
@@ -115,14 +117,14 @@ class Core:
 
     def _changed(self) -> None:
         if self.link.state is State.CONNECTED:
-            wills.write(id(self), self.hosts, self.link.client_id, self._bequeathed)
-        self.keeper.poke()
+            wills.record(id(self), self.hosts, self.link.client_id, self._session_options)
+        self.keeper.wake()
         with self._telling:  # two threads may come with two changes: what is told last is what is
-            before, self._told = self._told, self.link.state
-            if self._told is not before:
+            before, self._reported_state = self._reported_state, self.link.state
+            if self._reported_state is not before:
                 session, where = self.lease.session_id, self.link.hosts or "the embedded server"
-                tell_state(self._told, where, session, self.link.failure)
-                self._on_state(self._told)
+                log_state(self._reported_state, where, session, self.link.failure)
+                self._on_state(self._reported_state)
 
     def _no_server(self, error: Exception) -> None:
         """The embedded server did not start. Before the first connection that is for the caller to know."""
@@ -146,8 +148,8 @@ class Core:
         self.closing = True
         self.link.begin_close()
         self._end_calls(wait_clock() + CLOSE_CALLS_S)
-        self.keeper.stop(CLOSE_KEEPER_S, self._farewells.values() if self.link.info is not None else ())
-        self._farewells = {}
+        self.keeper.stop(CLOSE_KEEPER_S, self._close_hooks.values() if self.link.info is not None else ())
+        self._close_hooks = {}
         self.link.close(CLOSE_LINK_S)
         self.holds.lose_all(CLIENT_CLOSED)
         if self._embedded:
@@ -168,46 +170,48 @@ class Core:
             if task.thread == thread and not task.cleaning:
                 task.interrupt(error)
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: nothing of this is ours, and nothing of it is held."""
         self.forgotten = True
         self.holds.lose_all("forked")
-        self.link.forget()
+        self.link.after_fork_in_child()
 
     # ---- calls
 
-    def run(self, work: Work, timeout: float | None, about: About | None = None) -> Any:
-        """Drive ``work``, which is ``about`` an object, in this thread. However that ends, the call's remains are
+    def run(self, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+        """Drive ``protocol``, which is ``subject`` an object, in this thread. However that ends, the call's remains are
         handed to the keeper, in one operation that no signal can divide."""
         if not self.may_wait_here():
-            work.close()
+            protocol.close()
             raise UsageError(WAITS_HERE)
-        woken: SimpleQueue[Any] = SimpleQueue()
-        task = Task(work, self, None, lambda: woken.put(None))
-        task.seen = None if about is None else Seen(about, work)
+        wakeup_queue: SimpleQueue[Any] = SimpleQueue()
+        task = ProtocolRun(protocol, self, None, lambda: wakeup_queue.put(None))
+        task.progress = None if subject is None else WaitProgress(subject, protocol)
         try:
             self._calls.add(task)
             task.grace = deadlines.grace_of(timeout)
             task.deadline = self._begin(task, deadlines.deadline_of(timeout, wait_clock()))
-            result = drive(task, woken)
+            result = drive(task, wakeup_queue)
             self._calls.discard(task)
             return result
         finally:
             try:  # and again, where it was interrupted: see driver.py about Python 3.10
-                self._clear_away(task)
+                self._finish_call(task)
             finally:
                 try:
-                    self._clear_away(task)
+                    self._finish_call(task)
                 finally:
-                    self._clear_away(task)
+                    self._finish_call(task)
 
-    def tell(self, work: Work) -> Any:
-        """``work`` is begun in this thread, and goes as far as it can without waiting; the keeper does the rest. What
-        it returned; None if it is not over. Raises what it raised so far."""
+    def tell(self, protocol: Work) -> Any:
+        """``protocol`` is begun in this thread, and goes as far as it can without waiting; the keeper does the rest.
+        What it returned; None if it is not over. Raises what it raised so far."""
         if not self.may_wait_here():
-            self.background(work)
+            self.background(protocol)
             return None
-        task: Task = Task(work, self, None, lambda: self.keeper.waker(task)(), self.keeper.call_elsewhere)
+        task: ProtocolRun = ProtocolRun(
+            protocol, self, None, lambda: self.keeper.waker(task)(), self.keeper.call_elsewhere
+        )
         try:
             self._calls.add(task)
             if self.closing:
@@ -219,17 +223,17 @@ class Core:
             self.keeper.hand_over((task, None))
             return None
         finally:
-            self._clear_away(task)
+            self._finish_call(task)
 
-    def _clear_away(self, task: Task) -> None:
+    def _finish_call(self, task: ProtocolRun) -> None:
         """In a ``finally``: the call is over; if it failed, its remains are the keeper's. May be done twice."""
         if task in self._calls:
             self.unlock()
-            ledger = task.ledger
-            if task.over is None or ledger.made or ledger.asked or ledger.holds:
+            ledger = task.created_nodes
+            if task.outcome is None or ledger.made or ledger.asked or ledger.holds:
                 self.keeper.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
             else:
-                task.let_go()
+                task.break_traceback_cycles()
             self._calls.discard(task)
 
     def unlock(self) -> None:
@@ -237,9 +241,9 @@ class Core:
         for lock in (self.mutex, self.link.lock):
             with contextlib.suppress(RuntimeError):
                 lock.release()
-        self.link.let_go()
+        self.link.stop_reading()
 
-    def _begin(self, task: Task, deadline: float | None) -> float | None:
+    def _begin(self, task: ProtocolRun, deadline: float | None) -> float | None:
         """There was a connection at least once. The deadline from then on: what the connection took beyond it is not
         held against the first request."""
         if not self.link.was_connected:
@@ -290,11 +294,11 @@ class Core:
         return limit if deadline is None else min(limit, max(deadline, least))
 
     def _wait_for_connection(self, limit: float) -> None:
-        woken: SimpleQueue[Any] = SimpleQueue()
-        task = Task(first_connection(), self, limit, lambda: woken.put(None))
+        wakeup_queue: SimpleQueue[Any] = SimpleQueue()
+        task = ProtocolRun(first_connection(), self, limit, lambda: wakeup_queue.put(None))
         self._calls.add(task)
         try:
-            drive(task, woken)
+            drive(task, wakeup_queue)
         finally:
             self._calls.discard(task)
 
@@ -306,8 +310,8 @@ class Core:
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
         return self.link.submit(requests, wake)
 
-    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
-        self.link.attend(replies, seconds)
+    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
+        self.link.read_replies(replies, seconds)
 
     def withdraw(self, batch: Batch) -> None:
         self.link.withdraw(batch)
@@ -318,70 +322,70 @@ class Core:
     def session_changes(self) -> Signal:
         return self.link.changes
 
-    def proven(self, session_id: int, fresh: bool = False) -> bool:
-        return not self.forgotten and self.lease.proves(session_id, lease_clock(), fresh)
+    def is_proven(self, session_id: int, fresh: bool = False) -> bool:
+        return not self.forgotten and self.lease.is_valid_at(session_id, lease_clock(), fresh)
 
     def hold(self, step: Hold) -> None:
         self.holds.add(step, lease_clock())
-        self.keeper.something_is_held()
+        self.keeper.on_hold_added()
 
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
 
-    def lose(self, path: str) -> None:
+    def mark_lost(self, path: str) -> None:
         self.holds.lose_path(path)
 
-    def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None:
-        self.holds.heed(loss, heard)
-        self.keeper.poke()
+    def watch_hold(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
+        self.holds.watch(loss, on_data)
+        self.keeper.wake()
 
-    def stands(self, loss: Loss) -> bool:
-        return self.holds.stands(loss)
+    def is_active(self, loss: Loss) -> bool:
+        return self.holds.is_active(loss)
 
-    def background(self, work: Work) -> None:
+    def background(self, protocol: Work) -> None:
         if self.closing or self.forgotten:
-            work.close()
+            protocol.close()
         else:
-            self.keeper.post(work)
+            self.keeper.post(protocol)
 
-    def at_close(self, work: Callable[[], Work], key: object = None) -> None:
-        """``key``: what `drop_farewell` knows it by."""
-        self._farewells[object() if key is None else key] = work
+    def at_close(self, protocol: Callable[[], Work], key: object = None) -> None:
+        """``key``: what `cancel_close_hook` knows it by."""
+        self._close_hooks[object() if key is None else key] = protocol
 
-    def drop_farewell(self, key: object) -> None:
-        self._farewells.pop(key, None)
+    def cancel_close_hook(self, key: object) -> None:
+        self._close_hooks.pop(key, None)
 
-    def wait_lasts(self, seen: Seen) -> None:
+    def on_long_wait(self, progress: WaitProgress) -> None:
         """Somebody waits for long: the log says so, and who has it, unless it has just said that."""
         now = wait_clock()
-        if not self._notices.may_tell(seen.about.path, now):
+        if not self._notices.should_log(progress.subject.path, now):
             return
-        owner = seen.owner()
+        owner = progress.owner()
         if owner is not None and self.link.info is not None:
-            self.background(tell_owner(seen.text(now), owner))
+            self.background(log_owner(progress.text(now), owner))
         else:
-            tell_wait(seen.text(now), self.link.info is not None, self.link.problem)
+            log_wait(progress.text(now), self.link.info is not None, self.link.problem)
 
     def guid(self) -> str:
         return self._guids.take()
 
-    def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None:
+    def abandon_results(self, leftovers: list[LeftoverNode], losses: list[Loss]) -> None:
         """A call failed: what it leaves behind is cleaned up, what it held is lost."""
         for loss in losses:
-            self.holds.lose(loss, INTERRUPTED)
+            self.holds.mark_lost(loss, INTERRUPTED)
         session_id = self.lease.session_id
         if session_id is not None:
-            for orphan in orphans:
-                self.background(clean_up(orphan, session_id))
+            for orphan in leftovers:
+                self.background(delete_leftover(orphan, session_id))
 
-    def _lapsed(self, lost: list[Held]) -> None:
+    def _lapsed(self, lost: list[HeldNode]) -> None:
         """The lease ran out: should the session live on, the znodes go nevertheless."""
         for held in lost:
-            self.background(clean_up(Orphan(held.path, True), held.session_id))
+            self.background(delete_leftover(LeftoverNode(held.path, True), held.session_id))
 
-    def background_failed(self, task: Task, error: BaseException) -> None:
+    def background_failed(self, task: ProtocolRun, error: BaseException) -> None:
         """In the keeper: nobody waits for this protocol's result."""
-        task.disown(error)
+        task.abandon_results(error)
         if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
             logger.error("work in the background failed", exc_info=error)
         elif isinstance(error, (AccessDeniedError, RequestError)) and not task.abandoned:

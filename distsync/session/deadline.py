@@ -11,7 +11,7 @@ GRACE_S = 0.3
 
 #: A call that must not wait asks the server all the same: while the connection stands it gets its answer within so
 #: long (seconds). A time-out shorter than NO_WAIT_S is shorter than any round trip, and so is no time to wait.
-NO_WAIT_GRACE_S, NO_WAIT_S = 2.0, 0.05
+NONBLOCKING_GRACE_S, NO_WAIT_S = 2.0, 0.05
 
 #: What a protocol gets for its clean-up (seconds) after it was interrupted; the janitor does what is left over.
 CLEAN_UP_S = 1.0
@@ -24,7 +24,7 @@ def deadline_of(timeout: float | None, now: float) -> float | None:
 
 def grace_of(timeout: float | None) -> float:
     """How long after its deadline a call with this time-out waits for answers that are under way."""
-    return NO_WAIT_GRACE_S if timeout is not None and timeout < NO_WAIT_S else GRACE_S
+    return NONBLOCKING_GRACE_S if timeout is not None and timeout < NO_WAIT_S else GRACE_S
 
 
 def earliest(*moments: float | None) -> float | None:

@@ -26,7 +26,7 @@ class _Default:
 
     def __init__(self) -> None:
         self.client: Client | None = None
-        self.inherited: Settings | None = None
+        self.imported: Settings | None = None
         self.others: dict[tuple[str | None, str], Client] = {}
         self.lock = threading.RLock()  # a signal handler may come in between, in the same thread
 
@@ -57,7 +57,7 @@ def connect(
     tls_key_password: str | None = None,
     tls_verify: bool | None = None,
     fast_wire: bool | None = None,
-    keep: float | None = None,
+    linger: float | None = None,
     default: bool = True,
 ) -> Client:
     """There is a client with these settings, the default one of this process unless ``default`` is False.
@@ -85,26 +85,26 @@ def default_client() -> Client:
     Cost: no request.
     """
     if _default.client is None:
-        made = _make(**_inherited())
+        made = _make(**_imported_settings())
         with _default.lock:
             if _default.client is None:
                 _default.client = made
     return _default.client
 
 
-def bequest() -> Settings | None:
+def export_settings() -> Settings | None:
     """What a child process that begins anew needs to have the same default client. With the secrets."""
     client = _default.client
-    return _default.inherited if client is None else client.settings
+    return _default.imported if client is None else client.settings
 
 
-def inherit(settings: Settings | None) -> None:
+def import_settings(settings: Settings | None) -> None:
     """A default client that nobody makes otherwise has these settings, those of the parent process."""
-    _default.inherited = settings
+    _default.imported = settings
 
 
-def _inherited() -> dict[str, Any]:
-    settings = _default.inherited
+def _imported_settings() -> dict[str, Any]:
+    settings = _default.imported
     return {} if settings is None else {each.name: getattr(settings, each.name) for each in fields(settings)}
 
 

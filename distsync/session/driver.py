@@ -1,8 +1,8 @@
 """The driver: steps a protocol, performs what it asks for, answers it.
 
 Rules for this file: it knows steps, outcomes, deadlines and the mutex, and no socket or kazoo: what it needs
-of the world is passed in (``World``). A Task never waits; who drives it does (``drive`` here, the keeper's loop
-there), and looks at the task again when its ``wake`` is called or ``wait_until`` has come.
+of the world is passed in (``DriverContext``). A ProtocolRun never waits; who drives it does (``drive`` here, the
+keeper's loop there), and looks at the task again when its ``wake`` is called or ``wait_until`` has come.
 
 A signal of the operating system can raise KeyboardInterrupt in any line of this file that runs in the main thread.
 So each fact is written down before the action that makes it true, and whatever was interrupted, the error is thrown
@@ -24,8 +24,8 @@ from typing import Any
 
 from distsync.errors import ClientClosedError, DeadlineError
 from distsync.session import deadline as deadlines
-from distsync.session.ledger import Ledger
-from distsync.session.pending import Asked, Called, Connecting, Pending, Ready, Waiting
+from distsync.session.ledger import CreatedNodes
+from distsync.session.pending import AwaitConnection, AwaitSignal, Pending, RequestInFlight, Resolved, UserCall
 from distsync.session.replies import Outcome
 from distsync.session.steps import (
     AtClose,
@@ -33,58 +33,58 @@ from distsync.session.steps import (
     Call,
     Connected,
     Guid,
-    Heed,
     Hold,
-    Lose,
     Proven,
+    ReportLoss,
     Request,
+    StopHolding,
     Together,
-    Unhold,
     Wait,
+    WatchNode,
 )
-from distsync.session.telling import Seen
-from distsync.session.world import Work, World
+from distsync.session.telling import WaitProgress
+from distsync.session.world import DriverContext, Work
 
 #: After so many refusals in its clean-up, a protocol that goes on asking is given up: it would never end.
-PATIENCE = 100
+MAX_IGNORED_INTERRUPTS = 100
 
 #: The longest single sleep (seconds): the C API refuses centuries.
-LONGEST_S = 86_400.0
+MAX_SLEEP_S = 86_400.0
 
 
 #: Code whose frames wait in the midst of it.
 SUSPENDABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
-class Task:
+class ProtocolRun:
     """A protocol that is being driven. Only one thread at a time calls ``resume``."""
 
     def __init__(
         self,
-        work: Work,
-        world: World,
+        protocol: Work,
+        context: DriverContext,
         deadline: float | None,
         wake: Callable[[], object],
-        call: Callable[[Called, Task], object] = lambda called, task: called.execute(),
+        call_in_user_thread: Callable[[UserCall, ProtocolRun], object] = lambda called, task: called.execute(),
     ) -> None:
-        self.work = work
-        self.world = world
+        self.protocol = protocol
+        self.context = context
         self.deadline = deadline
         self.grace = deadlines.GRACE_S
         self.wake = wake
         self.cleaning = False
         #: Also an answer that is there at once waits for ``wake``, behind those of others that came before.
-        self.in_turn = False
+        self.yield_between_steps = False
         #: Its thread is at work in here, with locks that a finalizer run in between must not ask for.
         self.driving = False
         self.abandoned = False
         self.thread = threading.get_ident()
-        self.ledger = Ledger()
+        self.created_nodes = CreatedNodes()
         #: What the log tells, should this last; None: nothing.
-        self.seen: Seen | None = None
-        self.over: Outcome | None = None
-        self._call = call
-        self._pending: Pending = Ready()
+        self.progress: WaitProgress | None = None
+        self.outcome: Outcome | None = None
+        self._call = call_in_user_thread
+        self._pending: Pending = Resolved()
         self._interrupt: BaseException | None = None
         self._raised: BaseException | None = None
         self._interrupted_at: int | None = None
@@ -94,16 +94,16 @@ class Task:
         """The protocol goes on as far as it can. Whether it is over."""
         try:
             self.driving = True
-            while self.over is None:
-                outcome = self._next()
+            while self.outcome is None:
+                outcome = self._poll()
                 if outcome is None:
                     return False
-                self._advance(outcome)
+                self._step(outcome)
                 del outcome
-                if self.in_turn and self.over is None and isinstance(self._pending, Asked):
+                if self.yield_between_steps and self.outcome is None and isinstance(self._pending, RequestInFlight):
                     return False
-            self._pending = Ready()
-            self._forget_answers(self.over.error)
+            self._pending = Resolved()
+            self._forget_answers(self.outcome.error)
             return True
         finally:
             self.driving = False
@@ -116,48 +116,48 @@ class Task:
     @property
     def is_idle(self) -> bool:
         """Whether it waits for something else than an answer that is under way."""
-        return isinstance(self._pending, (Waiting, Connecting))
+        return isinstance(self._pending, (AwaitSignal, AwaitConnection))
 
-    def attend(self, seconds: float) -> None:
+    def read_replies(self, seconds: float) -> None:
         """In the thread that is about to sleep so long: it may read the answers itself, with locks as in ``resume``."""
         try:
             self.driving = True
-            self.world.attend(self._pending.replies, seconds)
+            self.context.read_replies(self._pending.replies, seconds)
         finally:
             self.driving = False
 
     @property
-    def is_through(self) -> bool:
+    def is_settled(self) -> bool:
         """Whether all that it asked for is there: it has ended well, or waits for an event."""
-        if self.over is not None:
-            return self.over.error is None
-        return isinstance(self._pending, Waiting) and not self.cleaning
+        if self.outcome is not None:
+            return self.outcome.error is None
+        return isinstance(self._pending, AwaitSignal) and not self.cleaning
 
     def interrupt(self, error: BaseException) -> None:
         """``error`` is thrown into the protocol at its next step, which then gets some time to clean up."""
         self._interrupt = error
         self.wake()
 
-    def _next(self) -> Outcome | None:
+    def _poll(self) -> Outcome | None:
         """What to go on with; None: nothing yet."""
         if self._interrupt is not None:
             return self._interrupted()
         outcome = self._pending.outcome()
-        if outcome is not None and isinstance(self._pending, Called):
-            self._excuse_the_call(self._pending.began)
+        if outcome is not None and isinstance(self._pending, UserCall):
+            self._extend_deadline(self._pending.began)
         limit = self._pending.limit
-        if outcome is None and limit is not None and self.world.now() >= limit:
+        if outcome is None and limit is not None and self.context.now() >= limit:
             outcome = self._pending.expired()
             if isinstance(outcome.error, DeadlineError):
                 self._begin_clean_up()
         return outcome
 
-    def _excuse_the_call(self, began: float) -> None:
+    def _extend_deadline(self, began: float) -> None:
         """A function of the user's that began in time may have outlasted the deadline: what it has come to is told to
         the others all the same, as by a call that must not wait."""
-        now = self.world.now()
+        now = self.context.now()
         if self.deadline is not None and began < self.deadline < now and not self.cleaning:
-            self.deadline, self.grace = now, deadlines.NO_WAIT_GRACE_S
+            self.deadline, self.grace = now, deadlines.NONBLOCKING_GRACE_S
 
     def _interrupted(self) -> Outcome:
         error, self._interrupt = self._interrupt, None
@@ -169,116 +169,118 @@ class Task:
     def _begin_clean_up(self) -> None:
         self._refused += 1
         if self._interrupted_at is None:
-            self._interrupted_at = len(self.ledger.holds)
+            self._interrupted_at = len(self.created_nodes.holds)
         if not self.cleaning:
             self.cleaning = True
-            self.deadline = self.world.now() + deadlines.CLEAN_UP_S
+            self.deadline = self.context.now() + deadlines.CLEAN_UP_S
 
-    def _advance(self, outcome: Outcome) -> None:
+    def _step(self, outcome: Outcome) -> None:
         """One go of the protocol, from this await to the next one, alone in this client."""
-        if self._is_hopeless():
+        if self._must_abort():
             self._give_up(outcome)
             return
         try:
-            with self.world.mutex:
-                step = self.work.send(outcome.value) if outcome.error is None else self.work.throw(outcome.error)
+            with self.context.mutex:
+                step = (
+                    self.protocol.send(outcome.value) if outcome.error is None else self.protocol.throw(outcome.error)
+                )
         except StopIteration as stop:
-            self.over = Outcome(stop.value)
+            self.outcome = Outcome(stop.value)
         except BaseException as error:
             if not self._has_ended:
                 raise  # it is this line that was interrupted, when the protocol had asked for its next step
             self._raised = error
-            self.over = Outcome(error=error)
+            self.outcome = Outcome(error=error)
         else:
-            self._pending = self._perform(step)
+            self._pending = self._start(step)
         finally:
             del outcome  # an error's traceback leads to this frame
 
-    def _is_hopeless(self) -> bool:
+    def _must_abort(self) -> bool:
         """It refuses to end, it ended without our learning how, or it is that of a process that forked us."""
-        return self._has_ended or self.world.forgotten or self._refused > PATIENCE
+        return self._has_ended or self.context.forgotten or self._refused > MAX_IGNORED_INTERRUPTS
 
     @property
     def _has_ended(self) -> bool:
-        return self.work.cr_frame is None  # type: ignore[attr-defined]  # CORO_CLOSED, asked at each step
+        return self.protocol.cr_frame is None  # type: ignore[attr-defined]  # CORO_CLOSED, asked at each step
 
     def _give_up(self, outcome: Outcome) -> None:
-        error = ClientClosedError("a call that began before a fork") if self.world.forgotten else outcome.error
-        self.over = Outcome(error=error or RuntimeError("the protocol was lost"))
+        error = ClientClosedError("a call that began before a fork") if self.context.forgotten else outcome.error
+        self.outcome = Outcome(error=error or RuntimeError("the protocol was lost"))
         with contextlib.suppress(RuntimeError):
-            self.work.close()
+            self.protocol.close()
 
-    def _perform(self, step: Any) -> Pending:
+    def _start(self, step: Any) -> Pending:
         """Begin what the protocol asks for."""
         if isinstance(step, Request):
-            return Asked(self, step, (step,))
+            return RequestInFlight(self, step, (step,))
         if isinstance(step, Wait):
-            return Waiting(self, step)
+            return AwaitSignal(self, step)
         if isinstance(step, Connected):
-            return Connecting(self)
+            return AwaitConnection(self)
         if isinstance(step, Together):
-            return Asked(self, step, step.requests) if step.requests else Ready(())
+            return RequestInFlight(self, step, step.requests) if step.requests else Resolved(())
         if isinstance(step, Call):
-            called = Called(step, self.world.now())
+            called = UserCall(step, self.context.now())
             self._pending = called
             self.driving = False
             self._call(called, self)
             self.driving = True
-            if self.seen is not None:
-                self.seen.begin_anew()
+            if self.progress is not None:
+                self.progress.begin_anew()
             return called
-        return Ready(self._at_once(step))
+        return Resolved(self._run_inline(step))
 
-    def _at_once(self, step: Any) -> Any:
+    def _run_inline(self, step: Any) -> Any:
         """Steps that take no time."""
-        world = self.world
+        context = self.context
         if isinstance(step, Proven):
-            return world.proven(step.session_id, step.fresh)
+            return context.is_proven(step.session_id, step.fresh)
         if isinstance(step, Guid):
-            return world.guid()
+            return context.guid()
         if isinstance(step, Hold):
-            self.ledger.holds.append(step)
-            return world.hold(step)
-        if isinstance(step, Unhold):
-            return world.unhold(step.loss)
-        if isinstance(step, Lose):
-            return world.lose(step.path)
-        if isinstance(step, Heed):
-            return world.heed(step.loss, step.heard)
+            self.created_nodes.holds.append(step)
+            return context.hold(step)
+        if isinstance(step, StopHolding):
+            return context.unhold(step.loss)
+        if isinstance(step, ReportLoss):
+            return context.mark_lost(step.path)
+        if isinstance(step, WatchNode):
+            return context.watch_hold(step.loss, step.on_data)
         if isinstance(step, Background):
-            return world.background(step.work)
+            return context.background(step.protocol)
         if isinstance(step, AtClose):
-            return world.at_close(step.work)
+            return context.at_close(step.protocol)
         raise TypeError(f"a protocol awaited {step!r}, which is no step")
 
     def result(self) -> Any:
         """What the protocol returned; raises what it raised."""
-        assert self.over is not None
-        if self.over.error is not None:
-            raise self.over.error
-        return self.over.value
+        assert self.outcome is not None
+        if self.outcome.error is not None:
+            raise self.outcome.error
+        return self.outcome.value
 
     def _forget_answers(self, raised: BaseException | None) -> None:
         """A protocol may have kept an answer that is an error, and raised and caught it: its traceback then leads to
         the frame that keeps it, and on to the caller's, whose objects would live until the garbage collector comes."""
-        for error in self.ledger.refusals:
+        for error in self.created_nodes.refusals:
             if error is not raised:
                 error.__traceback__ = None
 
-    def let_go(self) -> None:
+    def break_traceback_cycles(self) -> None:
         """The caller has the error that the call ended with, which does not lead back to itself any more."""
-        if self.over is not None and self.over.error is not None:
-            _clear_frames(self.over.error.__traceback__)
-            self.over, self._raised = Outcome(), None
+        if self.outcome is not None and self.outcome.error is not None:
+            _clear_frames(self.outcome.error.__traceback__)
+            self.outcome, self._raised = Outcome(), None
 
-    def disown(self, error: BaseException) -> None:
+    def abandon_results(self, error: BaseException) -> None:
         """The call ended with ``error``: its ephemerals go, but for what the protocol has left held on purpose."""
         kept = self._kept(error)
-        wanted = {step.path for step in kept if self.world.stands(step.loss)}
-        orphans = self.ledger.orphans(wanted.__contains__)
-        losses = [step.loss for step in self.ledger.holds if step not in kept]
-        if orphans or losses:
-            self.world.disown(orphans, losses)
+        wanted = {step.path for step in kept if self.context.is_active(step.loss)}
+        leftovers = self.created_nodes.leftovers(wanted.__contains__)
+        losses = [step.loss for step in self.created_nodes.holds if step not in kept]
+        if leftovers or losses:
+            self.context.abandon_results(leftovers, losses)
 
     def _kept(self, error: BaseException) -> list[Hold]:
         """The holds that are meant to outlive a call that failed. One that was interrupted keeps what it took after
@@ -286,16 +288,18 @@ class Task:
         if self.abandoned or self._raised is not error:
             return []
         if self._interrupted_at is not None:
-            return self.ledger.holds[self._interrupted_at :]
-        return self.ledger.holds if isinstance(error, Exception) else []
+            return self.created_nodes.holds[self._interrupted_at :]
+        return self.created_nodes.holds if isinstance(error, Exception) else []
 
     @property
-    def is_begun(self) -> bool:
-        return inspect.getcoroutinestate(self.work) != inspect.CORO_CREATED
+    def is_started(self) -> bool:
+        return inspect.getcoroutinestate(self.protocol) != inspect.CORO_CREATED
 
-    def abandon(self, wake: Callable[[], object], call: Callable[[Called, Task], object]) -> None:
+    def hand_over(
+        self, wake: Callable[[], object], call_in_user_thread: Callable[[UserCall, ProtocolRun], object]
+    ) -> None:
         """Somebody else drives on, who has no caller to tell the result."""
-        self.abandoned, self.wake, self._call = True, wake, call
+        self.abandoned, self.wake, self._call = True, wake, call_in_user_thread
 
 
 def _clear_frames(trace: TracebackType | None) -> None:
@@ -304,45 +308,45 @@ def _clear_frames(trace: TracebackType | None) -> None:
     inside = False
     while trace is not None:
         code = trace.tb_frame.f_code
-        inside = inside or code is Task._advance.__code__
+        inside = inside or code is ProtocolRun._step.__code__
         if inside or not code.co_flags & SUSPENDABLE:
             with contextlib.suppress(RuntimeError):
                 trace.tb_frame.clear()
         trace = trace.tb_next
 
 
-def drive(task: Task, woken: SimpleQueue[Any]) -> Any:
-    """The blocking driver: the protocol's result. ``task.wake`` puts into ``woken``. Waits in one place only, which
-    a signal of the operating system can interrupt."""
-    while not _drive_on(task, woken):
+def drive(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> Any:
+    """The blocking driver: the protocol's result. ``task.wake`` puts into ``wakeup_queue``. Waits in one place only,
+    which a signal of the operating system can interrupt."""
+    while not _drive_on(task, wakeup_queue):
         pass
     return task.result()
 
 
-def _drive_on(task: Task, woken: SimpleQueue[Any]) -> bool:
+def _drive_on(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> bool:
     """Whether the protocol is over; False also if something interrupted the driving."""
     try:
         while not task.resume():
-            _sleep(task, woken)
+            _sleep(task, wakeup_queue)
         return True
     except BaseException as error:
-        task.world.unlock()
+        task.context.unlock()
         task.interrupt(error)
         return False
 
 
-def _sleep(task: Task, woken: SimpleQueue[Any]) -> None:
-    task.attend(seconds_to_sleep(task))
+def _sleep(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
+    task.read_replies(seconds_to_sleep(task))
     with contextlib.suppress(Empty):
-        woken.get(timeout=seconds_to_sleep(task))
+        wakeup_queue.get(timeout=seconds_to_sleep(task))
 
 
-def seconds_to_sleep(task: Task) -> float:
+def seconds_to_sleep(task: ProtocolRun) -> float:
     """How long to wait, unless the task is woken, before it is resumed; the log says if it has waited for long."""
-    now, until, seen = task.world.now(), task.wait_until, task.seen
+    now, until, seen = task.context.now(), task.wait_until, task.progress
     if seen is not None:
-        if seen.wonders(now):
-            task.world.wait_lasts(seen)
-        until = deadlines.earliest(until, seen.tell_at)
+        if seen.is_log_due(now):
+            task.context.on_long_wait(seen)
+        until = deadlines.earliest(until, seen.next_log_at)
     seconds = deadlines.seconds_until(until, now)
-    return LONGEST_S if seconds is None else min(seconds, LONGEST_S)
+    return MAX_SLEEP_S if seconds is None else min(seconds, MAX_SLEEP_S)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 Auth = Sequence[tuple[str, str]]
 
-PROOF_SECONDS = 0.5
+PROOF_S = 0.5
 """Of each attempt to connect. With the handshake after it (connection.py) it fits in the time that a close takes."""
 
 
-class Embedded:
+class EmbeddedServerLocator:
     """Tells ``found`` the address of this user's server, or ``failed`` why there is none."""
 
     def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
@@ -62,7 +62,7 @@ class Embedded:
         from distsync.server.startup import is_alive
 
         address = self._address
-        return address is not None and is_alive(replace(address, host=host, port=port), PROOF_SECONDS)
+        return address is not None and is_alive(replace(address, host=host, port=port), PROOF_S)
 
     def is_current_thread(self) -> bool:
         """Whether this is the thread that looks for the server, which nothing may wait in."""

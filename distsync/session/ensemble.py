@@ -21,8 +21,8 @@ from distsync.session.settings import Settings
 from distsync.session.tls import context_of
 
 WORD = b"srvr"
-MOST_BYTES = 65_536
-AT_ONCE = 16
+MAX_BYTES = 65_536
+BATCH_SIZE = 16
 READ_ONLY = "it has lost its quorum, and shows what it knew then to who only reads: distsync waits for the quorum"
 
 
@@ -71,7 +71,7 @@ def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
     # Its module registers a lock for forks, which must not happen in the midst of one: where the first use is a fork.
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(len(addresses), AT_ONCE), "distsync-ensemble") as pool:
+    with ThreadPoolExecutor(min(len(addresses), BATCH_SIZE), "distsync-ensemble") as pool:
         return list(pool.map(lambda address: ask(address[0], address[1], context, timeout), addresses))
 
 
@@ -90,9 +90,9 @@ def _answer(host: str, port: int, context: ssl.SSLContext | None, timeout: float
         with link:
             link.sendall(WORD)
             heard = b""
-            while len(heard) < MOST_BYTES:
+            while len(heard) < MAX_BYTES:
                 link.settimeout(max(0.001, until - wait_clock()))
-                piece = link.recv(MOST_BYTES)
+                piece = link.recv(MAX_BYTES)
                 if not piece:
                     break
                 heard += piece

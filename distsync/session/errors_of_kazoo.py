@@ -34,7 +34,7 @@ CONNECTION_GONE = (
 )
 
 #: Errors in which a quorum had a hand, so that they prove that the session lives.
-BY_THE_LEADER = (
+LEADER_ERRORS = (
     errors.NoNodeError,
     errors.NodeExistsError,
     errors.BadVersionError,

@@ -1,7 +1,7 @@
 """The fast wire: all that is queued goes out in one write, by whoever asked; many answers come with one read.
 
-Rules for this file: it overrides kazoo's insides further than connection.py does, and so only where `unknown` finds
-them as they are known to be; else, or where it is switched off, the connection is kazoo's own.
+Rules for this file: it overrides kazoo's insides further than connection.py does, and so only where `incompatibility`
+finds them as they are known to be; else, or where it is switched off, the connection is kazoo's own.
 
 * kazoo reads each answer with two selects and two reads, and makes an epoll for each select. Here one read takes all
   that has come; the other half of an answer is waited for as kazoo waits for anything: an unanswered ping ends that.
@@ -37,7 +37,7 @@ from kazoo.exceptions import ConnectionDropped
 from kazoo.protocol import connection as kazoo
 from kazoo.protocol.serialization import int_struct
 
-from distsync.session.reading import HEADER, Reading
+from distsync.session.reading import HEADER, CallerReadsReplies
 
 if TYPE_CHECKING:
     import threading
@@ -76,7 +76,7 @@ KNOWN: dict[str, tuple[tuple[str, ...], frozenset[str]]] = {
 }
 
 
-def unknown(handler: type = kazoo.ConnectionHandler, client: type = KazooClient) -> str:
+def incompatibility(handler: type = kazoo.ConnectionHandler, client: type = KazooClient) -> str:
     """What of kazoo's insides, or the system's, is not as it is known here; empty if all is."""
     for name, (parameters, used) in KNOWN.items():
         function = vars(handler).get(name)
@@ -114,7 +114,7 @@ class Outgoing:
         self.sent: list[int] = []
 
 
-class FastWire(Reading):
+class FastWire(CallerReadsReplies):
     """Beside Connection: how it reads and writes."""
 
     lock: threading.RLock
@@ -163,8 +163,8 @@ class FastWire(Reading):
         for too long is given up, but not before we have looked whether it has come."""
         until, wire = monotonic() + timeout, self._socket
         while True:
-            away_until = self._keep_away(until) if self._open else 0.0
-            if not away_until and self._open and self._is_left_to_us():
+            away_until = self._yield_socket(until) if self._open else 0.0
+            if not away_until and self._open and self._has_undelivered():
                 return [wire], [], []
             poller = select.poll()
             for one in reads:
@@ -177,7 +177,7 @@ class FastWire(Reading):
             if away_until and not found:
                 continue
             if found.get(wire.fileno(), 0) & select.POLLOUT:
-                self._go_on()
+                self._continue_write()
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
             now = monotonic()
             if wire not in readable and now >= self._give_up_at():
@@ -195,12 +195,12 @@ class FastWire(Reading):
     def _read_socket(self, read_timeout: float) -> Any:
         """All answers that came are given; those that are half there stay until the rest comes."""
         response = None
-        if self._may_read():
+        if self._try_become_reader():
             try:
                 if not self._is_complete():  # what a caller has left comes before the end of the connection
                     self._receive()
                 while response != kazoo.CLOSE_RESPONSE and self._is_complete():
-                    if not self._forget_given():
+                    if not self._discard_delivered():
                         response = super()._read_socket(read_timeout)
             finally:
                 self.reader.release()
@@ -242,40 +242,40 @@ class FastWire(Reading):
         with self.lock:
             if self._open:
                 with suppress(OSError):  # the connection thread sees it too
-                    if self._push() and not self.client._queue:
+                    if self._send_queued() and not self.client._queue:
                         return
         self.wake()
 
     def _send_request(self, read_timeout: float, connect_timeout: float) -> None:
         self._read_sock.recv(4096)
-        self._go_on()
+        self._continue_write()
 
-    def _go_on(self) -> None:
+    def _continue_write(self) -> None:
         """In the connection thread. What there is no room for waits for it in `wait`."""
         with self._socket_error_handling():
-            if self._push() and self.client._queue:
+            if self._send_queued() and self.client._queue:
                 self.wake()
 
     def _write(self, msg: bytes | bytearray, timeout: float) -> None:
         """kazoo's own messages, while nothing else is half sent. Those before there is a connection are waited for."""
         with self._socket_error_handling():
-            self._begin(Outgoing(deque(), (), bytes(msg)))
-            while not self._finish() and self._patience == math.inf:
+            self._start_write(Outgoing(deque(), (), bytes(msg)))
+            while not self._complete_write() and self._patience == math.inf:
                 self._wait_for_room(timeout)
 
     def _wait_for_room(self, timeout: float) -> None:
         if not self.handler.select([], [self._socket], [], timeout)[1]:
             raise self.handler.timeout_exception("socket time-out during write")
 
-    def _push(self) -> bool:
+    def _send_queued(self) -> bool:
         """Whether the next requests of the queue are sent; False if there is no room."""
         with self.lock:
-            if self._outgoing is not None and not self._finish():
+            if self._outgoing is not None and not self._complete_write():
                 return False
-            self._outgoing = self._choose()
-            return self._outgoing is None or self._finish()
+            self._outgoing = self._next_batch()
+            return self._outgoing is None or self._complete_write()
 
-    def _choose(self) -> Outgoing | None:
+    def _next_batch(self) -> Outgoing | None:
         """The next requests; from then on they have their xids."""
         self._is_asked()
         taken: deque[Any] = deque(islice(self.client._queue, WRITE_REQUESTS))
@@ -293,12 +293,12 @@ class FastWire(Reading):
                 expected.append((request, reply, xid))
         return Outgoing(taken, tuple(expected), b"".join(frames)) if taken else None
 
-    def _begin(self, outgoing: Outgoing) -> None:
+    def _start_write(self, outgoing: Outgoing) -> None:
         """It will be sent, before all else."""
         with self.lock:
             self._outgoing = outgoing
 
-    def _finish(self) -> bool:
+    def _complete_write(self) -> bool:
         """Whether nothing is half sent. A thread that was interrupted in any line is followed by one that does all that
         it had not done."""
         with self.lock:
@@ -306,7 +306,7 @@ class FastWire(Reading):
             if outgoing is None:
                 return True
             if not outgoing.sent:
-                self._expect(outgoing)
+                self._add_pending(outgoing)
             while (done := sum(outgoing.sent)) < len(outgoing.data):
                 try:  # one operation of C, which no signal can divide: what is sent is known to be
                     outgoing.sent.extend(map(self._socket.send, (outgoing.data[done:],)))
@@ -329,7 +329,7 @@ class FastWire(Reading):
         if not self.client._pending and not self.ping_outstanding.is_set():
             self._asked_at = monotonic()
 
-    def _expect(self, outgoing: Outgoing) -> None:
+    def _add_pending(self, outgoing: Outgoing) -> None:
         """From the queue to what is pending. Before the first byte is sent nothing of it can be answered."""
         pending, queue = self.client._pending, self.client._queue
         if outgoing.expected:

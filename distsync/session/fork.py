@@ -23,30 +23,30 @@ from typing import Protocol, TypeVar
 Thing = TypeVar("Thing")
 
 
-class Living(Protocol):
+class ForkAware(Protocol):
     """A client, as seen from here."""
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: nothing of the parent's is ours."""
 
     def close(self) -> None:
         """At exit."""
 
 
-class Ours(Protocol):
+class ForkShared(Protocol):
     """Something that was made here, and that nobody else knows yet."""
 
-    def others_may_know(self) -> None:
+    def mark_shared(self) -> None:
         """Another process will know it too."""
 
 
-_living: weakref.WeakSet[Living] = weakref.WeakSet()
-_ours: weakref.WeakSet[Ours] = weakref.WeakSet()
+_living: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_ours: weakref.WeakSet[ForkShared] = weakref.WeakSet()
 _forks: list[None] = []
 _generations: list[None] = []
 _first: list[Callable[[], object]] = []
 #: In which generation multiprocessing was told what to do at the end of the process.
-_told: list[int] = []
+_registered_depth: list[int] = []
 
 #: What the command line of a child that was spawned has.
 SPAWNED = "--multiprocessing-fork"
@@ -54,23 +54,23 @@ SPAWNED = "--multiprocessing-fork"
 LAST = -(1 << 30)
 
 
-def forks() -> int:
+def fork_count() -> int:
     """How often this process, and those that it was forked from, have forked: what was made before the last time is
     perhaps known to another process too."""
     return len(_forks)
 
 
-def generation() -> int:
+def fork_depth() -> int:
     """How many forks there are between this process and the first one: the same as long as it lives."""
     return len(_generations)
 
 
-def watch_over(one: Living) -> None:
+def register(one: ForkAware) -> None:
     """``one`` is told of forks, and closed at exit."""
     _living.add(one)
 
 
-def made_here(one: Ours) -> None:
+def register_before_fork(one: ForkShared) -> None:
     """``one`` is told before the next fork."""
     _ours.add(one)
 
@@ -80,7 +80,7 @@ def _before_fork() -> None:
     _forks.append(None)
     ours, _ours = _ours, weakref.WeakSet()
     for one in _all(ours):
-        one.others_may_know()
+        one.mark_shared()
 
 
 def _all(things: weakref.WeakSet[Thing]) -> list[Thing]:
@@ -93,12 +93,12 @@ def _all(things: weakref.WeakSet[Thing]) -> list[Thing]:
 def _after_fork_in_child() -> None:
     _generations.append(None)
     for one in _all(_living):
-        one.forget()
+        one.after_fork_in_child()
 
 
-def before_end(work: Callable[[], object]) -> None:
-    """At the end of the process ``work`` is done first, while there are clients."""
-    _first.append(work)
+def before_end(callback: Callable[[], object]) -> None:
+    """At the end of the process ``callback`` is done first, while there are clients."""
+    _first.append(callback)
 
 
 def close_all() -> None:
@@ -113,10 +113,10 @@ def close_all() -> None:
 def in_use() -> None:
     """A client is used here. In a forked child of multiprocessing's all of them are closed at its end."""
     processes, util = sys.modules.get("multiprocessing.process"), sys.modules.get("multiprocessing.util")
-    if processes is None or util is None or processes.parent_process() is None or _told == [generation()]:
+    if processes is None or util is None or processes.parent_process() is None or _registered_depth == [fork_depth()]:
         return
     if _generations or SPAWNED not in sys.orig_argv:  # who was spawned ends as every program does
-        _told[:] = [generation()]
+        _registered_depth[:] = [fork_depth()]
         util.Finalize(None, _close_if_alone, exitpriority=LAST)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-AT_ONCE = 64
+BATCH_SIZE = 64
 DIGITS = 32
 _VARIANT = "89ab"
 
@@ -25,7 +25,7 @@ class Guids:
             try:
                 return self._made.pop()
             except IndexError:
-                digits = os.urandom(AT_ONCE * DIGITS // 2).hex()
+                digits = os.urandom(BATCH_SIZE * DIGITS // 2).hex()
                 self._made += [written(digits[at : at + DIGITS]) for at in range(0, len(digits), DIGITS)]
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsync.errors import DisconnectedError, DistsyncError, NoNodeError, SessionLostError
-from distsync.session.holds import Held
-from distsync.session.ledger import Orphan
+from distsync.session.holds import HeldNode
+from distsync.session.ledger import LeftoverNode
 from distsync.session.steps import Children, Connected, Delete, Exists, GetData, Stat, Sync, Together, Wait, Watch
 
 
-async def clean_up(orphan: Orphan, session_id: int) -> None:
+async def delete_leftover(orphan: LeftoverNode, session_id: int) -> None:
     """The orphan is gone, or its session is over."""
     while (await Connected()).session_id == session_id:
         try:
-            await (remove(orphan.path, session_id) if orphan.exact else search(orphan.path, session_id))
+            await (remove(orphan.path, session_id) if orphan.exact else delete_by_prefix(orphan.path, session_id))
             return
         except DisconnectedError:
             continue
@@ -26,7 +26,7 @@ async def clean_up(orphan: Orphan, session_id: int) -> None:
             return
 
 
-async def search(prefix: str, session_id: int) -> None:
+async def delete_by_prefix(prefix: str, session_id: int) -> None:
     """Whatever of this session begins with ``prefix`` is gone. A creation that is still under way on this
     connection is executed before our reads are; sync brings in what went over an earlier one."""
     parent = prefix.rpartition("/")[0] or "/"
@@ -52,24 +52,24 @@ def belongs(stat: Stat | None, session_id: int) -> bool:
     return stat is not None and stat.ephemeral_owner == session_id
 
 
-async def look_at(held: Held, watch: Watch) -> Stat | None:
+async def read_held_node(held: HeldNode, watch: Watch) -> Stat | None:
     """The Stat of the znode that is held; whoever heeds it hears what it says."""
-    if held.heard is None:
+    if held.on_data is None:
         return await Exists(held.path, watch)
     try:
         node = await GetData(held.path, watch)
     except NoNodeError:
         return None
-    held.heard(node.data)
+    held.on_data(node.data)
     return node.stat
 
 
-async def guard(held: Held, on_deleted: Callable[[], None]) -> None:
+async def watch_held_node(held: HeldNode, on_deleted: Callable[[], None]) -> None:
     """``on_deleted`` is called when somebody deletes the znode while the hold stands."""
     while not held.over.fired:
         watch, over = Watch(), held.over
         try:
-            if not belongs(await look_at(held, watch), held.session_id):
+            if not belongs(await read_held_node(held, watch), held.session_id):
                 on_deleted()
                 return
         except SessionLostError:

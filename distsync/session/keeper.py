@@ -18,16 +18,16 @@ from typing import TYPE_CHECKING
 from distsync.errors import ClientClosedError
 from distsync.session.clock import lease_clock, wait_clock
 from distsync.session.deadline import earliest, seconds_until
-from distsync.session.driver import Task
-from distsync.session.holds import ZNODE_DELETED, Held
-from distsync.session.janitor import guard
-from distsync.session.pending import Called
+from distsync.session.driver import ProtocolRun
+from distsync.session.holds import ZNODE_DELETED, HeldNode
+from distsync.session.janitor import watch_held_node
+from distsync.session.pending import UserCall
 from distsync.session.replies import Batch
 from distsync.session.threads import join
 from distsync.session.world import Work
 
 if TYPE_CHECKING:
-    from distsync.session.core import Core
+    from distsync.session.core import ClientRuntime
 
 #: A hold gets a watch on its znode when it is this old (seconds): most holds are over before.
 GUARD_AFTER_S = 0.5
@@ -40,52 +40,52 @@ TICKS, TICK_S = 6, 0.5
 
 logger = logging.getLogger("distsync.session")
 
-Remains = tuple[Task, "BaseException | None"]
+Remains = tuple[ProtocolRun, "BaseException | None"]
 """A call that failed, and what it ended with; None: it goes on here, and nobody waits for it."""
 
 
 class Keeper:
     """The thread, and the tasks that it drives."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: ClientRuntime) -> None:
         self._core = core
-        self._mailbox: SimpleQueue[Task | Work | Remains | None] = SimpleQueue()
+        self._mailbox: SimpleQueue[ProtocolRun | Work | Remains | None] = SimpleQueue()
         self.hand_over: Callable[[Remains], None] = self._mailbox.put
         """A call's remains; the queue's own method, which no signal can interrupt."""
-        self._tasks: set[Task] = set()
+        self._tasks: set[ProtocolRun] = set()
         self._beat: Batch | None = None
         self._dozing = False
         self._added = 0
         self._part_at = 0.0
         self._drain_until: float | None = None
-        self._farewells: list[Callable[[], Work]] = []
+        self._close_hooks: list[Callable[[], Work]] = []
         self._looked_at = 0.0
         self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
 
     # ---- from any thread
 
-    def post(self, work: Work) -> None:
-        """``work`` will be driven. One put into a queue: safe in a finalizer, and while any lock is held."""
-        self._mailbox.put(work)
+    def post(self, protocol: Work) -> None:
+        """``protocol`` will be driven. One put into a queue: safe in a finalizer, and while any lock is held."""
+        self._mailbox.put(protocol)
 
-    def poke(self) -> None:
+    def wake(self) -> None:
         """Look at everything again."""
         self._mailbox.put(None)
 
-    def something_is_held(self) -> None:
+    def on_hold_added(self) -> None:
         """A hold was added: a dozing keeper wakes, one that ticks will notice."""
         if self._dozing:
             self._dozing = False
-            self.poke()
+            self.wake()
 
-    def stop(self, seconds: float, farewells: Iterable[Callable[[], Work]] = ()) -> None:
+    def stop(self, seconds: float, close_hooks: Iterable[Callable[[], Work]] = ()) -> None:
         """Background protocols that have something to do over the present connection do it, and so do those that wait
-        for them; then who still waits is over, and the ``farewells`` are done. So long at most."""
+        for them; then who still waits is over, and the ``close_hooks`` are done. So long at most."""
         if self._drain_until is None:
-            self._farewells = [*farewells]
+            self._close_hooks = [*close_hooks]
             self._part_at = wait_clock() + seconds / 2
             self._drain_until = wait_clock() + seconds
-        self.poke()
+        self.wake()
         if threading.get_ident() != self.thread.ident:
             join(self.thread, seconds + 0.2)
 
@@ -93,16 +93,16 @@ class Keeper:
 
     def _work(self) -> None:
         while not self._is_done():
-            self._core.attend((), 0.0)
+            self._core.read_replies((), 0.0)
             try:
                 item = self._mailbox.get(timeout=self._sleep_for())
             except Empty:
                 item = None
             self._dozing = False
-            if isinstance(item, Task):
+            if isinstance(item, ProtocolRun):
                 self._resume(item)
             elif isinstance(item, tuple):
-                self._clear_away(*item)
+                self._finish_call(*item)
             elif item is not None:
                 self._begin(item)
             item = None  # while this waits, what is done with is nobody's
@@ -118,35 +118,37 @@ class Keeper:
 
     def _is_done(self) -> bool:
         until = self._drain_until
-        idle = not self._tasks and not self._farewells and self._mailbox.empty()
+        idle = not self._tasks and not self._close_hooks and self._mailbox.empty()
         return until is not None and (idle or wait_clock() >= until)
 
-    def _begin(self, work: Work) -> None:
+    def _begin(self, protocol: Work) -> None:
         """One more task."""
-        task: Task = Task(work, self._core, None, lambda: self._mailbox.put(task), self.call_elsewhere)
+        task: ProtocolRun = ProtocolRun(
+            protocol, self._core, None, lambda: self._mailbox.put(task), self.call_elsewhere
+        )
         self._tasks.add(task)
         self._resume(task)
 
-    def waker(self, task: Task) -> Callable[[], object]:
+    def waker(self, task: ProtocolRun) -> Callable[[], object]:
         """What resumes this task here, once it is ours."""
         return lambda: self._mailbox.put(task)
 
-    def _clear_away(self, task: Task, error: BaseException | None) -> None:
+    def _finish_call(self, task: ProtocolRun, error: BaseException | None) -> None:
         """A call ended with ``error``. Had its driving been broken off, its protocol still has to clean up."""
         if error is None:
             self._tasks.add(task)
             self._resume(task)
-        elif task.over is not None:
-            task.disown(error)
-            task.let_go()
-        elif not task.is_begun:
-            task.work.close()
+        elif task.outcome is not None:
+            task.abandon_results(error)
+            task.break_traceback_cycles()
+        elif not task.is_started:
+            task.protocol.close()
         else:
-            task.abandon(self.waker(task), self.call_elsewhere)
+            task.hand_over(self.waker(task), self.call_elsewhere)
             self._tasks.add(task)
             task.interrupt(error)
 
-    def call_elsewhere(self, called: Called, task: Task) -> None:
+    def call_elsewhere(self, called: UserCall, task: ProtocolRun) -> None:
         def call() -> None:
             called.execute()
             task.wake()
@@ -154,7 +156,7 @@ class Keeper:
         self._core.dispatcher.prepare()
         self._core.dispatcher.call(call)
 
-    def _resume(self, task: Task) -> None:
+    def _resume(self, task: ProtocolRun) -> None:
         if task not in self._tasks:
             return
         try:
@@ -165,14 +167,14 @@ class Keeper:
             return
         if over:
             self._tasks.discard(task)
-            if task.over is not None and task.over.error is not None:
-                self._core.background_failed(task, task.over.error)
+            if task.outcome is not None and task.outcome.error is not None:
+                self._core.background_failed(task, task.outcome.error)
 
     def _tick(self) -> None:
         """What is due."""
         now = wait_clock()
         if self._drain_until is not None:
-            self._part(now)
+            self._run_close_hooks(now)
         for task in [task for task in self._tasks if task.wait_until is not None and task.wait_until <= now]:
             self._resume(task)
         if len(self._core.holds):
@@ -184,31 +186,31 @@ class Keeper:
             except Exception as error:  # no thread or socket is to be had now; what is held depends on this one
                 logger.warning("the connection cannot be made anew, which is tried again: %s", error)
 
-    def _part(self, now: float) -> None:
+    def _run_close_hooks(self, now: float) -> None:
         """What was begun ends first: it may be what somebody was told, or make what a farewell removes."""
         if now < self._part_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
             return
         for task in [task for task in self._tasks if task.is_idle]:
             task.interrupt(ClientClosedError("work in the background"))
             self._resume(task)
-        while self._farewells:
-            self._begin(self._farewells.pop(0)())
+        while self._close_hooks:
+            self._begin(self._close_hooks.pop(0)())
 
     def _keep(self) -> None:
         """Stay sure of what is held."""
         now = lease_clock()
-        self._core.holds.lapse(now)
+        self._core.holds.expire(now)
         if self._beat is not None and self._beat.outcomes is not None:
             self._beat = None
-        if self._beat is None and now >= self._core.lease.next_beat and self._core.link.info is not None:
-            self._beat = self._core.link.beat(self.poke)
+        if self._beat is None and now >= self._core.lease.next_heartbeat and self._core.link.info is not None:
+            self._beat = self._core.link.send_heartbeat(self.wake)
         for held in self._core.holds.standing():
-            if not held.guarded and (held.heard is not None or now - held.since >= GUARD_AFTER_S):
+            if not held.guarded and (held.on_data is not None or now - held.since >= GUARD_AFTER_S):
                 self._guard(held)
 
-    def _guard(self, held: Held) -> None:
+    def _guard(self, held: HeldNode) -> None:
         held.guarded = True
-        self._begin(guard(held, lambda: self._core.holds.lose(held.loss, ZNODE_DELETED)))
+        self._begin(watch_held_node(held, lambda: self._core.holds.mark_lost(held.loss, ZNODE_DELETED)))
 
     def _sleep_for(self) -> float | None:
         """Until the next thing is due; None: until somebody posts something."""
@@ -230,7 +232,7 @@ class Keeper:
 
     def _until_held_needs_us(self) -> float:
         lease, now = self._core.lease, lease_clock()
-        due = lease.valid_until - now if self._beat else min(lease.next_beat, lease.valid_until) - now
+        due = lease.valid_until - now if self._beat else min(lease.next_heartbeat, lease.valid_until) - now
         if self._core.link.info is None:
             due = lease.valid_until - now
         return max(0.0, min(due, self._tick_s))

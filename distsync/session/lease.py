@@ -13,11 +13,11 @@ from __future__ import annotations
 #: The part of the time-out that is not relied upon. A leader learns of a client's touch with the follower's next
 #: ping only (half a tick), rounds down to ticks, and the clocks of two hosts run differently fast.
 MARGIN = 0.4
-RELIED_ON = 1 - MARGIN
+VALID_FRACTION = 1 - MARGIN
 
 #: A proof is asked for this often, as a part of the time-out, while anything is held: one may come 0.26 of the
 #: time-out late before the lease runs out.
-BEAT = 1 / 3
+HEARTBEAT_FRACTION = 1 / 3
 
 NEVER = float("-inf")
 
@@ -54,14 +54,16 @@ class LeaseClock:
 
     @property
     def valid_until(self) -> float:
-        return self.proven_at + self.timeout * RELIED_ON
+        return self.proven_at + self.timeout * VALID_FRACTION
 
     @property
-    def next_beat(self) -> float:
+    def next_heartbeat(self) -> float:
         """When the next proof should be asked for."""
-        return self.proven_at + self.timeout * BEAT
+        return self.proven_at + self.timeout * HEARTBEAT_FRACTION
 
-    def proves(self, session_id: int, now: float, fresh: bool = False) -> bool:
+    def is_valid_at(self, session_id: int, now: float, fresh: bool = False) -> bool:
         """Whether ``session_id`` surely lives at ``now``; ``fresh``: and no proof is due yet."""
-        until = self.next_beat if fresh else self.valid_until  # first: a session that begins meanwhile is seen then
+        until = (
+            self.next_heartbeat if fresh else self.valid_until
+        )  # first: a session that begins meanwhile is seen then
         return session_id == self.session_id and now < until

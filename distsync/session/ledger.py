@@ -17,7 +17,7 @@ from distsync.session.steps import Create, Created, Delete, Hold, Multi, Request
 UNSETTLED = (DisconnectedError, DeadlineError, SessionLostError)
 
 
-class Orphan(NamedTuple):
+class LeftoverNode(NamedTuple):
     """An ephemeral that nobody wants. ``exact`` False: ``path`` is the beginning of its path only."""
 
     path: str
@@ -35,7 +35,7 @@ def ephemerals_of(request: Request[Any]) -> Iterator[tuple[int, Create]]:
             yield place, operation
 
 
-class Ledger:
+class CreatedNodes:
     """The ephemerals of one call, and its holds. Plain attributes, for who must not call anything (core.py)."""
 
     __slots__ = ("asked", "holds", "made", "refusals")
@@ -75,10 +75,10 @@ class Ledger:
                 self.made = [path for path in self.made if path != operation.path]
                 self.asked = [asked for asked in self.asked if not covers(asked, operation.path)]
 
-    def orphans(self, wanted: Callable[[str], bool]) -> list[Orphan]:
+    def leftovers(self, wanted: Callable[[str], bool]) -> list[LeftoverNode]:
         """What the call leaves behind, but for the paths that are ``wanted``."""
-        made = [Orphan(path, True) for path in self.made if not wanted(path)]
-        return made + [Orphan(asked.path, not asked.sequence) for asked in self.asked if not wanted(asked.path)]
+        made = [LeftoverNode(path, True) for path in self.made if not wanted(path)]
+        return made + [LeftoverNode(asked.path, not asked.sequence) for asked in self.asked if not wanted(asked.path)]
 
 
 def covers(asked: Create, path: str) -> bool:

@@ -22,8 +22,8 @@ from kazoo.protocol.states import KazooState, KeeperState
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
 from distsync.session.clock import lease_clock
 from distsync.session.connection import Kazoo
-from distsync.session.errors_of_kazoo import BY_THE_LEADER, translate
-from distsync.session.holds import SESSION_EXPIRED, Holds
+from distsync.session.errors_of_kazoo import LEADER_ERRORS, translate
+from distsync.session.holds import SESSION_EXPIRED, HoldTable
 from distsync.session.lease import LeaseClock
 from distsync.session.replies import Batch, Outcome, Reply
 from distsync.session.requests import Translator, answer
@@ -39,7 +39,7 @@ PROOFS = (Create, Delete, SetData, Multi, Sync)
 REFUSALS = 3
 
 
-class Link:
+class ZooKeeperSession:
     """One session after another."""
 
     def __init__(
@@ -47,7 +47,7 @@ class Link:
         options: dict[str, Any],
         translator: Translator,
         lease: LeaseClock,
-        holds: Holds,
+        holds: HoldTable,
         on_change: Callable[[], None],
     ) -> None:
         self.state = State.CONNECTING
@@ -80,7 +80,7 @@ class Link:
     def start(self, hosts: str, auth: Sequence[tuple[str, str]]) -> None:
         """The connection is being made; from now on it is kept up."""
         reports = (self._on_attempt, self._on_session, self.lock)
-        options = {"hosts": hosts, "auth_data": _told(auth), "on_own_answer": self._on_own_answer, **self._options}
+        options = {"hosts": hosts, "auth_data": _auth_data(auth), "on_own_answer": self._on_own_answer, **self._options}
         kazoo = Kazoo(*reports, **options)
         with self.lock:
             if self.state is State.CLOSED:
@@ -108,13 +108,13 @@ class Link:
         """The server may be found elsewhere now."""
         kazoo = self._kazoo
         if kazoo is not None and kazoo.is_dead and not self.was_connected:  # it could not be started
-            kazoo.end(0.0, politely=False)
+            kazoo.end(0.0, flush=False)
             kazoo = None
         if kazoo is None:
             self.start(hosts, auth)
         elif not self.info:
             self._address = (hosts, auth)
-            kazoo.auth_data = set(_told(auth))
+            kazoo.auth_data = set(_auth_data(auth))
             kazoo.set_hosts(hosts)
 
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
@@ -123,18 +123,18 @@ class Link:
         with self.lock:
             self._requests.update(type(request).__name__ for request in requests)
             self._round_trips += 1
-            self._take(*batch.replies)
+            self._enqueue(*batch.replies)
         return batch
 
-    def beat(self, wake: Callable[[], object]) -> Batch:
+    def send_heartbeat(self, wake: Callable[[], object]) -> Batch:
         """An empty write that asks for a proof, and is counted apart."""
         batch = Batch((Sync("/"),), wake)
         with self.lock:
             self.heartbeats += 1
-            self._take(batch.replies[0])
+            self._enqueue(batch.replies[0])
         return batch
 
-    def _take(self, *replies: Reply) -> None:
+    def _enqueue(self, *replies: Reply) -> None:
         for reply in replies:
             reply.on_response(self._on_response)
         if self.state is State.CONNECTED:
@@ -151,30 +151,30 @@ class Link:
 
     def _send(self, replies: Sequence[Reply]) -> None:
         assert self._kazoo is not None
-        self._kazoo.enqueue(*[(self._stamped(reply), reply) for reply in replies])
+        self._kazoo.enqueue(*[(self._prepare(reply), reply) for reply in replies])
 
     def _send_first(self, reply: Reply) -> None:
         """The server behind a new connection may know less than the one before, and not even what we wrote without
         hearing of it."""
         assert self._kazoo is not None
         reply.on_response(self._on_response)
-        self._kazoo.enqueue_first(self._stamped(reply), reply)
+        self._kazoo.enqueue_first(self._prepare(reply), reply)
 
-    def _stamped(self, reply: Reply) -> Any:
+    def _prepare(self, reply: Reply) -> Any:
         """What is sent, now, for this reply."""
         reply.session_id = self._session_id
         reply.sent_at = lease_clock()
         return self._translator.record(reply.request, self.watches.arm(reply.request))
 
-    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
         """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
         if self._kazoo is not None:
-            self._kazoo.attend(replies, seconds)
+            self._kazoo.read_replies(replies, seconds)
 
-    def let_go(self) -> None:
+    def stop_reading(self) -> None:
         """The calling thread was interrupted."""
         if self._kazoo is not None:
-            self._kazoo.let_go()
+            self._kazoo.stop_reading()
 
     def withdraw(self, batch: Batch) -> None:
         """What of it was not sent yet will not be."""
@@ -185,17 +185,17 @@ class Link:
     def _on_response(self, reply: Reply, response: Any, error: BaseException | None) -> None:
         """In kazoo's connection thread, in which an exception would end the connection."""
         if not (isinstance(error, UnimplementedError) and self._retry_plainly(reply)):
-            self._settle(reply, response, error, self._holds.lapse)
+            self._complete(reply, response, error, self._holds.expire)
 
     def _on_own_answer(self, reply: Reply, response: Any, error: BaseException | None) -> bool:
         """In a thread that waits for it, and may be interrupted in any line, which is then done again. False: it is to
         be given in the connection thread, for something has lapsed."""
         if len(self._holds) and lease_clock() >= self._lease.valid_until:
             return False
-        self._settle(reply, response, error)
+        self._complete(reply, response, error)
         return True
 
-    def _settle(
+    def _complete(
         self,
         reply: Reply,
         response: Any,
@@ -206,7 +206,7 @@ class Link:
             outcome = Outcome(error=translate(error, reply.request)) if error else self._answer(reply, response)
         except Exception as unexpected:
             outcome = Outcome(error=translate(unexpected, reply.request))
-        if isinstance(reply.request, PROOFS) and (outcome.error is None or isinstance(outcome.error, BY_THE_LEADER)):
+        if isinstance(reply.request, PROOFS) and (outcome.error is None or isinstance(outcome.error, LEADER_ERRORS)):
             before_proof(lease_clock())
             self._lease.prove(reply.session_id, reply.sent_at)
         reply.settle(outcome)
@@ -214,7 +214,7 @@ class Link:
     def _answer(self, reply: Reply, response: Any) -> Outcome:
         try:
             return Outcome(answer(reply.request, response))
-        except BY_THE_LEADER as refused:
+        except LEADER_ERRORS as refused:
             return Outcome(error=refused)
 
     def _retry_plainly(self, reply: Reply) -> bool:
@@ -223,7 +223,7 @@ class Link:
             return False
         self._translator.containers = False
         with self.lock:
-            self._take(reply)
+            self._enqueue(reply)
         return True
 
     # ---- news, in kazoo's connection thread
@@ -240,7 +240,7 @@ class Link:
         if is_new:
             self._end_session()
             self._lease.begin(session_id, timeout_ms / 1000, self._attempt_at)
-        self._holds.lapse(lease_clock())  # by the time-out that it was held under
+        self._holds.expire(lease_clock())  # by the time-out that it was held under
         self._lease.renegotiate(timeout_ms / 1000)
         with self.lock:
             if self.state is State.CLOSED:
@@ -252,7 +252,7 @@ class Link:
             waiting, self._waiting = self._waiting, []
             self._send_first(Batch((Sync("/"),), _nobody).replies[0])
             self._send(waiting)
-        self._tell()
+        self._notify_state()
 
     def _on_kazoo_state(self, kazoo: Kazoo, state: str) -> None:
         """The connection went, or the session with it. (That it came is known only after authentication.)"""
@@ -276,7 +276,7 @@ class Link:
             self._end_session()
         else:
             self.watches.fire_all()
-        self._tell()
+        self._notify_state()
 
     def _end_session(self) -> None:
         """The ephemerals of the session are gone, its watches too, and what was to be sent in it will not be."""
@@ -291,7 +291,7 @@ class Link:
             reply.settle(Outcome(error=SessionLostError(f"{type(reply.request).__name__} {reply.request.path}")))
         self.watches.fire_all()
 
-    def _tell(self) -> None:
+    def _notify_state(self) -> None:
         with self.lock:  # of two threads that tell at once each has its own to fire
             changes, self.changes = self.changes, Signal()
         changes.fire()
@@ -304,7 +304,7 @@ class Link:
             waiting, self._waiting = self._waiting, []
         for reply in waiting:
             reply.settle(Outcome(error=failure))
-        self._tell()
+        self._notify_state()
 
     # ---- the keeper's
 
@@ -333,13 +333,13 @@ class Link:
             if self.state is not State.SUSPENDED or since is None or (now - since) * 1000 <= self._timeout_ms:
                 return
             self.state = State.LOST
-        self._tell()
+        self._notify_state()
 
     def restart(self) -> None:
         """A new session, with no memory of the earlier one."""
         kazoo, self._kazoo = self._kazoo, None
         assert kazoo is not None
-        kazoo.end(0.2, politely=False)
+        kazoo.end(0.2, flush=False)
         self._disconnected(State.LOST)
         self.start(*self._address)
 
@@ -353,7 +353,7 @@ class Link:
             self.closing = True
             waiting, self._waiting = self._waiting, []
         _refuse(waiting)
-        self._tell()
+        self._notify_state()
 
     def close(self, seconds: float) -> None:
         """The session is closed."""
@@ -366,19 +366,19 @@ class Link:
             self._kazoo = None  # not before: who is interrupted closes again
         self._lease.end()
         self.watches.fire_all()
-        self._tell()
+        self._notify_state()
 
     def is_current_thread(self) -> bool:
         """Whether this is kazoo's connection thread, which nothing may wait in."""
         return self._kazoo is not None and self._kazoo.is_current_thread()
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: nothing here is ours."""
         if self._kazoo is not None:
-            self._kazoo.forget()
+            self._kazoo.after_fork_in_child()
 
 
-def _told(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _auth_data(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """What is told to a server as it is; SASL is a talk of its own, which kazoo is configured for."""
     return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
 

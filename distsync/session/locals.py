@@ -25,20 +25,20 @@ SWEEP = 4
 
 
 @dataclass(eq=False)
-class Entry:
+class _StateEntry:
     path: str
     kind: str
     value: Any
     users: int = 0
 
 
-class Locals:
+class SharedStateTable:
     """path -> what is known about it."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, _StateEntry] = {}
         self._lock = threading.RLock()
-        self._left: deque[tuple[Entry, int]] = deque()
+        self._left: deque[tuple[_StateEntry, int]] = deque()
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -51,11 +51,11 @@ class Locals:
             entry = self._register(path, kind, factory, user)
         return entry.value
 
-    def _register(self, path: str, kind: str, factory: Callable[[], Any], user: Any) -> Entry:
+    def _register(self, path: str, kind: str, factory: Callable[[], Any], user: Any) -> _StateEntry:
         with self._lock:
             entry = self._entries.get(path)
             if entry is None:
-                entry = self._entries.setdefault(path, Entry(path, kind, factory()))
+                entry = self._entries.setdefault(path, _StateEntry(path, kind, factory()))
             if entry.kind != kind:
                 raise NameInUseError(path, entry.kind, kind)
             entry.users += 1

@@ -44,11 +44,11 @@ class Name(NamedTuple):
     fresh: bool
 
 
-def resolve(obj: object, name: str | None, warns: bool = True) -> Name:
+def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name:
     """The name of ``obj``, called while it is made: the given one, that of its place, or a fresh one, of which it
-    ``warns`` at module or class level."""
+    ``warn_if_unnamed`` at module or class level."""
     if name is None:
-        bound = bound_name(skip=obj, warns=warns)
+        bound = bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed)
         return Name(bound, False) if bound is not None else fresh_name()
     if not isinstance(name, str):
         raise TypeError(f"name must be a str, not {type(name).__name__}")
@@ -70,10 +70,10 @@ def place() -> str:
     return f"{file}:{frame.f_lineno} in {getattr(code, 'co_qualname', code.co_name)}"
 
 
-def bound_name(skip: object = None, warns: bool = True) -> str | None:
-    """``module.name`` or ``module.Class.name`` of what the program is making now, or None. ``skip`` is the object
-    itself: the ``__init__`` of its subclasses is not the place."""
-    frame = next(_callers(skip), None)
+def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> str | None:
+    """``module.name`` or ``module.Class.name`` of what the program is making now, or None. ``ignored_object`` is the
+    object itself: the ``__init__`` of its subclasses is not the place."""
+    frame = next(_callers(ignored_object), None)
     if frame is None:
         return None
     inside = _out_of_comprehension(frame)
@@ -93,7 +93,7 @@ def bound_name(skip: object = None, warns: bool = True) -> str | None:
         if _is_first(inside, text):
             return text
         reason = f"{text} was made here before"
-    if warns:
+    if warn_if_unnamed:
         _warn(inside, reason)
     return None
 
@@ -135,11 +135,11 @@ def _script_name(file: object) -> str | None:
     return stem if stem != "__main__" else os.path.splitext(os.path.basename(folder))[0]
 
 
-def _callers(skip: object) -> Iterator[FrameType]:
+def _callers(ignored_object: object) -> Iterator[FrameType]:
     """Frames of the program, innermost first."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if not _is_ours(frame.f_globals.get("__name__")) and not _initialises(frame, skip):
+        if not _is_ours(frame.f_globals.get("__name__")) and not _initialises(frame, ignored_object):
             yield frame
         frame = frame.f_back
 

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Any
 
 
-class Line:
+class FifoLock:
     """One at a time, first come, first served."""
 
     def __init__(self) -> None:
@@ -47,51 +47,51 @@ class Line:
             turn.set_result(None)
 
 
-class Door(Line):
+class ObjectQueue(FifoLock):
     """What the calls about one object go through; ``known`` once one of them found all that it needed."""
 
     known = False
 
 
-class Orders:
+class LoopOrder:
     """What the tasks of one loop have to know of each other."""
 
     def __init__(self) -> None:
         #: Of those that start a client.
-        self.starting = Line()
+        self.starting = FifoLock()
         #: By what is known in this process about an object, and as long as it is.
-        self.doors: weakref.WeakKeyDictionary[Any, Door] = weakref.WeakKeyDictionary()
+        self.doors: weakref.WeakKeyDictionary[Any, ObjectQueue] = weakref.WeakKeyDictionary()
 
 
-_orders: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Orders] = weakref.WeakKeyDictionary()
+_orders: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, LoopOrder] = weakref.WeakKeyDictionary()
 
 
-def orders() -> Orders:
+def orders() -> LoopOrder:
     """Those of the running loop."""
     loop = asyncio.get_running_loop()
     found = _orders.get(loop)
-    return _orders.setdefault(loop, Orders()) if found is None else found
+    return _orders.setdefault(loop, LoopOrder()) if found is None else found
 
 
-class Turn:
+class QueueTurn:
     """A call's turn at its door, which it leaves as soon as nobody can overtake it any more."""
 
-    def __init__(self, door: Door) -> None:
-        self._door = door
+    def __init__(self, queue: ObjectQueue) -> None:
+        self._queue = queue
         self._ours = False
 
     async def come(self) -> None:
-        await self._door.enter()
+        await self._queue.enter()
         self._ours = True
 
     def go(self, known: bool) -> None:
         """``known``: the call has what it needs, or waits for an event."""
-        self._door.known = self._door.known or known
-        if self._door.known:
+        self._queue.known = self._queue.known or known
+        if self._queue.known:
             self.leave()
 
     def leave(self) -> None:
         """The call is over, if not before."""
         if self._ours:
             self._ours = False
-            self._door.leave()
+            self._queue.leave()

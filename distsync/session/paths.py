@@ -58,13 +58,13 @@ def check_namespace(namespace: str) -> str:
     return "" if namespace == "/" else check_path(namespace, "a namespace")
 
 
-def check_path(path: str, what: str = "a path") -> str:
+def check_path(path: str, label: str = "a path") -> str:
     """``path``, which ZooKeeper and kazoo take as it is. Raises TypeError, ValueError where they do not."""
     if not isinstance(path, str):
-        raise TypeError(f"{what} must be a str, not {type(path).__name__}")
+        raise TypeError(f"{label} must be a str, not {type(path).__name__}")
     wrong = _wrong_with(path)
     if wrong:
-        raise ValueError(f"{path[:200]!r} cannot be {what}: {wrong}")
+        raise ValueError(f"{path[:200]!r} cannot be {label}: {wrong}")
     return path
 
 

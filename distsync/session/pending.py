@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from distsync.errors import DeadlineError
 from distsync.session import deadline as deadlines
 from distsync.session.replies import Outcome, Reply
-from distsync.session.steps import Call, Listing, Request, Signal, Step, Wait, Woke
+from distsync.session.steps import Call, Listing, Request, Signal, Step, Wait, WakeReason
 
 if TYPE_CHECKING:
-    from distsync.session.driver import Task
+    from distsync.session.driver import ProtocolRun
 
 
 class Pending:
@@ -37,7 +37,7 @@ class Pending:
         """Nobody wants the outcome any more."""
 
 
-class Ready(Pending):
+class Resolved(Pending):
     """Answered already."""
 
     def __init__(self, value: Any = None) -> None:
@@ -47,14 +47,14 @@ class Ready(Pending):
         return Outcome(self._value)
 
 
-class Asked(Pending):
+class RequestInFlight(Pending):
     """Requests under way."""
 
-    def __init__(self, task: Task, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
+    def __init__(self, task: ProtocolRun, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
         self._task, self._step = task, step
         for request in requests:
-            task.ledger.sent(request)
-        self._batch = task.world.submit(requests, task.wake)
+            task.created_nodes.sent(request)
+        self._batch = task.context.submit(requests, task.wake)
         self.replies = self._batch.replies
 
     @property
@@ -68,9 +68,9 @@ class Asked(Pending):
         if outcomes is None:
             return None
         for reply, outcome in zip(self._batch.replies, outcomes, strict=True):
-            self._task.ledger.answered(reply.request, outcome.value, outcome.error)
-            if self._task.seen is not None and type(outcome.value) is Listing:
-                self._task.seen.listed(reply.request.path, outcome.value)
+            self._task.created_nodes.answered(reply.request, outcome.value, outcome.error)
+            if self._task.progress is not None and type(outcome.value) is Listing:
+                self._task.progress.listed(reply.request.path, outcome.value)
         if isinstance(self._step, Request):
             return outcomes[0]
         return Outcome(tuple(outcome.error or outcome.value for outcome in outcomes))
@@ -84,19 +84,19 @@ class Asked(Pending):
         return outcome
 
     def drop(self) -> None:
-        self._task.world.withdraw(self._batch)
+        self._task.context.withdraw(self._batch)
 
 
-class Waiting(Pending):
+class AwaitSignal(Pending):
     """Until a signal fires."""
 
-    def __init__(self, task: Task, step: Wait) -> None:
-        own_limit = None if step.limit is None else task.world.now() + step.limit
+    def __init__(self, task: ProtocolRun, step: Wait) -> None:
+        own_limit = None if step.limit is None else task.context.now() + step.limit
         deadline = task.deadline
-        if deadline is not None and step.late and not task.cleaning:
+        if deadline is not None and step.deadline_error and not task.cleaning:
             deadline += task.grace
         self.limit = deadlines.earliest(own_limit, deadline)
-        self._at_limit = Woke.LIMIT if self.limit == own_limit else Woke.DEADLINE
+        self._at_limit = WakeReason.LIMIT if self.limit == own_limit else WakeReason.DEADLINE
         self._task, self._signals = task, step.signals
         for signal in self._signals:
             signal.subscribe(task.wake)
@@ -105,7 +105,7 @@ class Waiting(Pending):
         for signal in self._signals:
             if signal.fired:
                 self.drop()
-                return Outcome(Woke.SIGNAL)
+                return Outcome(WakeReason.SIGNAL)
         return None
 
     def expired(self) -> Outcome:
@@ -117,16 +117,16 @@ class Waiting(Pending):
             signal.unsubscribe(self._task.wake)
 
 
-class Connecting(Pending):
+class AwaitConnection(Pending):
     """Until there is a session."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: ProtocolRun) -> None:
         self.limit = task.deadline
         self._task = task
         self._changes: Signal | None = None
 
     def outcome(self) -> Outcome | None:
-        world = self._task.world
+        world = self._task.context
         if self._changes is None or self._changes.fired:
             self.drop()
             self._changes = world.session_changes()
@@ -150,7 +150,7 @@ class Connecting(Pending):
             self._changes.unsubscribe(self._task.wake)
 
 
-class Called(Pending):
+class UserCall(Pending):
     """The user's function, to be called by who drives."""
 
     def __init__(self, step: Call, began: float) -> None:

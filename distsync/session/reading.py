@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from distsync.session.replies import Reply
 
 #: For so long (seconds) after a caller has read, the connection thread leaves it to callers; events wait so long too.
-AWAY_S = 0.001
+CALLER_READ_WINDOW_S = 0.001
 
 #: So long (seconds) a caller waits for what he reads himself.
 PATIENCE_S = 0.02
@@ -51,7 +51,7 @@ CHILDREN = (GetChildren, GetChildren2)
 NOT_HERE = (UnimplementedError.code, -127)
 
 
-class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
+class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
     """Beside FastWire: who reads what it receives."""
 
     if TYPE_CHECKING:
@@ -82,9 +82,9 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
         if self._open and self._outgoing is None and len(pending) <= len(replies) and not self._is_reader:
             try:
                 if self.reader.acquire(blocking=False):
-                    self._read_own(replies, min(seconds, PATIENCE_S))
+                    self._read_own_replies(replies, min(seconds, PATIENCE_S))
             finally:
-                self.let_go()
+                self.stop_reading()
         if pending:
             self.listen()
 
@@ -94,7 +94,7 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
         if self._is_away:
             self._call()
 
-    def let_go(self) -> None:
+    def stop_reading(self) -> None:
         """The calling thread reads no more. What it has read and not given does not show at the socket any more."""
         with suppress(RuntimeError):
             self.reader.release()
@@ -112,11 +112,11 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
         """Whether it is the calling thread that reads, in the midst of which a signal or a finalizer came."""
         return bool(self.reader._is_owned())  # type: ignore[attr-defined]
 
-    def _read_own(self, replies: Sequence[Reply], seconds: float) -> None:
+    def _read_own_replies(self, replies: Sequence[Reply], seconds: float) -> None:
         if not self._open:  # it broke before we were the reader; now it cannot without us
             return
         until = monotonic() + seconds
-        self._away_until = until + AWAY_S
+        self._away_until = until + CALLER_READ_WINDOW_S
         wire, poller = self._socket, select.poll()
         with suppress(OSError, ValueError):  # it is being closed; the connection thread sees to that
             poller.register(wire, select.POLLIN)
@@ -129,15 +129,15 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
                     return
                 self._heard_at = monotonic()
                 while self._has_answer():
-                    if not self._forget_given() and not self._give(replies):
+                    if not self._discard_delivered() and not self._deliver(replies):
                         return
-            self._away_until = monotonic() + AWAY_S
+            self._away_until = monotonic() + CALLER_READ_WINDOW_S
 
     def _has_answer(self) -> bool:
         """Whether there is one, to its last byte, that makes sense."""
         return len(self._input) >= int_struct.size + HEADER.size and len(self._input) >= self._length() > HEADER.size
 
-    def _give(self, replies: Sequence[Reply]) -> bool:
+    def _deliver(self, replies: Sequence[Reply]) -> bool:
         """Whether what is next is an answer to these, and given."""
         xid, zxid, error = HEADER.unpack_from(self._input, int_struct.size)
         client = self.client
@@ -168,11 +168,11 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
             watchers = client._child_watchers if isinstance(request, CHILDREN) else client._data_watchers
             watchers[request.path].add(watcher)
         self._given = xid
-        return self._forget_given()
+        return self._discard_delivered()
 
     # ---- in any thread that reads
 
-    def _forget_given(self) -> bool:
+    def _discard_delivered(self) -> bool:
         """Whether what is next has been given; it is gone then."""
         given = self._given
         if given is None or HEADER.unpack_from(self._input, int_struct.size)[0] != given:
@@ -189,7 +189,7 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     # ---- in the connection thread
 
-    def _keep_away(self, until: float) -> float:
+    def _yield_socket(self, until: float) -> float:
         """Until when nothing is read here, before ``until``; 0.0: it is."""
         self._is_away = True
         until = min(until, self._away_until)
@@ -198,14 +198,14 @@ class Reading(kazoo.ConnectionHandler):  # type: ignore[misc]
         self._is_away = False
         return 0.0
 
-    def _may_read(self) -> bool:
-        """Nobody else reads, until ``let_go``."""
+    def _try_become_reader(self) -> bool:
+        """Nobody else reads, until ``stop_reading``."""
         if self.reader.acquire(blocking=False):
             return True
-        self._is_away, self._away_until = True, monotonic() + AWAY_S
+        self._is_away, self._away_until = True, monotonic() + CALLER_READ_WINDOW_S
         return self.reader.acquire(blocking=False)  # who had it may have looked before whether we are away
 
-    def _is_left_to_us(self) -> bool:
+    def _has_undelivered(self) -> bool:
         """Whether a caller has read what is to be given here."""
         if not self._input or not self.reader.acquire(blocking=False):
             return False

@@ -50,11 +50,11 @@ class Reply:
         if self.outcome is None:
             self.outcome = outcome
             # Told once, and the batch let go: what was asked is freed at once, its watch with it.
-            answered, self._answered = self._answered, _told
+            answered, self._answered = self._answered, _already_answered
             answered()
 
 
-def _told() -> None:
+def _already_answered() -> None:
     """Who waits for the reply knows it already."""
 
 

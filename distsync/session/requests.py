@@ -216,12 +216,12 @@ def _results(request: Multi, results: list[Any]) -> tuple[Any, ...]:
 
 
 def _refusal(request: Multi, results: list[Any], failed: list[int]) -> BaseException:
-    index = next((place for place in failed if not isinstance(results[place], BYSTANDERS)), failed[0])
+    index = next((place for place in failed if not isinstance(results[place], ROLLED_BACK_ERRORS)), failed[0])
     error = translate(results[index], request.operations[index])
     error.index = index  # type: ignore[attr-defined]
     return error
 
 
-BYSTANDERS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
+ROLLED_BACK_ERRORS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 
 __all__ = ["CreateContainer", "Transaction", "Translator", "answer"]

@@ -24,7 +24,7 @@ tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own
 tls_key_password         DISTSYNC_TLS_KEY_PASSWORD     of that key
 tls_verify               DISTSYNC_TLS_VERIFY           0: take any certificate of the server
 fast_wire                DISTSYNC_FAST_WIRE            0: kazoo reads and writes, as slowly as it does
-keep                     DISTSYNC_KEEP                 seconds for which a released lock is kept, 0.1; 0: none is
+linger                   DISTSYNC_LINGER               seconds for which a released lock is kept, 0.1; 0: none is
 ======================== ============================= ========================================================
 
 An empty variable counts as not set. Where that would be to go without what keeps others out it is an error:
@@ -80,7 +80,7 @@ class Settings:
     tls_key_password: str | None = field(default=None, repr=False)
     tls_verify: bool = True
     fast_wire: bool = True
-    keep: float = 0.1
+    linger: float = 0.1
 
     def payload_codec(self, limit_bytes: int = LIMIT_BYTES) -> Codec:
         return Codec(self.codec, self.authkey, limit_bytes, self.authkeys_accepted)
@@ -175,7 +175,7 @@ def _seconds(value: Any) -> float:
     return seconds
 
 
-def linger(value: Any) -> float:
+def linger_seconds(value: Any) -> float:
     """Seconds for which a lock is kept after its release; 0: it is not."""
     try:
         seconds = float(value)
@@ -272,5 +272,5 @@ CHECKS: dict[str, Callable[[Any], Any]] = {
     "tls_key_password": _text,
     "tls_verify": _switch,
     "fast_wire": _switch,
-    "keep": linger,
+    "linger": linger_seconds,
 }

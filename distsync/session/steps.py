@@ -61,7 +61,7 @@ class SessionInfo(NamedTuple):
     timeout_ms: int
 
 
-class Woke(enum.Enum):
+class WakeReason(enum.Enum):
     """Why a Wait ended; it ended because of ..."""
 
     SIGNAL = "a signal"
@@ -231,16 +231,16 @@ class Together(Step["tuple[Any, ...]"]):
         return f"Together{self.requests!r}"
 
 
-class Wait(Step[Woke]):
+class Wait(Step[WakeReason]):
     """Until one of the signals fires, at most ``limit`` seconds, and never past the call's deadline; one for an answer
-    that is under way may be ``late``, as that to a request."""
+    that is under way may be ``deadline_error``, as that to a request."""
 
-    __slots__ = ("signals", "limit", "late")
+    __slots__ = ("signals", "limit", "deadline_error")
 
-    def __init__(self, *signals: Signal, limit: float | None = None, late: bool = False) -> None:
+    def __init__(self, *signals: Signal, limit: float | None = None, deadline_error: bool = False) -> None:
         self.signals = signals
         self.limit = limit
-        self.late = late
+        self.deadline_error = deadline_error
 
     def __repr__(self) -> str:
         return f"Wait(signals={len(self.signals)}, limit={self.limit})"
@@ -273,27 +273,27 @@ class Hold(Step[None]):
 
 
 @dataclass(frozen=True)
-class Unhold(Step[None]):
+class StopHolding(Step[None]):
     """``loss`` will not fire any more. No request."""
 
     loss: Loss
 
 
 @dataclass(frozen=True)
-class Lose(Step[None]):
+class ReportLoss(Step[None]):
     """Whatever is held by the znode ``path``, our own, is lost: somebody has deleted it. No request."""
 
     path: str
 
 
 @dataclass(frozen=True)
-class Heed(Step[None]):
-    """From now on the driver watches the znode that is held by ``loss``, and calls ``heard`` with its data, as it finds
-    it and whenever somebody writes there. Nothing if it is held no more, or heeded already. 1 request, apart from this
-    call, and 1 for each change."""
+class WatchNode(Step[None]):
+    """From now on the driver watches the znode that is held by ``loss``, and calls ``on_data`` with its data, as it
+    finds it and whenever somebody writes there. Nothing if it is held no more, or heeded already. 1 request, apart from
+    this call, and 1 for each change."""
 
     loss: Loss
-    heard: Callable[[bytes], object]
+    on_data: Callable[[bytes], object]
 
 
 @dataclass(frozen=True)
@@ -303,16 +303,16 @@ class Guid(Step[str]):
 
 @dataclass(frozen=True)
 class Background(Step[None]):
-    """Go on with ``work`` apart from this call, until it is done or the client is closed. Does not wait."""
+    """Go on with ``protocol`` apart from this call, until it is done or the client is closed. Does not wait."""
 
-    work: Coroutine[Any, Any, Any]
+    protocol: Coroutine[Any, Any, Any]
 
 
 @dataclass(frozen=True)
 class AtClose(Step[None]):
-    """When the client closes in good order, it first does ``work()``, for a bounded time. No request now."""
+    """When the client closes in good order, it first does ``protocol()``, for a bounded time. No request now."""
 
-    work: Callable[[], Coroutine[Any, Any, Any]]
+    protocol: Callable[[], Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True)

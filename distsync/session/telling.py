@@ -23,7 +23,7 @@ from distsync.session.steps import GetData, Listing, Node
 FIRST_S = 5.0
 
 #: The longest time (seconds) between two lines about one object.
-RAREST_S = 60.0
+MIN_LOG_INTERVAL_S = 60.0
 
 #: Objects that are remembered to have been told about.
 MANY = 1000
@@ -32,7 +32,7 @@ logger = logging.getLogger("distsync.waiting")
 logger_of_states = logging.getLogger("distsync.session")
 
 
-def tell_state(state: State, where: str, session_id: int | None, failure: Exception | None) -> None:
+def log_state(state: State, where: str, session_id: int | None, failure: Exception | None) -> None:
     """The connection is in this state now."""
     if state is State.CONNECTED:
         logger_of_states.info("connected to %s, session 0x%x", where, session_id or 0)
@@ -44,7 +44,7 @@ def tell_state(state: State, where: str, session_id: int | None, failure: Except
         logger_of_states.warning("no session at %s any more, as far as can be known: what was held is lost", where)
 
 
-class About(Protocol):
+class Loggable(Protocol):
     """The object whose call waits."""
 
     #: What this process knows about it; None: nothing yet.
@@ -60,71 +60,71 @@ class About(Protocol):
         """Of the children of a znode the one that has what is waited for, if that can be said."""
 
 
-class Seen:
+class WaitProgress:
     """What a waiting call is about, since when it waits, and the last listing that it has seen. Nothing is asked for
     while it is short."""
 
-    __slots__ = ("about", "work", "since", "tell_at", "directory", "names")
+    __slots__ = ("subject", "protocol", "since", "next_log_at", "directory", "names")
 
-    def __init__(self, about: About, work: Coroutine[Any, Any, Any]) -> None:
-        self.about = about
-        self.work = work
+    def __init__(self, subject: Loggable, protocol: Coroutine[Any, Any, Any]) -> None:
+        self.subject = subject
+        self.protocol = protocol
         self.begin_anew()
         self.directory = ""
         self.names: tuple[str, ...] = ()
 
     def begin_anew(self) -> None:
         """It does something, and waits no more."""
-        self.since = self.tell_at = 0.0
+        self.since = self.next_log_at = 0.0
 
     def listed(self, directory: str, listing: Listing) -> None:
         self.directory, self.names = directory, listing.names
 
-    def wonders(self, now: float) -> bool:
+    def is_log_due(self, now: float) -> bool:
         """It is to be told, or looked at again in FIRST_S."""
         if not self.since:
             self.since = now
-        is_due = 0.0 < self.tell_at <= now
-        if is_due or not self.tell_at:
-            self.tell_at = now + FIRST_S
+        is_due = 0.0 < self.next_log_at <= now
+        if is_due or not self.next_log_at:
+            self.next_log_at = now + FIRST_S
         return is_due
 
     def owner(self) -> str | None:
         """The path of the one that has it."""
-        first = self.about._first_of(self.names) if self.names else None
+        first = self.subject._first_of(self.names) if self.names else None
         return f"{self.directory}/{first}" if first else None
 
     def text(self, now: float) -> str:
-        kind, about, doing = type(self.about), self.about, getattr(self.work, "__name__", "a call")
+        kind, about, doing = type(self.subject), self.subject, getattr(self.protocol, "__name__", "a call")
         return f"{kind.__name__} {about.name!r} ({about.path}): {doing} has waited {now - self.since:.0f} s"
 
 
-class Notices:
+class LogThrottle:
     """When each object was told about last, and when it may be again."""
 
     def __init__(self) -> None:
-        self._next: dict[str, tuple[float, float]] = {}
+        self._next_log_at: dict[str, tuple[float, float]] = {}
 
-    def may_tell(self, path: str, now: float) -> bool:
+    def should_log(self, path: str, now: float) -> bool:
         """Whether it is time for a line about ``path``; if so, that one is counted."""
-        due, pause = self._next.get(path, (now, FIRST_S))
+        due, pause = self._next_log_at.get(path, (now, FIRST_S))
         if now < due or not logger.isEnabledFor(logging.INFO):
             return False
-        if now > due + 2 * RAREST_S:  # that was another wait
+        if now > due + 2 * MIN_LOG_INTERVAL_S:  # that was another wait
             pause = FIRST_S
-        if len(self._next) >= MANY:
-            self._next.clear()
-        self._next[path] = now + pause * 0.9, min(2 * pause, RAREST_S)
+        if len(self._next_log_at) >= MANY:
+            self._next_log_at.clear()
+        self._next_log_at[path] = now + pause * 0.9, min(2 * pause, MIN_LOG_INTERVAL_S)
         return True
 
 
-def tell_wait(text: str, connected: bool, problem: str) -> None:
+def log_wait(text: str, connected: bool, problem: str) -> None:
     """The log says that somebody waits."""
     without = f"; there is no connection{f' ({problem})' if problem else ''}"
     logger.info("%s%s", text, "" if connected else without)
 
 
-async def tell_owner(text: str, path: str) -> None:
+async def log_owner(text: str, path: str) -> None:
     """The log says who has it, as its znode does."""
     try:
         node: Node = await GetData(path)

@@ -1,6 +1,6 @@
 """The watch table: who waits for a change of which znode.
 
-Rules for this file: pure; it knows paths and signals, and kazoo only as the one who calls ``Armed``.
+Rules for this file: pure; it knows paths and signals, and kazoo only as the one who calls ``WatchCallback``.
 
 kazoo keeps a set of callables per path and drops them all at a disconnect. So each (kind, path) has one callable,
 equal to every other one made for it: 10,000 waits leave one watch. And the table fires its signals by itself at a
@@ -20,7 +20,7 @@ Key = tuple[str, str]
 SWEEP_EVERY = 256
 
 
-class Armed:
+class WatchCallback:
     """What kazoo is to call. Equal for equal keys, so that kazoo's sets and the server hold it once."""
 
     __slots__ = ("table", "key")
@@ -33,7 +33,7 @@ class Armed:
         self.table.fire(self.key)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Armed) and self.table is other.table and self.key == other.key
+        return isinstance(other, WatchCallback) and self.table is other.table and self.key == other.key
 
     def __hash__(self) -> int:
         return hash(self.key)
@@ -47,14 +47,14 @@ class WatchTable:
         self._sweep_at = SWEEP_EVERY
         self.events = 0
 
-    def arm(self, request: Request[Any]) -> Armed | None:
+    def arm(self, request: Request[Any]) -> WatchCallback | None:
         """Before the read is sent: its watch, if it has one, fires with the next event of its path."""
         watch: Watch | None = getattr(request, "watch", None)
         if watch is None:
             return None
         key = ("children" if isinstance(request, Children) else "data", request.path)
         self._add(key, watch)
-        return Armed(self, key)
+        return WatchCallback(self, key)
 
     def _add(self, key: Key, watch: Watch) -> None:
         alive = [one for one in self._signals.get(key, ()) if _waiting(one)]

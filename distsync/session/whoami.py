@@ -44,9 +44,9 @@ class Contender:
         return _printable(f"{who} at {self.place}" if self.place else who)
 
 
-def describe(keep: float = 0.0) -> bytes:
-    """The data of a contender's znode made by the calling thread or task, now; ``keep``: for how long (seconds) it may
-    stay after its release."""
+def describe(linger: float = 0.0) -> bytes:
+    """The data of a contender's znode made by the calling thread or task, now; ``linger``: for how long (seconds) it
+    may stay after its release."""
     fields: dict[str, Any] = {
         "host": socket.gethostname(),
         "pid": os.getpid(),
@@ -54,7 +54,7 @@ def describe(keep: float = 0.0) -> bytes:
         "since": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "place": place(),
         "version": VERSION,
-        **({"keep": keep} if keep else {}),
+        **({"keep": linger} if linger else {}),
     }
     short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
     return json.dumps(short, separators=(",", ":")).encode()

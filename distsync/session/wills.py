@@ -21,11 +21,11 @@ from typing import Any
 SECONDS = 2.0
 
 #: The last word of a process that has closed its clients.
-NOTHING_LEFT = b"null\n"
+ALL_CLOSED = b"null\n"
 
 
 @dataclass(frozen=True)
-class Will:
+class SessionHandover:
     """One session of one client of one process. ``hosts`` None: this user's embedded server."""
 
     pid: int
@@ -36,55 +36,55 @@ class Will:
     options: dict[str, Any] = field(repr=False)
 
 
-class _Heir:
+class _HandoverPipe:
     """Whom this process tells its sessions, if anybody."""
 
     def __init__(self) -> None:
         self.pipe: int | None = None
 
-    def forget(self) -> None:
+    def after_fork_in_child(self) -> None:
         """In a forked child: that was for the parent's parent."""
         pipe, self.pipe = self.pipe, None
         if pipe is not None:
             os.close(pipe)
 
 
-_heir = _Heir()
-os.register_at_fork(after_in_child=_heir.forget)
+_handover_pipe = _HandoverPipe()
+os.register_at_fork(after_in_child=_handover_pipe.after_fork_in_child)
 
 
-def begin(pipe: int) -> None:
+def attach(pipe: int) -> None:
     """From now on each session of this process is told to whoever reads from ``pipe``, which is ours now."""
     os.set_blocking(pipe, False)
-    _heir.pipe = pipe
+    _handover_pipe.pipe = pipe
 
 
-def write(client: int, hosts: str | None, session: tuple[int, bytes] | None, options: dict[str, Any]) -> None:
+def record(client: int, hosts: str | None, session: tuple[int, bytes] | None, options: dict[str, Any]) -> None:
     """This client has this session now, and no other one. Never waits."""
-    if session is not None and _heir.pipe is not None:
-        will = Will(os.getpid(), client, hosts, session[0], session[1].hex(), options)
-        _tell(json.dumps(asdict(will)).encode() + b"\n")
+    if session is not None and _handover_pipe.pipe is not None:
+        will = SessionHandover(os.getpid(), client, hosts, session[0], session[1].hex(), options)
+        _send(json.dumps(asdict(will)).encode() + b"\n")
 
 
-def end() -> None:
+def finish() -> None:
     """All clients of this process are closed: nothing is left to anybody."""
-    _tell(NOTHING_LEFT)
+    _send(ALL_CLOSED)
 
 
-def _tell(text: bytes) -> None:
-    if _heir.pipe is not None:
+def _send(text: bytes) -> None:
+    if _handover_pipe.pipe is not None:
         with suppress(OSError):  # the parent has gone, or does not read
-            os.write(_heir.pipe, text)
+            os.write(_handover_pipe.pipe, text)
 
 
-def read(text: bytes) -> Iterator[Will | None]:
+def parse(text: bytes) -> Iterator[SessionHandover | None]:
     """The wills in these lines; None for the last word."""
     for line in text.splitlines():
         fields = json.loads(line)
-        yield None if fields is None else Will(**fields)
+        yield None if fields is None else SessionHandover(**fields)
 
 
-def execute(will: Will) -> None:
+def close_session(will: SessionHandover) -> None:
     """The session is over, unless no server answers; one that was over before stays so."""
     from distsync.session.connection import Kazoo
 
@@ -106,7 +106,7 @@ def execute(will: Will) -> None:
     kazoo.end(SECONDS / 2)
 
 
-def _address(will: Will) -> tuple[str, list[tuple[str, str]]] | None:
+def _address(will: SessionHandover) -> tuple[str, list[tuple[str, str]]] | None:
     if will.hosts is not None:
         return will.hosts, []
     from distsync.server.startup import find

@@ -78,10 +78,10 @@ class synchronized:
         """The lock is held by this task; the loop was never blocked."""
         from distsync.synchronizing.functions import hand_of
 
-        return await hand_of(self._lock).take()
+        return await hand_of(self._lock).acquire()
 
     async def __aexit__(self, *error: Any) -> Any:
         """The lock is let go."""
         from distsync.synchronizing.functions import hand_of
 
-        return await hand_of(self._lock).give(error)
+        return await hand_of(self._lock).release(error)

@@ -46,7 +46,7 @@ class Synchronized(wrapt.FunctionWrapper):  # type: ignore[type-arg]
         return self.__wrapped__.__qualname__
 
 
-class _Hand(threading.Thread):
+class _LockThread(threading.Thread):
     """Holds a lock for a task. Whatever is done to the lock is done by this one thread: it owns an RLock."""
 
     def __init__(self, lock: Any) -> None:
@@ -64,7 +64,7 @@ class _Hand(threading.Thread):
                 future.set_exception(error)
             del work, args, future  # so that nothing is kept alive while it waits for more
 
-    async def take(self) -> Any:
+    async def acquire(self) -> Any:
         if not self._depth:
             self.start()
         self._depth += 1
@@ -79,7 +79,7 @@ class _Hand(threading.Thread):
             self._end()
             raise
 
-    async def give(self, error: tuple[Any, ...]) -> Any:
+    async def release(self, error: tuple[Any, ...]) -> Any:
         self._depth -= 1
         given = self._do(self._lock.__exit__, *error)
         self._end()
@@ -110,18 +110,18 @@ def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
         loop.call_later(AGAIN_S, lambda: _call_off(taken, lock, thread))
 
 
-_hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int, _Hand]] = weakref.WeakKeyDictionary()
+_hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int, _LockThread]] = weakref.WeakKeyDictionary()
 
 
-def hand_of(lock: Any) -> _Hand:
+def hand_of(lock: Any) -> _LockThread:
     """The thread that holds ``lock`` for the running task, or a new one."""
     task = asyncio.current_task()
     assert task is not None
     hands = _hands.setdefault(task, {})
-    return hands.setdefault(id(lock), _Hand(lock))
+    return hands.setdefault(id(lock), _LockThread(lock))
 
 
-def _forget(lock: Any, hand: _Hand) -> None:
+def _forget(lock: Any, hand: _LockThread) -> None:
     task = asyncio.current_task()
     if task is not None and _hands.get(task, {}).get(id(lock)) is hand:
         del _hands[task][id(lock)]

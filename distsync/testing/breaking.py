@@ -15,11 +15,11 @@ from distsync.wire.codec import encode_connect, encode_request
 from distsync.wire.frames import framed
 from distsync.wire.records import CloseSessionRequest, ConnectRequest
 
-ANSWER_SECONDS = 10.0
+ANSWER_S = 10.0
 """A server on loopback that has not answered by then is paused, or dead."""
 
 
-class Breakable:
+class FaultInjectable:
     """A server behind a proxy."""
 
     _proxy: Proxy | None = None
@@ -41,23 +41,23 @@ class Breakable:
         """What clients connect to: ``127.0.0.1:PORT``."""
         return self._faults.hosts
 
-    def drop_connection(self, whose: object = None) -> None:
+    def drop_connection(self, session: object = None) -> None:
         """The connection of that session is broken (None: those of all); its client may connect again at once."""
-        if whose is None:
+        if session is None:
             self._faults.cut()
         else:
-            self._frames.cut(session_id(whose))
+            self._frames.cut(session_id(session))
 
-    def drop_next_reply(self, opcode: int | None = None, whose: object = None) -> threading.Event:
+    def drop_next_reply(self, opcode: int | None = None, session: object = None) -> threading.Event:
         """The next request of that session (None: of any) and of that kind, an `OpCode` (None: any), will be
         executed; its reply is lost, and the connection with it.
 
         Returns: an event that is set when it has happened."""
-        return self._frames.drop_next_reply(opcode, None if whose is None else session_id(whose))
+        return self._frames.drop_next_reply(opcode, None if session is None else session_id(session))
 
-    def drop_next_request(self, opcode: int | None = None, whose: object = None) -> threading.Event:
+    def drop_next_request(self, opcode: int | None = None, session: object = None) -> threading.Event:
         """As `drop_next_reply`, but the request is not executed."""
-        return self._frames.drop_next_request(opcode, None if whose is None else session_id(whose))
+        return self._frames.drop_next_request(opcode, None if session is None else session_id(session))
 
     def refuse_connections(self) -> None:
         """Every connection is broken, and new ones are hung up on, until the server is healed."""
@@ -73,17 +73,17 @@ class Breakable:
         self._faults.delay(seconds)
 
 
-def session_id(whose: object) -> int:
+def session_id(session: object) -> int:
     """Of a distsync client, of a kazoo client (which has ``client_id``, id and password), or the id itself."""
-    if isinstance(whose, int):
-        return whose
-    id = getattr(whose, "session_id", None) or (getattr(whose, "client_id", None) or (0,))[0]
+    if isinstance(session, int):
+        return session
+    id = getattr(session, "session_id", None) or (getattr(session, "client_id", None) or (0,))[0]
     if not isinstance(id, int) or id == 0:
-        raise UsageError(f"{whose!r} has no session: it gets one with its first request")
+        raise UsageError(f"{session!r} has no session: it gets one with its first request")
     return id
 
 
-def say(address: tuple[str, int], sent: bytes, timeout: float = ANSWER_SECONDS) -> bytes:
+def say(address: tuple[str, int], sent: bytes, timeout: float = ANSWER_S) -> bytes:
     """All that the server answers until it closes the connection. Raises: OSError."""
     with socket.create_connection(address, timeout=timeout) as link:
         link.sendall(sent)

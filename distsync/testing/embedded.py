@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from distsync.errors import UsageError
 from distsync.server.options import Options, Tls
-from distsync.testing.breaking import Breakable, end_session, say, session_id
+from distsync.testing.breaking import FaultInjectable, end_session, say, session_id
 from distsync.testing.hosting import LOOPBACK, Host, ProcessHost, ThreadHost
 from distsync.testing.proxy import Proxy
 
@@ -32,7 +32,7 @@ class Counts(NamedTuple):
 _FIGURES = ("zk_global_sessions", "zk_watch_count", "zk_znode_count", "zk_ephemerals_count")
 
 
-class EmbeddedServer(Breakable):
+class EmbeddedServer(FaultInjectable):
     """A ZooKeeper server of one's own, on a free port of loopback, gone with all it had when the block is over.
 
     >>> with EmbeddedServer() as server:                          # doctest: +SKIP
@@ -156,11 +156,11 @@ class EmbeddedServer(Breakable):
 
     # ---- what can go wrong
 
-    def expire(self, whose: object) -> None:
+    def expire(self, session: object) -> None:
         """The session is over, and its ephemeral nodes are gone; its client learns of it when it connects again.
 
-        ``whose``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
-        end_session(self.address, [self._frames], session_id(whose))
+        ``session``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
+        end_session(self.address, [self._frames], session_id(session))
 
     def heal(self) -> None:
         """No fault is there, and none to come: the server runs and is not paused, connections are welcome."""

@@ -17,16 +17,16 @@ from distsync.session.clock import wait_clock
 from distsync.session.ensemble import Role, Server
 from distsync.testing import java
 from distsync.testing.breaking import end_session, session_id
-from distsync.testing.java import LOOPBACK, EnsembleError, Guardian
-from distsync.testing.members import SERVING, START_SECONDS, EnsembleServer
+from distsync.testing.java import LOOPBACK, EnsembleError, ProcessGuard
+from distsync.testing.members import SERVING, START_S, EnsembleServer
 from distsync.testing.proxy import Mode
-from distsync.testing.wires import Pair, Wires
+from distsync.testing.wires import EnsembleNetwork, Pair
 
 TICK_MS = 250
-LONGEST_SESSION_MS = 120_000
+MAX_SESSION_MS = 120_000
 """Whoever asks for more gets this; the least is 2 ticks."""
 
-QUORUM_SECONDS = 60.0
+QUORUM_S = 60.0
 
 
 class Ensemble:
@@ -62,8 +62,8 @@ class Ensemble:
         self._votes, self._count = participants, participants + observers
         self._settings, self._properties = dict(settings or {}), dict(properties or {})
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
-        self._guardian: Guardian | None = None
-        self._wires: Wires | None = None
+        self._guardian: ProcessGuard | None = None
+        self._wires: EnsembleNetwork | None = None
         self._servers: tuple[EnsembleServer, ...] = ()
         self._ports: dict[tuple[int, int], Pair] = {}
 
@@ -168,7 +168,7 @@ class Ensemble:
         """What each server says of itself: role, zxid, epoch and counter."""
         return [server.status() for server in self.servers]
 
-    def wait_for_leader(self, timeout: float = QUORUM_SECONDS) -> EnsembleServer:
+    def wait_for_leader(self, timeout: float = QUORUM_S) -> EnsembleServer:
         """Who leads, as soon as somebody does. Raises: EnsembleError when nobody does in time."""
         until = wait_clock() + timeout
         while True:
@@ -178,7 +178,7 @@ class Ensemble:
             if wait_clock() > until:
                 raise EnsembleError("no server leads", self.servers[0].log)
 
-    def wait_until_serving(self, *servers: EnsembleServer, timeout: float = START_SECONDS) -> None:
+    def wait_until_serving(self, *servers: EnsembleServer, timeout: float = START_S) -> None:
         """These servers (none: all that run) serve clients. Raises: EnsembleError when they do not in time."""
         for server in servers or [each for each in self.servers if each.running]:
             server.wait_until(lambda status: status.role in SERVING, timeout)
@@ -202,12 +202,12 @@ class Ensemble:
         """This server and the others do not hear each other, until `heal`; clients reach it."""
         self.partition([each for each in self.servers if each is not server], silent=silent)
 
-    def expire(self, whose: object) -> None:
+    def expire(self, session: object) -> None:
         """The session is over, and its ephemeral nodes are gone; its client learns of it when it connects again.
 
-        ``whose``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
+        ``session``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
         leader = self.wait_for_leader()
-        end_session(leader.address, [server._faults for server in self.servers], session_id(whose))
+        end_session(leader.address, [server._faults for server in self.servers], session_id(session))
 
     def heal(self) -> None:
         """No fault is there, and none to come: all servers run, hear each other and serve, connections are welcome."""
@@ -219,7 +219,7 @@ class Ensemble:
     # ---- before the first start
 
     @property
-    def _laid(self) -> Wires:
+    def _laid(self) -> EnsembleNetwork:
         if self._wires is None:
             raise UsageError("the ensemble was not started: use start() or a with block")
         return self._wires
@@ -231,7 +231,7 @@ class Ensemble:
         if self._data_dir is None:
             self._temporary = tempfile.TemporaryDirectory(prefix="distsync-")
         folder = Path(self._data_dir or self._temporary.name).absolute()  # type: ignore[union-attr]
-        guardian = self._guardian = Guardian(None if self._data_dir else folder)
+        guardian = self._guardian = ProcessGuard(None if self._data_dir else folder)
         numbers = range(1, self._count + 1)
         self._servers = tuple(
             EnsembleServer(number, number > self._votes, folder / f"server-{number}", guardian) for number in numbers
@@ -241,7 +241,7 @@ class Ensemble:
             server.prepare(self._lines(server), self._properties)
 
     def _lay_wires(self) -> None:
-        wires = self._wires = Wires()
+        wires = self._wires = EnsembleNetwork()
         for caller in self._servers:
             for called in self._servers:
                 if caller is not called:
@@ -259,7 +259,7 @@ class Ensemble:
             "tickTime": self._tick_ms,
             "initLimit": 40,
             "syncLimit": 10,
-            "maxSessionTimeout": LONGEST_SESSION_MS,
+            "maxSessionTimeout": MAX_SESSION_MS,
             "maxClientCnxns": 0,
             "4lw.commands.whitelist": "*",
         }

@@ -20,12 +20,12 @@ from pathlib import Path
 from distsync.errors import ServerStartError, UsageError
 from distsync.server.locks import open_private
 from distsync.server.options import USUAL, Options, Tls
-from distsync.server.rim import Rim
-from distsync.server.serve import opened, serve
+from distsync.server.rim import NetworkServer
+from distsync.server.serve import open_server, serve
 from distsync.server.startup import _environment
 
 LOOPBACK = "127.0.0.1"
-STOP_SECONDS = 10.0
+STOP_S = 10.0
 """A process that has not ended in good order by then is killed."""
 
 
@@ -63,7 +63,7 @@ class ThreadHost(Host):
         self._resumed = threading.Event()
         self._resumed.set()
         self._failure: BaseException | None = None
-        self._ready: Future[tuple[Rim, int]] = Future()
+        self._ready: Future[tuple[NetworkServer, int]] = Future()
         self._thread = threading.Thread(target=self._serve, args=(port,), name="distsync-server", daemon=True)
         self._thread.start()
         self._rim, given = self._ready.result()
@@ -86,7 +86,7 @@ class ThreadHost(Host):
 
     def _serve(self, port: int | None) -> None:
         try:
-            with opened(LOOPBACK, port, self.folder, options=self.options) as (rim, listening):
+            with open_server(LOOPBACK, port, self.folder, options=self.options) as (rim, listening):
                 rim.run(listening, lambda: self._ready.set_result((rim, listening.getsockname()[1])))
         except BaseException as error:
             if self._ready.done():
@@ -120,7 +120,7 @@ class ProcessHost(Host):
         self._process.terminate()
         self.resume()
         try:
-            self._process.wait(STOP_SECONDS)
+            self._process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             pass
         self.kill()
@@ -145,7 +145,7 @@ def _packed(options: Options) -> bytes:
     return json.dumps([files, passwords, sorted(options.required_schemes)]).encode() + b"\n"
 
 
-def _told() -> Options:
+def _parse_options() -> Options:
     """What the starter says first. Without a buffer, as below."""
     line = b""
     while not line.endswith(b"\n"):
@@ -169,7 +169,7 @@ def main(port: str, folder: str) -> None:
     """A server in this process, until SIGTERM. In a group of its own, for the system ends one whose members stand still
     when their parent dies."""
     os.setpgrp()
-    options = _told()
+    options = _parse_options()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     serve(LOOPBACK, int(port) if port else None, folder, options=options)
 

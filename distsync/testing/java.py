@@ -2,8 +2,8 @@
 
 Rules for this file: how a process of Java is found, started and ended; what a server is told, members.py knows.
 
-A `Guardian` is a process too, ``python -m distsync.testing.java``: it is told who is to end with us, and reads until we
-are gone. A server begins as a shell that waits until the guardian knows it, and becomes Java then.
+A `ProcessGuard` is a process too, ``python -m distsync.testing.java``: it is told who is to end with us, and reads
+until we are gone. A server begins as a shell that waits until the guardian knows it, and becomes Java then.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def reserved_port(port: int = 0) -> socket.socket:
     return kept
 
 
-class Guardian:
+class ProcessGuard:
     """Ends, with this process, the children that it was told of, and removes ``folder``."""
 
     def __init__(self, folder: Path | None = None) -> None:
@@ -87,20 +87,20 @@ class Guardian:
                 start_new_session=True,
             )
         assert child.stdin is not None
-        self._tell(f"+{child.pid}")
+        self._send(f"+{child.pid}")
         with suppress(BrokenPipeError), child.stdin:
             child.stdin.write(b"\n")
         return child
 
-    def forget(self, pid: int) -> None:
+    def after_fork_in_child(self, pid: int) -> None:
         """This child is about to end, and its number may soon be another one's."""
-        self._tell(f"-{pid}")
+        self._send(f"-{pid}")
 
     def close(self) -> None:
         """The children that are left are dead."""
         self._process.communicate()
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(f"{line}\n".encode())

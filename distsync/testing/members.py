@@ -17,16 +17,16 @@ from distsync.errors import UsageError
 from distsync.session.clock import wait_clock
 from distsync.session.ensemble import Role, Server, ask
 from distsync.testing import java
-from distsync.testing.breaking import Breakable, say
-from distsync.testing.java import LOOPBACK, EnsembleError, Guardian
+from distsync.testing.breaking import FaultInjectable, say
+from distsync.testing.java import LOOPBACK, EnsembleError, ProcessGuard
 from distsync.testing.proxy import Proxy
 
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-START_SECONDS = 60.0
-STOP_SECONDS = 10.0
+START_S = 60.0
+STOP_S = 10.0
 """A process that has not ended in good order by then is killed."""
 
-ANSWER_SECONDS = 2.0
+ANSWER_S = 2.0
 
 SERVING = (Role.LEADER, Role.FOLLOWER, Role.OBSERVER, Role.STANDALONE)
 
@@ -46,13 +46,13 @@ PROPERTIES: Mapping[str, object] = {
 }
 
 
-class EnsembleServer(Breakable):
+class EnsembleServer(FaultInjectable):
     """A server of an ensemble. ``number`` counts from 1; ``observes``: it has no vote.
 
     Clients connect to ``hosts``, where the faults of connections happen; ``address`` is the server's own.
     """
 
-    def __init__(self, number: int, observes: bool, folder: Path, guardian: Guardian) -> None:
+    def __init__(self, number: int, observes: bool, folder: Path, guardian: ProcessGuard) -> None:
         self.number = number
         self.observes = observes
         self.folder = folder
@@ -109,7 +109,7 @@ class EnsembleServer(Breakable):
 
         Raises: UsageError (it runs), EnsembleError."""
         self.launch()
-        self.wait_until(lambda server: server.role is not Role.UNREACHABLE, START_SECONDS)
+        self.wait_until(lambda server: server.role is not Role.UNREACHABLE, START_S)
 
     def stop(self) -> None:
         """It has ended in good order; its data and address are kept."""
@@ -189,11 +189,11 @@ class EnsembleServer(Breakable):
         if process is None:
             return
         self._paused = self._is_full = False
-        self._guardian.forget(process.pid)
+        self._guardian.after_fork_in_child(process.pid)
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
         try:
-            process.wait(STOP_SECONDS)
+            process.wait(STOP_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -204,11 +204,11 @@ class EnsembleServer(Breakable):
         """Its role, zxid, epoch and counter, as it says itself; "unreachable" while it is paused or does not run."""
         if not self.running:
             return Server(*self.address, Role.UNREACHABLE, problem="it is paused, or does not run")
-        return ask(*self.address, None, ANSWER_SECONDS)
+        return ask(*self.address, None, ANSWER_S)
 
     def ask(self, word: str) -> str:
         """The answer to a four-letter word. Raises: OSError when it does not answer."""
-        return say(self.address, word.encode(), ANSWER_SECONDS).decode("utf-8", "replace")
+        return say(self.address, word.encode(), ANSWER_S).decode("utf-8", "replace")
 
     def serving(self) -> bool:
         """Whether it has found a leader, or is it, and serves clients."""

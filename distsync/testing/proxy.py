@@ -44,7 +44,7 @@ class Mode(enum.Enum):
     HELD = "held back until it heals"
 
 
-class _Trap:
+class _DropRule:
     """The next request of a kind and a session (None: of any), or its reply, does not get through, and the connection
     breaks."""
 
@@ -85,7 +85,7 @@ class _Pair:
             self.ended.add(source)
         return piece
 
-    def pass_on(self, source: socket.socket, piece: bytes, trap: _Trap | None) -> bool:
+    def pass_on(self, source: socket.socket, piece: bytes, trap: _DropRule | None) -> bool:
         """What had arrived at ``source`` goes to the other side. False: the connection is over."""
         upwards = source is self.client
         if self._asks is None:
@@ -99,7 +99,7 @@ class _Pair:
             (self.server if upwards else self.client).sendall(framed(frame))
         return bool(piece)
 
-    def _is_caught(self, frame: bytes, upwards: bool, trap: _Trap | None) -> bool:
+    def _is_caught(self, frame: bytes, upwards: bool, trap: _DropRule | None) -> bool:
         """The first frame of each direction shakes hands; each other one has an xid, requests an opcode too."""
         if not self._shaken[upwards]:
             self._shaken[upwards] = True
@@ -124,7 +124,7 @@ class _Pair:
             one.close()
 
 
-class _Late(NamedTuple):
+class _DelayedBytes(NamedTuple):
     """What came from ``source``, and when it is to go on."""
 
     due: float
@@ -148,9 +148,9 @@ class Proxy:
         self._pairs: list[_Pair] = []
         self._sessions: dict[int, ConnectResponse] = {}
         self._mode = Mode.PASSED
-        self._trap: _Trap | None = None
+        self._trap: _DropRule | None = None
         self._delay = 0.0
-        self._late: deque[_Late] = deque()
+        self._late: deque[_DelayedBytes] = deque()
         self._closed = False
         self.connections = 0
         self._thread = threading.Thread(target=self._work, name="distsync-proxy", daemon=True)
@@ -207,13 +207,13 @@ class Proxy:
         """The next request (of this kind, this session) is executed, but its reply is lost, and the connection with it.
 
         Returns: an event that is set when it has happened."""
-        return self._set_trap(_Trap(opcode, session_id, before=False))
+        return self._set_trap(_DropRule(opcode, session_id, before=False))
 
     def drop_next_request(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
         """The next request (of this kind, this session) is not executed, and the connection breaks.
 
         Returns: an event that is set when it has happened."""
-        return self._set_trap(_Trap(opcode, session_id, before=True))
+        return self._set_trap(_DropRule(opcode, session_id, before=True))
 
     def close(self) -> None:
         """Every connection is broken, and the proxy gone."""
@@ -236,7 +236,7 @@ class Proxy:
         self._mode = mode
         self._wake()
 
-    def _set_trap(self, trap: _Trap) -> threading.Event:
+    def _set_trap(self, trap: _DropRule) -> threading.Event:
         self._trap = trap
         return trap.sprung
 
@@ -298,7 +298,7 @@ class Proxy:
             if pair is None or self._mode is Mode.HELD:
                 return
             due = max(time.monotonic() + self._delay, self._late[-1].due if self._late else 0.0)
-            self._late.append(_Late(due, pair, source, pair.take(source)))
+            self._late.append(_DelayedBytes(due, pair, source, pair.take(source)))
 
     def _deliver(self) -> None:
         """What is due goes on, in the order in which it came."""
@@ -306,7 +306,7 @@ class Proxy:
             while self._late and self._mode is not Mode.HELD and self._late[0].due <= time.monotonic():
                 self._hand_over(self._late.popleft())
 
-    def _hand_over(self, late: _Late) -> None:
+    def _hand_over(self, late: _DelayedBytes) -> None:
         pair = late.pair
         if pair not in self._pairs:
             return

@@ -26,14 +26,14 @@ Ends = tuple[int, int]
 _GREETING = struct.Struct(">qqi")
 """Version, who calls, and how long the address is that follows."""
 
-ANSWER_SECONDS = 10.0
-CALL_AGAIN_SECONDS, CALLS = 0.02, 50
+ANSWER_S = 10.0
+CALL_AGAIN_S, CALLS = 0.02, 50
 
 TURNS = 10
 """Of the loop: from the accepting of a connection to the beginning of its task, and from its end to its socket's."""
 
 
-class Wire:
+class NetworkLink:
     """From one server to a port of another one."""
 
     def __init__(self, ends: Ends, target: int) -> None:
@@ -67,12 +67,12 @@ class Pair(NamedTuple):
     election: int
 
 
-class Wires:
+class EnsembleNetwork:
     """All the wires of an ensemble."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._wires: list[Wire] = []
+        self._wires: list[NetworkLink] = []
         self._listening: list[asyncio.Server] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = threading.Thread(target=self._loop.run_forever, name="distsync-wires", daemon=True)
@@ -94,14 +94,16 @@ class Wires:
         self._loop.close()
 
     def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER_S)
 
     # ---- in the thread of the wires
 
     async def _lay(self, ends: Ends, quorum: int, election: int, back: Callable[[], str]) -> Pair:
-        return Pair(await self._listen(Wire(ends, quorum), None), await self._listen(Wire(ends, election), back))
+        return Pair(
+            await self._listen(NetworkLink(ends, quorum), None), await self._listen(NetworkLink(ends, election), back)
+        )
 
-    async def _listen(self, wire: Wire, back: Callable[[], str] | None) -> int:
+    async def _listen(self, wire: NetworkLink, back: Callable[[], str] | None) -> int:
         wire.back = back
         self._wires.append(wire)
 
@@ -142,7 +144,7 @@ class Wires:
             await asyncio.sleep(0)  # the transports that were aborted close their sockets
 
 
-async def _carry(wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _carry(wire: NetworkLink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """One connection, to its end."""
     wire.open.add(writer)
     onward: asyncio.StreamWriter | None = None
@@ -167,7 +169,7 @@ async def _called(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
     for _ in range(CALLS):
         with suppress(ConnectionRefusedError):
             return await asyncio.open_connection(LOOPBACK, port)
-        await asyncio.sleep(CALL_AGAIN_SECONDS)
+        await asyncio.sleep(CALL_AGAIN_S)
     return await asyncio.open_connection(LOOPBACK, port)
 
 
@@ -189,7 +191,7 @@ async def _either(*works: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pump(wire: Wire, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+async def _pump(wire: NetworkLink, source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
     while piece := await source.read(PIECE):
         await wire.flowing.wait()
         sink.write(piece)

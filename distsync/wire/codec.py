@@ -117,9 +117,9 @@ def decode_event(frame: bytes) -> tuple[int, WatcherEvent]:
     return zxid, read(WatcherEvent, frame, _REPLY_HEADER.size)[0]
 
 
-def _read_only(frame: bytes, at: int) -> bool | None:
+def _read_only(frame: bytes, offset: int) -> bool | None:
     """The byte that old clients do not send, nor expect."""
-    return bool(frame[at]) if at < len(frame) else None
+    return bool(frame[offset]) if offset < len(frame) else None
 
 
 def _write_read_only(value: bool | None) -> bytes:

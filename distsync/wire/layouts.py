@@ -101,10 +101,10 @@ def _write_client_info(info: r.ClientInfo) -> bytes:
     return STRING.write(info.scheme) + STRING.write(info.user)
 
 
-def _read_client_info(frame: bytes, at: int) -> tuple[r.ClientInfo, int]:
-    scheme, at = STRING.read(frame, at)
-    user, at = STRING.read(frame, at)
-    return r.ClientInfo(scheme, user), at
+def _read_client_info(frame: bytes, offset: int) -> tuple[r.ClientInfo, int]:
+    scheme, offset = STRING.read(frame, offset)
+    user, offset = STRING.read(frame, offset)
+    return r.ClientInfo(scheme, user), offset
 
 
 _CREATE: Layout = (PATH, BUFFER, ACLS, INT)
@@ -169,9 +169,9 @@ def write(record: Any) -> bytes:
     return WRITERS[type(record)](record)
 
 
-def read(kind: type, frame: bytes, at: int) -> tuple[Any, int]:
-    """A record of type ``kind`` that starts at ``at``, and the place after it."""
-    return READERS[kind](frame, at)
+def read(kind: type, frame: bytes, offset: int) -> tuple[Any, int]:
+    """A record of type ``kind`` that starts at ``offset``, and the place after it."""
+    return READERS[kind](frame, offset)
 
 
 def _writer(layout: Layout) -> Writer:
@@ -185,12 +185,12 @@ def _reader(kind: type, layout: Layout) -> Reader:
     """How a record of this type is read; quicker than field by field where many are."""
     reads = [field.read for field in layout]
 
-    def read_any(frame: bytes, at: int) -> tuple[Any, int]:
+    def read_any(frame: bytes, offset: int) -> tuple[Any, int]:
         values = []
         for read_field in reads:
-            value, at = read_field(frame, at)
+            value, offset = read_field(frame, offset)
             values.append(value)
-        return _new(kind, values), at
+        return _new(kind, values), offset
 
     if kind in _CREATES:
         return create_reader(kind, read_any)
@@ -198,10 +198,10 @@ def _reader(kind: type, layout: Layout) -> Reader:
 
 
 def _pair_reader(kind: type, read_first: Reader, read_second: Reader) -> Reader:
-    def read_pair(frame: bytes, at: int) -> tuple[Any, int]:
-        first, at = read_first(frame, at)
-        second, at = read_second(frame, at)
-        return _new(kind, (first, second)), at
+    def read_pair(frame: bytes, offset: int) -> tuple[Any, int]:
+        first, offset = read_first(frame, offset)
+        second, offset = read_second(frame, offset)
+        return _new(kind, (first, second)), offset
 
     return read_pair
 
@@ -211,17 +211,17 @@ def _operations(allowed: frozenset[OpCode]) -> Field[tuple[Any, ...]]:
 
     readers = {int(op): READERS[REQUESTS[op]] for op in allowed}
 
-    def read_all(frame: bytes, at: int) -> tuple[tuple[Any, ...], int]:
+    def read_all(frame: bytes, offset: int) -> tuple[tuple[Any, ...], int]:
         operations: list[Any] = []
         while True:
-            op, done, _ = _MULTI_HEADER.unpack_from(frame, at)
-            at += _MULTI_HEADER_BYTES
+            op, done, _ = _MULTI_HEADER.unpack_from(frame, offset)
+            offset += _MULTI_HEADER_BYTES
             if done:
-                return tuple(operations), at
+                return tuple(operations), offset
             reader = readers.get(op)
             if reader is None:
                 raise WireError(f"operation {op} inside a multi")
-            operation, at = reader(frame, at)
+            operation, offset = reader(frame, offset)
             operations.append(operation)
 
     return Field(_write_operations, read_all)
@@ -243,16 +243,16 @@ def _write_result(result: r.Result) -> bytes:
     return _RESULT_HEADS[kind] + WRITERS[kind](result)
 
 
-def _read_results(frame: bytes, at: int) -> tuple[tuple[r.Result, ...], int]:
+def _read_results(frame: bytes, offset: int) -> tuple[tuple[r.Result, ...], int]:
     results: list[r.Result] = []
     while True:
-        op, done, _ = _MULTI_HEADER.unpack_from(frame, at)
-        at += _MULTI_HEADER.size
+        op, done, _ = _MULTI_HEADER.unpack_from(frame, offset)
+        offset += _MULTI_HEADER.size
         if done:
-            return tuple(results), at
+            return tuple(results), offset
         if op not in RESULTS:
             raise WireError(f"result {op} inside a multi")
-        result, at = read(RESULTS[op], frame, at)
+        result, offset = read(RESULTS[op], frame, offset)
         results.append(result)
 
 

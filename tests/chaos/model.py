@@ -251,7 +251,7 @@ def joinable(events: list[Event]) -> Iterator[str]:
 # ---- barrier
 
 
-LONGEST_WAIT_S = 120.0
+MAX_WAIT_S = 120.0
 """Nobody waits for so long, nor stands there after he gave up."""
 
 
@@ -267,7 +267,7 @@ def barrier(events: list[Event], parties: int) -> Iterator[str]:
     for one in waits:
         if not one.succeeded:
             continue
-        near = waits[bisect_left(begun, one.begun - LONGEST_WAIT_S) : bisect_left(begun, one.ended or 0.0)]
+        near = waits[bisect_left(begun, one.begun - MAX_WAIT_S) : bisect_left(begun, one.ended or 0.0)]
         met = [other for other in near if other.who != one.who and one.meets(other)]
         numbers = {other.value for other in met if other.succeeded} - {one.value}
         unknown = len({other.who for other in met if not other.succeeded})

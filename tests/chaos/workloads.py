@@ -26,7 +26,7 @@ from distsync import (
     SharedLock,
     Transaction,
 )
-from distsync.named import me
+from distsync.named import current_owner
 from distsync.recipes import Election
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Gathering(Workload):
 
     def group(self) -> Any:
         """All who are inside with it, by the names of their znodes; False: it is not inside."""
-        stay = self.barrier._core.stays.get(me())
+        stay = self.barrier._core.stays.get(current_owner())
         return stay is not None and list(stay.group)
 
 

@@ -94,6 +94,6 @@ def test_held_is_false_before_another_holds_though_a_leader_that_was_replaced_an
     assert error == 0, "it has given up: the test shows nothing"
     assert last_held < since
     assert not lock.held
-    looking = Running(lambda: seen.get(fresh=True))
+    looking = Running(lambda: seen.get(sync=True))
     patient.heal()
     assert looking.result() == 2

@@ -47,9 +47,9 @@ def test_what_is_done_through_an_observer_is_seen_through_all_others(big: Ensemb
     others = [Config(name="c", client=connected(server.hosts)) for server in big.servers]
     for number in range(5):
         through["number"] = number
-        assert [each.snapshot(fresh=True) for each in others] == [{"number": number}] * len(others)
+        assert [each.snapshot(sync=True) for each in others] == [{"number": number}] * len(others)
     others[0]["number"] = "back"
-    assert through.snapshot(fresh=True) == {"number": "back"}
+    assert through.snapshot(sync=True) == {"number": "back"}
     through.clear()
 
 
@@ -58,10 +58,10 @@ def test_looks_that_must_be_fresh_are_so_on_a_server_that_lags(big: Ensemble, co
     writer = Config(name="c", client=connected(big.wait_for_leader().hosts))
     reader = Config(name="c", client=connected(lagging.hosts, session_timeout=LONG_SESSION_S))
     writer["number"] = 0
-    assert reader.snapshot(fresh=True) == {"number": 0}
+    assert reader.snapshot(sync=True) == {"number": 0}
     big.partition([each for each in big.servers if each is not lagging])
     writer["number"] = 1
-    late = Running(lambda: reader.snapshot(fresh=True))
+    late = Running(lambda: reader.snapshot(sync=True))
     assert reader["number"] == 0, "what is asked of the observer alone is old: the test would show nothing"
     big.heal()
     assert late.result(MINUTE) == {"number": 1}
@@ -131,7 +131,7 @@ def test_hammered_through_its_observers_all_servers_hold_the_same_tree(big: Ense
 
     results([Running(hammer, number) for number in range(HAMMERS)], 2 * MINUTE)
     counters = [Counter(name=f"blows-{number}", client=clients[0]) for number in range(10)]
-    assert sum(each.get(fresh=True) for each in counters) == HAMMERS * BLOWS
+    assert sum(each.get(sync=True) for each in counters) == HAMMERS * BLOWS
     trees = [tree(server, top) for server in big.servers]
     assert len(trees[0]) > HAMMERS * BLOWS
     for other in trees[1:]:
@@ -224,7 +224,7 @@ def test_leader_of_an_election_dies_with_its_server_and_another_one_leads(big: E
     eventually(lambda: any(each.is_leader for each in elections[:2]), "nobody leads", MINUTE)
     (now,) = (each for each in elections[:2] if each.is_leader)
     assert now.fencing_token > token
-    assert now.find_leader(fresh=True).data == elections.index(now)
+    assert now.find_leader(sync=True).data == elections.index(now)
     big.heal()
     with pytest.raises(RuntimeError):
         elections[2].release()
@@ -264,7 +264,7 @@ def test_no_server_shows_an_older_tree_to_a_client_that_hops(big: Ensemble, conn
     for number, server in zip(range(1, 11), itertools.cycle(big.servers)):
         counter += 1
         server.drop_connection()
-        now = seen.get(fresh=True)
+        now = seen.get(sync=True)
         assert number <= now
         assert last <= now
         last = now

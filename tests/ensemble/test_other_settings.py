@@ -161,7 +161,7 @@ def test_local_session_that_stays_local_says_what_to_do(unupgradable: Ensemble, 
 def test_quota_that_is_used_up_leaves_nothing_half_done(tuned: Ensemble, connected: MakeClient) -> None:
     """One znode more is let in with each try, until the call gets through."""
     client = connected(tuned.hosts, session_timeout=LONG_SESSION_S)
-    lock, semaphore = Lock(name="l", client=client, keep=0), Semaphore(1, name="s", client=client)
+    lock, semaphore = Lock(name="l", client=client, linger=0), Semaphore(1, name="s", client=client)
     items: Queue[int] = Queue(name="q", client=client)
     calls = {lock.path: lock.acquire, semaphore.path: semaphore.acquire, items.path: lambda: items.put(1)}
     refused: list[str] = []

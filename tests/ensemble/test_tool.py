@@ -125,7 +125,7 @@ def test_full_disk_of_one_server_loses_nothing(big: Ensemble, connected: MakeCli
         writer["number"] = number
     assert log_bytes(follower) == size
     big.heal()
-    assert Config(name="c", client=connected(follower.hosts)).snapshot(fresh=True) == {"number": 49}
+    assert Config(name="c", client=connected(follower.hosts)).snapshot(sync=True) == {"number": 49}
     writer.clear()
 
 

@@ -6,7 +6,7 @@ import gc
 import socket
 from contextlib import ExitStack
 
-from distsync.testing.wires import Wires
+from distsync.testing.wires import EnsembleNetwork
 
 ROUNDS, CALLS = 3, 8
 
@@ -17,7 +17,7 @@ def test_closed_while_connections_come_they_leave_no_socket() -> None:
         server = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4 * ROUNDS * CALLS))
         port = server.getsockname()[1]
         for _ in range(ROUNDS):
-            wires = Wires()
+            wires = EnsembleNetwork()
             pair = wires.lay((1, 2), port, port, lambda: port)
             for target in (*pair, *pair) * (CALLS // 4):
                 stack.enter_context(socket.create_connection(("127.0.0.1", target)))

@@ -130,7 +130,7 @@ def test_what_is_told_to_an_event_comes_in_its_order(client: Client, other: Clie
                 (ours.set if flag else ours.clear)()
                 assert ours.is_set() is flag
             await until(lambda: not ours.twin._core.meant)
-            assert theirs._seen(fresh=True) is last
+            assert theirs._seen(sync=True) is last
 
     run(scenario())
 
@@ -321,7 +321,7 @@ def test_bounded_queue_is_one_for_tasks_and_threads(client: Client, other: Clien
 def waits_for(kind: str, client: Client, other: Client) -> Callable[[], Awaitable[Any]]:
     """Something that waits without end."""
     if kind == "Lock":
-        assert threading.Lock(name="w", client=other, keep=0).acquire()
+        assert threading.Lock(name="w", client=other, linger=0).acquire()
         return tasks.Lock(name="w", client=client).acquire
     if kind == "Semaphore":
         assert threading.Semaphore(name="w", client=other).acquire()
@@ -396,10 +396,10 @@ class Strike:
     """The ``which``-th time that a call of ours waits for anything, its task is cancelled."""
 
     def __init__(self, which: int, patch: pytest.MonkeyPatch) -> None:
-        self.left, self.struck, self._heard = which, False, aio.Bell.heard
-        patch.setattr(aio.Bell, "heard", lambda bell, seconds: self.heard(bell, seconds))
+        self.left, self.struck, self._heard = which, False, aio.AsyncWakeup.wait
+        patch.setattr(aio.AsyncWakeup, "wait", lambda bell, seconds: self.heard(bell, seconds))
 
-    async def heard(self, bell: aio.Bell, seconds: float) -> None:
+    async def heard(self, bell: aio.AsyncWakeup, seconds: float) -> None:
         self.left -= 1
         if self.left == 0:
             self.struck = True
@@ -448,8 +448,8 @@ async def strikes(
 def test_cancellation_wherever_it_strikes_leaves_it_free(
     kind: str, client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours: Any = tasks.Lock(name="x", client=client, keep=0)
-    theirs: Any = threading.Lock(name="x", client=other, keep=0)
+    ours: Any = tasks.Lock(name="x", client=client, linger=0)
+    theirs: Any = threading.Lock(name="x", client=other, linger=0)
     if kind == "Semaphore":
         ours, theirs = tasks.Semaphore(name="x", client=client), threading.Semaphore(name="x", client=other)
     elif kind == "Condition":

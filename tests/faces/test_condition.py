@@ -213,7 +213,7 @@ def test_wait_under_a_lock_that_was_lost_says_so(condition: Condition, observer:
 def test_condition_over_a_lock_of_the_standard_library_serves_one_process(client: Client) -> None:
     condition = Condition(threading.Lock(), name="c")
     waiting = Running(deeds.wait_in, condition)
-    eventually(lambda: not condition._given_lock.locked() and len(client._core.locals) > 0)  # type: ignore[union-attr]
+    eventually(lambda: not condition._explicit_lock.locked() and len(client._core.locals) > 0)  # type: ignore[union-attr]
 
     def notified() -> bool:
         with condition:

@@ -76,7 +76,7 @@ def test_plain_clients_read_and_write_it(config: Config, observer: Observer) -> 
     assert config.wait_for(lambda: dict(config) == {"b": 1}, PATIENCE)
     observer.kazoo.set(config.path, b"[]")
     with pytest.raises(CorruptNodeError):
-        config.snapshot(fresh=True)
+        config.snapshot(sync=True)
 
 
 def test_no_change_is_lost_between_processes(config: Config, peers: list[Peer]) -> None:
@@ -84,7 +84,7 @@ def test_no_change_is_lost_between_processes(config: Config, peers: list[Peer]) 
         peer.start(add_to, config, "sum", 10)
     for peer in peers:
         peer.result()
-    assert config.snapshot(fresh=True) == {"sum": 30}
+    assert config.snapshot(sync=True) == {"sum": 30}
 
 
 def test_compare_and_set(config: Config) -> None:
@@ -167,12 +167,12 @@ def test_on_change_that_is_set_again_is_told_once(config: Config, client: Client
     """The keeper has no time yet: what is asked of it waits, in order."""
     told: list[Any] = []
     config["a"] = 0
-    with client.mutex_and_lease()[0]:
+    with client._fast_path_state()[0]:
         for _ in range(3):
             config.on_change = lambda _, now: told.append(now["a"])
             config.on_change = None
         config.on_change = lambda _, now: told.append(now["a"])
-    eventually(lambda: config._watched._told and UNKNOWN not in config._watched._told.values())
+    eventually(lambda: config._watched._listeners and UNKNOWN not in config._watched._listeners.values())
     for number in (1, 2):
         config["a"] = number
         eventually(lambda: told[-1:] == [number])  # noqa: B023
@@ -229,7 +229,7 @@ def test_wait_outlives_the_session(config: Config, client: Client, elsewhere: Co
 
 def test_costs(config: Config, client: Client, elsewhere: Config, other: Client) -> None:
     config["a"] = 1
-    assert config["a"] == elsewhere.snapshot(fresh=True)["a"] == 1
+    assert config["a"] == elsewhere.snapshot(sync=True)["a"] == 1
     with counted(client, other) as look:
         for _ in range(10):
             assert dict(config) == dict(elsewhere)

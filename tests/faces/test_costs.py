@@ -250,7 +250,7 @@ def test_lock_handed_over_between_threads_costs_nothing(client: Client) -> None:
     lock, turns = Lock(name="a"), 8
     lock.acquire()
     running = [Running(lock.acquire) for _ in range(turns)]
-    eventually(lambda: len(lock._core.tickets) == turns)
+    eventually(lambda: len(lock._core.local_waiters) == turns)
     with counted(client) as cost:
         for left in reversed(range(turns)):
             lock.release()

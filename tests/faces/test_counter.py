@@ -44,7 +44,7 @@ def test_number_is_the_same_for_everybody(counter: Counter, peer: Peer) -> None:
     assert counter.add() == 14
     assert peer.do(counter.get) == 14
     peer.do(counter.set, -(10**30))
-    assert counter.get(fresh=True) == -(10**30)
+    assert counter.get(sync=True) == -(10**30)
     assert counter.add(1) == 1 - 10**30
 
 
@@ -75,7 +75,7 @@ def test_lost_reply_or_request_adds_once(far: Client, proxy: Proxy, client: Clie
         dropped = getattr(proxy, drop)(OpCode.MULTI)
         assert theirs.add(1) == total
         assert dropped.is_set()
-    assert Counter(name="c").get(fresh=True) == 5
+    assert Counter(name="c").get(sync=True) == 5
 
 
 def test_what_others_add_after_a_set_whose_reply_was_lost_counts(far: Client, proxy: Proxy, client: Client) -> None:
@@ -108,7 +108,7 @@ def test_kazoos_counter_on_the_same_path_is_the_same(counter: Counter, observer:
     counter += 3
     theirs = KazooCounter(observer.kazoo, counter.path)
     theirs += 4
-    assert counter.get(fresh=True) == 7
+    assert counter.get(sync=True) == 7
     assert counter.add(1) == 8
     assert theirs.value == 8
 
@@ -162,7 +162,7 @@ def test_value_is_what_was_set_last(value: Value[list[int]], peer: Peer) -> None
     seen = value.read()
     assert peer.do(value.set, [2])
     assert not value.set([3], version=seen.version)
-    assert value.set([4], version=value.read(fresh=True).version)
+    assert value.set([4], version=value.read(sync=True).version)
     assert value.get() == [4]
 
 
@@ -195,7 +195,7 @@ def test_lost_reply_or_request_writes_once(far: Client, proxy: Proxy, client: Cl
         dropped = getattr(proxy, drop)(OpCode.MULTI)
         theirs.update(lambda old: [*old, each])  # noqa: B023
         assert dropped.is_set()
-    assert Value(name="v").get(fresh=True) == [0, 1, 2, 3]
+    assert Value(name="v").get(sync=True) == [0, 1, 2, 3]
 
 
 def test_wait_for_change_hears_of_what_came_since(value: Value[list[int]], client: Client, peer: Peer) -> None:

@@ -339,7 +339,7 @@ def test_interrupt_anywhere_leaves_nobody_inside(client: Client, observer: Obser
             pass
 
     def check(where: str) -> None:
-        if where.endswith(("__exit__, call", "_end_block, call", "leave, call", "leave_block, call")):
+        if where.endswith(("__exit__, call", "_end_block, call", "leave, call", "exit_context, call")):
             deeds.catch(barrier.leave)
         eventually(lambda: not members(observer, barrier), f"a member is left after an interrupt at {where}")
         assert not barrier._core.stays, where

@@ -109,7 +109,7 @@ def test_when_the_leaders_process_dies_the_next_one_leads(client: Client, make_m
     assert not election.acquire(blocking=False)
     mortal.kill()
     assert lead(election) > first
-    assert election.find_leader(fresh=True).data == "mine"
+    assert election.find_leader(sync=True).data == "mine"
     election.release()
 
 
@@ -118,7 +118,7 @@ def test_what_an_earlier_leader_left_is_replaced(client: Client, observer: Obser
     with election:
         pass
     observer.kazoo.create(f"{election.path}/LEADER", b"left over", ephemeral=True)
-    assert election.find_leader(fresh=True).data is None
+    assert election.find_leader(sync=True).data is None
     with election:
         assert election.leader.data == "mine"
     assert election.leader is None
@@ -153,7 +153,7 @@ def test_who_is_deposed_is_told_and_leader_goes(
     assert not election.is_leader
     with pytest.raises(LockLostError):
         election.release()
-    eventually(lambda: election.find_leader(fresh=True) is None)
+    eventually(lambda: election.find_leader(sync=True) is None)
     eventually(lambda: observer.ephemerals(election.path) == [])
 
 

@@ -12,7 +12,7 @@ from timing import eventually
 
 from distsync import Config, Event
 from distsync.errors import ClientClosedError
-from distsync.glances import Glance
+from distsync.glances import CachedRead
 from distsync.session import default
 from distsync.session.client import Client
 
@@ -20,7 +20,7 @@ from distsync.session.client import Client
 def seen(event: Event) -> bool:
     """Its state; it is kept now."""
     state = event.is_set()
-    assert isinstance(event._glance, Glance)
+    assert isinstance(event._glance, CachedRead)
     return state
 
 

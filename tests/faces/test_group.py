@@ -187,7 +187,7 @@ def test_callback_that_is_set_again_is_called_once(client: Client) -> None:
     told: list[Member] = []
     group = Group(name="g")
     assert not group.joined
-    with client.mutex_and_lease()[0]:
+    with client._fast_path_state()[0]:
         for _ in range(3):
             group.on_join = told.append
             group.on_join = None

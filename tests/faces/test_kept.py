@@ -16,7 +16,7 @@ from timing import UNIT, eventually
 
 from distsync import Condition, Lock, RLock, SharedLock
 from distsync.errors import LockLostError, NotHeldError
-from distsync.protocols.grant import Keeping
+from distsync.protocols.grant import CacheState
 from distsync.session.client import Client
 from distsync.session.clock import lease_clock
 
@@ -63,7 +63,7 @@ KINDS = pytest.mark.parametrize("kind", [Lock, RLock, writer])
 
 def keeping(kind: Any, client: Client) -> Any:
     """A lock that is kept, and watched."""
-    lock = kind(name="k", client=client, keep=LONG)
+    lock = kind(name="k", client=client, linger=LONG)
     with lock:
         pass
     eventually(lambda: is_watched(lock))
@@ -96,7 +96,7 @@ def test_lock_that_is_kept_costs_2_to_acquire_1_to_watch_and_1_when_it_goes(kind
         lock = keeping(kind, client)
     assert cost.requests == 3
     with Counted(client) as cost:
-        client.run(lock._core.let_kept_go(lock._core.kept))
+        client.run(lock._core.evict(lock._core.cached))
     assert cost.requests == 1
 
 
@@ -107,7 +107,7 @@ def children(client: Client, lock: Any) -> list[str]:
 
 
 def test_lock_that_is_kept_goes_by_itself(client: Client, observer: Observer) -> None:
-    lock = Lock(name="k", keep=UNIT)
+    lock = Lock(name="k", linger=UNIT)
     with lock:
         pass
     eventually(lambda: not observer.ephemerals(lock.path))
@@ -153,7 +153,7 @@ def test_lock_that_is_only_kept_is_not_locked_and_nobody_holds_it(kind: Any, cli
 def test_token_stays_the_same_in_a_process_and_grows_from_process_to_process(
     kind: Any, client: Client, other: Client
 ) -> None:
-    ours, theirs = keeping(kind, client), kind(name="k", client=other, keep=LONG)
+    ours, theirs = keeping(kind, client), kind(name="k", client=other, linger=LONG)
     tokens = []
     for lock in (ours, ours, theirs, theirs, ours):
         with lock:
@@ -182,12 +182,12 @@ def test_kept_lock_whose_znode_was_deleted_is_acquired_anew_and_nobody_is_told(
     client: Client, observer: Observer
 ) -> None:
     told: list[Any] = []
-    lock = Lock(name="k", keep=LONG, on_lost=told.append)
+    lock = Lock(name="k", linger=LONG, on_lost=told.append)
     with lock:
         before = lock.fencing_token
     eventually(lambda: is_watched(lock))
     observer.kazoo.delete(observer.ephemerals(lock.path)[0])
-    eventually(lambda: lock._core.kept is None or lock._core.kept.loss.fired)
+    eventually(lambda: lock._core.cached is None or lock._core.cached.loss.fired)
     with lock:
         assert lock.fencing_token > before
     assert told == []
@@ -198,7 +198,7 @@ def test_child_of_a_fork_has_no_kept_lock_and_its_parent_has(client: Client) -> 
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, b"kept" if lock._quick is not None and lock._quick.take([]) else b"not kept")
+        os.write(write, b"kept" if lock._quick is not None and lock._quick.acquire_from_cache([]) else b"not kept")
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(read, 100) == b"not kept"
@@ -221,14 +221,14 @@ def test_lock_is_not_taken_again_when_its_lease_has_run_out(client: Client) -> N
 def test_process_that_stood_still_sees_who_holds_what_it_kept(client: Client, other: Client) -> None:
     """It believes that it keeps it, for a moment; its session has ended, and its lease has run out."""
     ours = keeping(Lock, client)
-    kept = ours._core.kept
+    kept = ours._core.cached
     assert kept is not None
     with Lock(name="k", client=other):
-        eventually(lambda: ours._core.kept is None)
-        ours._core.kept, kept.keeping = kept, Keeping(LONG, idle=True)
+        eventually(lambda: ours._core.cached is None)
+        ours._core.cached, kept.cache = kept, CacheState(LONG, idle=True)
         client._core.lease.proven_at = float("-inf")  # type: ignore[union-attr]
         assert ours.locked()
-        ours._core.kept = None
+        ours._core.cached = None
 
 
 def test_closed_client_keeps_nothing(make_client: MakeClient, observer: Observer) -> None:
@@ -297,19 +297,19 @@ def test_kazoo_contender_gets_a_kept_lock(client: Client, observer: Observer) ->
         assert lock.held
 
 
-@pytest.mark.parametrize("keep", [-1, "x", float("nan"), True])
-def test_keep_that_is_no_time_is_refused(keep: Any) -> None:
-    with pytest.raises(ValueError, match="keep"):
-        Lock(name="k", keep=keep)
+@pytest.mark.parametrize("linger", [-1, "x", float("nan"), True])
+def test_keep_that_is_no_time_is_refused(linger: Any) -> None:
+    with pytest.raises(ValueError, match="linger"):
+        Lock(name="k", linger=linger)
 
 
 def test_keep_of_the_client_counts_where_the_lock_has_none(make_client: MakeClient) -> None:
-    client = make_client(keep=0)
-    assert (Lock(name="a", client=client).keep, Lock(name="a", client=client, keep=3).keep) == (0.0, 3.0)
+    client = make_client(linger=0)
+    assert (Lock(name="a", client=client).linger, Lock(name="a", client=client, linger=3).linger) == (0.0, 3.0)
     lock = Lock(name="a", client=client)
     with lock:
         pass
-    assert lock._core.kept is None
+    assert lock._core.cached is None
 
 
 # ---- readers
@@ -341,13 +341,13 @@ def test_reader_taken_again_while_it_is_kept_costs_nothing(client: Client) -> No
 
 
 def test_reader_that_is_kept_costs_2_to_acquire_1_to_watch_and_1_when_it_goes(client: Client) -> None:
-    with SharedLock(name="k", client=client, keep=0).reader:
+    with SharedLock(name="k", client=client, linger=0).reader:
         pass
     with Counted(client) as cost:
         reader = reading(client)
     assert cost.requests == 3
     with Counted(client) as cost:
-        client.run(reader._core.let_kept_go(reader._core.kept))
+        client.run(reader._core.evict(reader._core.cached))
     assert cost.requests == 1
 
 
@@ -366,7 +366,7 @@ def test_threads_that_read_share_what_is_kept_without_a_request(client: Client) 
 
 
 def test_kept_reader_goes_by_itself(client: Client, observer: Observer) -> None:
-    reader = SharedLock(name="k", keep=UNIT).reader
+    reader = SharedLock(name="k", linger=UNIT).reader
     with reader:
         pass
     eventually(lambda: not observer.ephemerals(reader.path))
@@ -397,20 +397,20 @@ def test_readers_of_two_processes_are_kept_beside_each_other(client: Client, oth
 
 
 def test_idle_reader_goes_at_the_second_event_and_lists_once(client: Client, make_client: MakeClient) -> None:
-    ours, theirs = reading(client), SharedLock(name="k", client=make_client(keep=0)).reader
+    ours, theirs = reading(client), SharedLock(name="k", client=make_client(linger=0)).reader
     before = listed(client)
     with theirs:
         eventually(lambda: listed(client) == before + 1)
         settle([client])  # the watch is armed
-        assert ours._core.kept is not None
-    eventually(lambda: ours._core.kept is None)
+        assert ours._core.cached is not None
+    eventually(lambda: ours._core.cached is None)
     assert listed(client) == before + 1
 
 
 def test_reader_that_is_used_between_events_stays_and_lists_once_for_each(
     client: Client, make_client: MakeClient
 ) -> None:
-    ours, theirs = reading(client), SharedLock(name="k", client=make_client(keep=0)).reader
+    ours, theirs = reading(client), SharedLock(name="k", client=make_client(linger=0)).reader
     for come_or_go in (theirs.acquire, theirs.release) * 3:
         before = listed(client)
         with ours:
@@ -436,7 +436,7 @@ def test_writer_gets_what_only_kept_readers_have(how: dict[str, Any], client: Cl
 
 
 def test_writer_of_the_same_process_gets_it_and_no_reader_is_kept_past_it(client: Client, other: Client) -> None:
-    shared = SharedLock(name="k", client=client, keep=LONG)
+    shared = SharedLock(name="k", client=client, linger=LONG)
     with shared.reader:
         pass
     eventually(lambda: is_watched(shared.reader))
@@ -496,12 +496,12 @@ def test_kept_reader_whose_znode_was_deleted_is_acquired_anew_and_nobody_is_told
     client: Client, observer: Observer
 ) -> None:
     told: list[Any] = []
-    reader = SharedLock(name="k", keep=LONG, on_lost=told.append).reader
+    reader = SharedLock(name="k", linger=LONG, on_lost=told.append).reader
     with reader:
         before = reader.fencing_token
     eventually(lambda: is_watched(reader))
     observer.kazoo.delete(observer.ephemerals(reader.path)[0])
-    eventually(lambda: reader._core.kept is None or reader._core.kept.grant.loss.fired)
+    eventually(lambda: reader._core.cached is None or reader._core.cached.grant.loss.fired)
     with reader:
         assert reader.fencing_token > before
     assert told == []
@@ -521,7 +521,7 @@ def test_child_of_a_fork_has_no_kept_reader_and_its_parent_has(client: Client) -
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.write(write, b"kept" if reader.client._core is not None and reader._core.kept else b"not kept")
+        os.write(write, b"kept" if reader.client._core is not None and reader._core.cached else b"not kept")
         os._exit(0)
     os.waitpid(pid, 0)
     assert os.read(read, 100) == b"not kept"
@@ -552,12 +552,12 @@ def test_transaction_of_a_reading_that_is_over_is_refused_though_it_is_kept(clie
 
 
 @pytest.mark.parametrize("reads", [1, 2, 3])
-@pytest.mark.parametrize("step", ["take", "put_by"])
+@pytest.mark.parametrize("step", ["acquire_from_cache", "release_to_cache"])
 def test_kept_lock_is_not_taken_nor_put_by_while_a_session_ends_and_another_one_begins(
     client: Client, step: str, reads: int
 ) -> None:
     lock = keeping(Lock, client)
-    if step == "put_by":
+    if step == "release_to_cache":
         lock.acquire()
     quick, now = lock._quick, lease_clock()
     before, quick.lease = quick.lease, Preempted(reads, (quick.session_id + 1, LONG, now))
@@ -566,4 +566,4 @@ def test_kept_lock_is_not_taken_nor_put_by_while_a_session_ends_and_another_one_
         assert not getattr(quick, step)([])
     finally:
         quick.lease = before
-    assert lock.held is (step == "put_by")
+    assert lock.held is (step == "release_to_cache")

@@ -18,7 +18,7 @@ from timing import PATIENCE, UNIT, Control, eventually
 
 from distsync import LockLostError, NotHeldError
 from distsync.errors import ClientClosedError
-from distsync.protocols.lock import LOCAL_TURNS
+from distsync.protocols.lock import MAX_LOCAL_HANDOVERS
 from distsync.session.client import Client
 from distsync.threading import TIMEOUT_MAX, Lock
 
@@ -82,10 +82,10 @@ def test_process_that_waits_gets_the_lock_though_our_threads_hand_it_over(lock: 
     waiting = Running(theirs.acquire)
     eventually(lambda: len(lock.waiters()) == 1)
     running = [Running(work) for _ in range(2)]
-    eventually(lambda: len(lock._core.tickets) == 2)
+    eventually(lambda: len(lock._core.local_waiters) == 2)
     lock.release()
     assert waiting.result()
-    assert turns <= LOCAL_TURNS + 2
+    assert turns <= MAX_LOCAL_HANDOVERS + 2
     theirs.release()
     stop.set()
     results(running)
@@ -190,7 +190,7 @@ def test_time_out_is_one_deadline_whoever_leaves_meanwhile(lock: Lock, make_clie
 def test_time_out_between_threads_of_a_process_gives_the_place_to_the_next(lock: Lock) -> None:
     lock.acquire()
     short = Running(lock.acquire, True, 10 * UNIT)
-    eventually(lambda: len(lock._core.tickets) == 1)
+    eventually(lambda: len(lock._core.local_waiters) == 1)
     long = Running(lock.acquire)
     assert not short.result()
     lock.release()
@@ -468,7 +468,7 @@ def test_folder_deleted_under_holder_and_waiter_is_made_anew(lock: Lock, theirs:
 
 def test_release_before_the_next_one_has_woken_gives_it_to_the_one_behind(client: Client) -> None:
     """Whoever may release does: two releases in a row let two threads in, one after the other, and no two at once."""
-    lock, inside, most = Lock(name="x", keep=0), [], [0]
+    lock, inside, most = Lock(name="x", linger=0), [], [0]
 
     def use() -> None:
         lock.acquire()
@@ -484,7 +484,7 @@ def test_release_before_the_next_one_has_woken_gives_it_to_the_one_behind(client
     go_on: list[int] = []
     lock.acquire()
     waiting = [Running(use) for _ in range(3)]
-    eventually(lambda: len(lock._core.tickets) == 3)
+    eventually(lambda: len(lock._core.local_waiters) == 3)
     client._core.mutex.acquire()  # type: ignore[union-attr]  nobody wakes between the two
     try:
         lock.release()

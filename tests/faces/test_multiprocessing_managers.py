@@ -15,7 +15,7 @@ from leaks import Observer
 from peers import Peer, Running, waiting_calls
 from timing import eventually
 
-from distsync.errors import GoneError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
+from distsync.errors import ObjectRemovedError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
 from distsync.multiprocessing import Manager
 from distsync.multiprocessing.managers import SyncManager
 from distsync.session.client import Client
@@ -245,9 +245,9 @@ def test_objects_end_with_their_manager(client: Client, observer: Observer) -> N
     manager = Manager()
     items, path = manager.list([1]), manager.path
     manager.shutdown()
-    with pytest.raises(GoneError, match="is gone: the manager"):
+    with pytest.raises(ObjectRemovedError, match="is gone: the manager"):
         items.append(2)
-    with pytest.raises(GoneError):
+    with pytest.raises(ObjectRemovedError):
         len(items)
     with pytest.raises(ProcessError, match="not started"):
         manager.list()

@@ -148,7 +148,7 @@ def test_what_a_killed_child_held_is_free_though_nobody_joins_it(client: Client,
 
 @pytest.mark.parametrize("method", METHODS)
 def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str, client: Client) -> None:
-    lock = distsync.Lock(name="kept", keep=SESSION_S)
+    lock = distsync.Lock(name="kept", linger=SESSION_S)
     child = multiprocessing.get_context(method).Process(target=deeds.take_once, args=(lock,))
     child.start()
     child.join(PATIENCE)
@@ -158,7 +158,7 @@ def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str,
 
 
 def test_child_of_the_standard_library_goes_on_in_its_threads(client: Client, tmp_path: Path) -> None:
-    lock, file = distsync.Lock(name="kept", keep=SESSION_S), tmp_path / "done"
+    lock, file = distsync.Lock(name="kept", linger=SESSION_S), tmp_path / "done"
     child = multiprocessing.get_context("fork").Process(target=deeds.take_again_at_the_end, args=(lock, file))
     child.start()
     child.join(PATIENCE)
@@ -232,11 +232,11 @@ def test_only_what_a_child_says_of_itself_is_believed(client: Client) -> None:
     child = Child(get_context("fork"))
     watched = children.Child(child.process.pid, connection.Connection(heard))
     session, password = credentials(client)[1]
-    will = wills.Will(os.getpid(), 1, client.hosts, session, password.hex(), {})
+    will = wills.SessionHandover(os.getpid(), 1, client.hosts, session, password.hex(), {})
     os.write(told, json.dumps(asdict(will)).encode() + b"\n")
     os.close(told)
     assert child.end() == 0
-    watched.mourn()
+    watched.handle_death()
     watched.close()
     client.sync()
     assert client.session_id == session
@@ -244,7 +244,7 @@ def test_only_what_a_child_says_of_itself_is_believed(client: Client) -> None:
 
 def test_death_without_a_server_hinders_nobody(client: Client, own_address: str) -> None:
     child = Child(get_context("fork"))
-    child.process._heritage.child._wills[0] = wills.Will(
+    child.process._heritage.child._wills[0] = wills.SessionHandover(
         child.process.pid, 0, own_address, 7, "00" * 16, {"timeout": 1.0}
     )
     child.kill()

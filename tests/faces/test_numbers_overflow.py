@@ -17,7 +17,7 @@ from peers import Running, results, waiting_calls
 from servers import ZooKeeperProcess, need_zookeeper
 from timing import PATIENCE, eventually
 
-from distsync.errors import NumbersSpentError
+from distsync.errors import SequenceExhaustedError
 from distsync.multiprocessing import Semaphore as PermitSemaphore
 from distsync.queue import LifoQueue, PriorityQueue, Queue
 from distsync.recipes import Election, JoinableQueue, SharedLock
@@ -80,7 +80,7 @@ def aged(data: Path, tmp_path: Path) -> Iterator[EmbeddedServer]:
 def connected(server: EmbeddedServer, count: int) -> Iterator[Clients]:
     """So many clients that give back at once what they release."""
     with ExitStack() as stack:
-        yield [stack.enter_context(Client(server.hosts, namespace=NAMESPACE, keep=0)) for _ in range(count)]
+        yield [stack.enter_context(Client(server.hosts, namespace=NAMESPACE, linger=0)) for _ in range(count)]
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def worn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperProcess]
     server = ZooKeeperProcess(tmp_path_factory.mktemp("worn"))
     server.start()
     try:
-        with Client(server.hosts, namespace=NAMESPACE, keep=0) as client:
+        with Client(server.hosts, namespace=NAMESPACE, linger=0) as client:
             lines = [make(name=kind, client=client) for kind, make in WORN.items()]
             for one in lines:
                 one.acquire()
@@ -270,18 +270,18 @@ def zxid_of(file: Path) -> int:
 @pytest.mark.parametrize("kind", WORN)
 def test_who_would_get_a_number_that_others_get_too_is_refused(worn: ZooKeeperProcess, kind: str) -> None:
     with ExitStack() as stack:
-        clients = [stack.enter_context(Client(worn.hosts, namespace=NAMESPACE, keep=0)) for _ in range(4)]
+        clients = [stack.enter_context(Client(worn.hosts, namespace=NAMESPACE, linger=0)) for _ in range(4)]
         first, *others = (WORN[kind](name=kind, client=client) for client in clients)
         assert first.acquire()
         for other in others:
-            with pytest.raises(NumbersSpentError, match=first.path):
+            with pytest.raises(SequenceExhaustedError, match=first.path):
                 other.acquire()
         proxy = stack.enter_context(Proxy(worn.hosts))
-        unheard = stack.enter_context(Client(proxy.hosts, namespace=NAMESPACE, keep=0))
+        unheard = stack.enter_context(Client(proxy.hosts, namespace=NAMESPACE, linger=0))
         last = WORN[kind](name=kind, client=unheard)
         unheard.sync()
         proxy.drop_next_reply(OpCode.MULTI if kind == "permits" else OpCode.CREATE2)
-        with pytest.raises(NumbersSpentError):
+        with pytest.raises(SequenceExhaustedError):
             last.acquire()
         assert proxy.connections == 2
         eventually(lambda: not first.waiters(), "somebody stands there still")

@@ -23,7 +23,7 @@ from distsync.errors import OutcomeUnknownError
 from distsync.queue import Empty, Full, LifoQueue, PriorityQueue, Queue, ShutDown, SimpleQueue
 from distsync.recipes import Config, Election, Group, SharedLock
 from distsync.session.client import Client
-from distsync.session.deadline import NO_WAIT_GRACE_S
+from distsync.session.deadline import NONBLOCKING_GRACE_S
 from distsync.testing.proxy import Proxy
 from distsync.threading import Barrier, BoundedSemaphore, Condition, Event, Lock, RLock, Semaphore
 from distsync.wire.codes import OpCode
@@ -361,7 +361,7 @@ def test_time_outs_are_kept_while_nobody_answers(
         results = {name: call.result() for name, call in calls.items()}
     wrong = []
     for name, (answer, seconds) in results.items():
-        longest = NO_WAIT_GRACE_S + 0.5 if "at once" in name else 1.5
+        longest = NONBLOCKING_GRACE_S + 0.5 if "at once" in name else 1.5
         if answer not in IN_TIME[name][2].split() or seconds > longest + control.late:
             wrong.append((name, answer, seconds))
     assert not wrong
@@ -478,7 +478,7 @@ def test_time_outs_are_kept_while_the_server_is_stopped(
     own_server: ServerProcess, clients: Callable[[], Client]
 ) -> None:
     client = clients()
-    lock, box = Lock(name="a", keep=0, client=client), Queue[int](name="q", client=client)
+    lock, box = Lock(name="a", linger=0, client=client), Queue[int](name="q", client=client)
     with lock:
         box.put(0)
     own_server.kill()

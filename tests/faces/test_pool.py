@@ -109,16 +109,16 @@ def test_pool_whose_caller_is_refused_as_it_comes_back_has_results_again(
 def test_task_that_waits_as_its_caller_is_taken_for_dead_is_put_under_the_next_name(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits, is_full = threading.Event(), submitting.Submitting._is_full
+    waits, is_full = threading.Event(), submitting.PoolClient._is_full
 
-    def says(caller: submitting.Submitting) -> bool:
+    def says(caller: submitting.PoolClient) -> bool:
         if is_full(caller):
             waits.set()  # it holds the condition, and leaves it when it waits
             return True
         return False
 
     monkeypatch.setattr(submitting, "UNDER_WAY", 2)
-    monkeypatch.setattr(submitting.Submitting, "_is_full", says)
+    monkeypatch.setattr(submitting.PoolClient, "_is_full", says)
     with Pool(1, name="p") as pool:
         result = pool.map_async(chores.wait_for, ["go"] * 5, chunksize=1)
         assert waits.wait(LONG)
@@ -137,14 +137,14 @@ def test_task_that_comes_as_its_caller_has_just_begun_anew_is_not_lost(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     results: list[Any] = []
-    deliver = submitting.Submitting._fail
+    deliver = submitting.PoolClient._fail
 
-    def says(calling: submitting.Submitting, *lost: Any) -> None:
+    def says(calling: submitting.PoolClient, *lost: Any) -> None:
         results.append(pool.apply_async(chores.square, (3,)))
         deliver(calling, *lost)
 
     with Pool(1, name="p") as pool:
-        monkeypatch.setattr(submitting.Submitting, "_fail", says)
+        monkeypatch.setattr(submitting.PoolClient, "_fail", says)
         calling = pool._submitting
         client.run(remove_caller(calling._core, calling.caller, False))
         eventually(lambda: results)

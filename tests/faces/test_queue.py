@@ -372,7 +372,7 @@ def test_put_that_cannot_take_its_item_out_after_a_shutdown_does_not_say_that_it
     """The connection breaks between the look that shows the shutdown and the withdrawal."""
     queue, theirs = kind(1, name="q", client=make_client(hosts=proxy.hosts)), kind(1, name="q")
     queue.put("first")
-    name = "withdraw" if kind is Queue else "take_out"
+    name = "retract" if kind is Queue else "retract_unclaimed"
     withdraw = getattr(queue._core, name)
 
     async def late(*args: Any) -> bool:

@@ -37,7 +37,7 @@ from distsync import (
 )
 from distsync.queue import PriorityQueue, Queue, SimpleQueue
 from distsync.session.client import Client
-from distsync.session.pending import Waiting
+from distsync.session.pending import AwaitSignal
 from distsync.threading import Barrier, BoundedSemaphore, Condition, Event
 
 MakeClient = Callable[..., Client]
@@ -62,7 +62,7 @@ def costing(client: Client, requests: int) -> Iterator[None]:
 def is_at_rest(client: Client) -> bool:
     """Whether it does something in the background, and all of that waits."""
     tasks = tuple(client._core.keeper._tasks) if client._core else ()
-    return bool(tasks) and all(isinstance(task._pending, Waiting) for task in tasks)
+    return bool(tasks) and all(isinstance(task._pending, AwaitSignal) for task in tasks)
 
 
 # ---- locks
@@ -267,8 +267,8 @@ def test_numbers_and_values_looked_at(client: Client, other: Client) -> None:
     number, value = Counter(name="c"), Value(1, name="v")
     number.add(1)
     value.set(2)
-    assert spent(client, partial(number.get, fresh=True)) == (2, 1)
-    assert spent(client, partial(value.read, fresh=True)) == (2, 1)
+    assert spent(client, partial(number.get, sync=True)) == (2, 1)
+    assert spent(client, partial(value.read, sync=True)) == (2, 1)
     assert spent(client, value.read) == (1, 1)
     far = Value(1, name="v", client=other)
     far.set(3)
@@ -327,12 +327,12 @@ def test_looks_at_the_leader(client: Client, other: Client) -> None:
     election.acquire()
     assert waiting.result() == (1, 1)
     assert spent(other, lambda: seen.leader) == (0, 0)
-    assert spent(other, partial(seen.find_leader, fresh=True)) == (2, 2)
+    assert spent(other, partial(seen.find_leader, sync=True)) == (2, 2)
     assert spent(other, seen.candidates) == (2, 2)
     assert spent(client, lambda: election.is_leader) == (0, 0)
     election.release()
     eventually(lambda: seen.leader is None)
-    assert spent(other, partial(seen.find_leader, fresh=True)) == (3, 3)
+    assert spent(other, partial(seen.find_leader, sync=True)) == (3, 3)
     assert spent(client, partial(election.run, int)) == (4, 3)
     settle([other])
     assert spent(other, lambda: seen.leader) == (2, 2)
@@ -345,7 +345,7 @@ def test_looks_at_a_group(client: Client, other: Client) -> None:
     with costing(client, 1 + 1):
         group.join()
     assert len(seen) == 1
-    assert spent(other, partial(seen.find_members, fresh=True)) == (2, 2)
+    assert spent(other, partial(seen.find_members, sync=True)) == (2, 2)
     waiting = Running(spent, other, seen.wait)
     eventually(lambda: waiting_calls(other))
     with costing(client, 1 + 1):
@@ -380,7 +380,7 @@ def test_looks_at_a_registry_and_registering_again(client: Client, other: Client
     settle([other])
     assert spent(other, lambda: seen["b"]) == (1 + 1, 2)
     assert spent(other, partial(seen.resolve, "b")) == (0, 0)
-    assert spent(other, partial(seen.resolve, "b", fresh=True)) == (2, 1)
+    assert spent(other, partial(seen.resolve, "b", sync=True)) == (2, 1)
     del registry["b"]
     settle([other])
     assert spent(other, lambda: len(seen)) == (1, 1)
@@ -416,7 +416,7 @@ def test_changes_and_looks_at_a_configuration(client: Client, other: Client) -> 
     assert config.snapshot()
     for nothing in (lambda: config.compare_and_set("a", 2, 3), lambda: config.pop("none", None)):
         assert spent(client, nothing) == (2, 2)
-    assert spent(client, partial(config.snapshot, fresh=True)) == (2, 2)
+    assert spent(client, partial(config.snapshot, sync=True)) == (2, 2)
     assert spent(client, config.snapshot) == spent(client, lambda: config.setdefault("a", 2)) == (0, 0)
     settle([other])
     told: list[Any] = []

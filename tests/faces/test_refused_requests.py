@@ -56,7 +56,7 @@ def test_quota_that_is_used_up_is_told_at_once_and_what_is_there_can_be_got(tmp_
     server.start()
     try:
         with Client(server.hosts, session_timeout=4.0) as mine:
-            queue, lock = Queue[int](name="q", client=mine), Lock(name="l", client=mine, keep=0)
+            queue, lock = Queue[int](name="q", client=mine), Lock(name="l", client=mine, linger=0)
             queue.put(1)
             mine.run(limited(mine.namespace, 5))
             for attempt in (lambda: queue.put(2), lock.acquire, Semaphore(2, name="s", client=mine).acquire):

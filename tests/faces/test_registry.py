@@ -17,7 +17,7 @@ from peers import Peer, Running, expire, waiting_calls
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import NameTakenError, PayloadPickleError
-from distsync.protocols.registry import Kept
+from distsync.protocols.registry import OwnedEntry
 from distsync.recipes import Entry, Registry
 from distsync.session.client import Client
 
@@ -41,7 +41,7 @@ def test_is_a_mapping_that_all_share(registry: Registry, elsewhere: Registry, pe
     assert list(registry) == ["a", "b/ü"]
     assert dict(registry) == {"a": Entry("10.0.0.1:1"), "b/ü": Entry({"port": 2}, {"zone": "x"})}
     assert elsewhere.wait_for("b/ü", PATIENCE) == registry["b/ü"]
-    assert elsewhere.resolve("a", fresh=True) == "10.0.0.1:1"
+    assert elsewhere.resolve("a", sync=True) == "10.0.0.1:1"
     assert peer.do(registry.resolve, "a") == "10.0.0.1:1"
     assert registry.pop("a").address == "10.0.0.1:1"
     assert ("a" in registry, len(registry)) == (False, 1)
@@ -62,17 +62,17 @@ def test_who_registers_while_another_thread_asks_what_is_ours_keeps_it(
 ) -> None:
     asker = threading.get_ident()
 
-    def register_meanwhile(kept: Kept) -> bool:
+    def register_meanwhile(kept: OwnedEntry) -> bool:
         if threading.get_ident() == asker:
             Running(registry.register, "b", 2).result()
         return vars(kept)["wanted"]  # type: ignore[no-any-return]
 
-    def write(kept: Kept, wanted: bool) -> None:
+    def write(kept: OwnedEntry, wanted: bool) -> None:
         vars(kept)["wanted"] = wanted
 
     registry["a"] = 1
     with monkeypatch.context() as patched:
-        patched.setattr(Kept, "wanted", property(register_meanwhile, write), raising=False)
+        patched.setattr(OwnedEntry, "wanted", property(register_meanwhile, write), raising=False)
         assert registry.mine == {"a"}
     assert registry.mine == {"a", "b"}
     registry.register("b", 3)
@@ -93,7 +93,7 @@ def test_entry_goes_with_its_process_unless_it_lasts(
     mortal.do(register, registry, "short", 1, False)
     mortal.do(register, registry, "lasting", 2, True)
     registry.wait_for("lasting", PATIENCE)
-    assert {name: entry.lasting for name, entry in registry.items()} == {"short": False, "lasting": True}
+    assert {name: entry.persistent for name, entry in registry.items()} == {"short": False, "lasting": True}
     mortal.kill()
     eventually(lambda: list(registry) == ["lasting"])
     del registry["lasting"]
@@ -130,7 +130,7 @@ def test_entry_returns_after_a_session_loss_unless_it_was_taken(
 def test_fresh_look_sees_what_changed_while_it_was_forbidden_to_look(
     registry: Registry, elsewhere: Registry, observer: Observer
 ) -> None:
-    registry.register("a", 1, lasting=True)
+    registry.register("a", 1, persistent=True)
     assert elsewhere.resolve("a") == 1
     path = f"{registry.path}/a"
     observer.kazoo.add_auth("digest", "u:p")
@@ -138,10 +138,10 @@ def test_fresh_look_sees_what_changed_while_it_was_forbidden_to_look(
     data = json.loads(observer.kazoo.get(path)[0])
     observer.kazoo.set(path, json.dumps({**data, "address": 2}).encode())
     observer.kazoo.set_acls(path, OPEN_ACL_UNSAFE)
-    assert elsewhere.resolve("a", fresh=True) == elsewhere.resolve("a") == 2
+    assert elsewhere.resolve("a", sync=True) == elsewhere.resolve("a") == 2
     del registry["a"]
     with pytest.raises(KeyError):
-        elsewhere.resolve("a", fresh=True)
+        elsewhere.resolve("a", sync=True)
 
 
 def test_wait_for_is_for_one_name(registry: Registry, elsewhere: Registry, other: Client) -> None:

@@ -13,8 +13,8 @@ from timing import PATIENCE, UNIT, eventually
 
 from distsync import Lock, LockLostError, NotHeldError, RLock, SharedLock
 from distsync.protocols import revoke
-from distsync.protocols.keep import keeps
-from distsync.protocols.revoke import inherited, is_for_writer, is_plea, plea
+from distsync.protocols.keep import is_cached_entry
+from distsync.protocols.revoke import carry_over, is_for_writer, is_revoke_request, revoke_request
 from distsync.session.client import Client
 from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
@@ -208,15 +208,15 @@ def test_two_who_ask_at_once_are_both_heard(
         """Somebody else asks after this one has looked, and before he writes."""
         while before:
             before.pop()()
-        return plea(path, data, word)
+        return revoke_request(path, data, word)
 
-    monkeypatch.setattr(revoke, "plea", overtaken)
+    monkeypatch.setattr(revoke, "revoke_request", overtaken)
     with ours.writer, ours.reader:
         late()
         path = ours.writer.holders()[0].path
         data, _ = observer.kazoo.get(path)
-        assert (is_plea(data), is_for_writer(data)) == (True, False)
-        eventually(lambda: not keeps(observer.kazoo.get(path)[0]))
+        assert (is_revoke_request(data), is_for_writer(data)) == (True, False)
+        eventually(lambda: not is_cached_entry(observer.kazoo.get(path)[0]))
 
 
 def test_waiter_is_not_asked(client: Client, other: Client) -> None:
@@ -239,7 +239,7 @@ def test_lock_that_is_asked_for_is_not_handed_over_inside_the_process(client: Cl
     waiting = Running(theirs.acquire)
     eventually(lambda: len(ours.waiters()) == 1)
     behind = Running(ours.acquire)
-    eventually(lambda: len(ours._core.tickets) == 1)
+    eventually(lambda: len(ours._core.local_waiters) == 1)
     theirs.revoke()
     eventually(lambda: ours.revoked)
     ours.release()
@@ -317,12 +317,17 @@ def test_writer_that_was_asked_for_no_more_may_read_on(client: Client, other: Cl
 
 
 def test_writer_that_is_asked_for_all_after_the_writer_alone_is_asked_for_all() -> None:
-    mine, asked = b'{"pid":1}', plea("/a", b'{"pid":1}', "writer")
-    assert (is_plea(asked), is_for_writer(asked)) == (True, True)
-    assert inherited("/b", mine, asked) == mine
-    for all_of_it in (plea("/a", asked), plea("/a", plea("/a", mine), "writer"), b"unlock", b"__REVOKE__"):
-        assert (is_plea(all_of_it), is_for_writer(all_of_it)) == (True, False)
-        assert is_plea(inherited("/b", mine, all_of_it))
+    mine, asked = b'{"pid":1}', revoke_request("/a", b'{"pid":1}', "writer")
+    assert (is_revoke_request(asked), is_for_writer(asked)) == (True, True)
+    assert carry_over("/b", mine, asked) == mine
+    for all_of_it in (
+        revoke_request("/a", asked),
+        revoke_request("/a", revoke_request("/a", mine), "writer"),
+        b"unlock",
+        b"__REVOKE__",
+    ):
+        assert (is_revoke_request(all_of_it), is_for_writer(all_of_it)) == (True, False)
+        assert is_revoke_request(carry_over("/b", mine, all_of_it))
 
 
 def test_holder_heeds_it_through_a_new_connection(client: Client, make_client: MakeClient, peer: Peer) -> None:
@@ -361,11 +366,11 @@ def test_word_of_other_clients_is_understood(word: bytes, client: Client, observ
 
 @pytest.mark.parametrize("data", [b"", b"unlocked", b'{"place": "unlock"}', b"\xff", b"[1]", b'{"unlock": false}'])
 def test_other_data_is_no_word(data: bytes) -> None:
-    assert not is_plea(data)
-    assert is_plea(plea("/a/_c_1-lock-0000000000", data))
+    assert not is_revoke_request(data)
+    assert is_revoke_request(revoke_request("/a/_c_1-lock-0000000000", data))
 
 
 def test_word_keeps_who_the_holder_is() -> None:
-    assert json.loads(plea("/a/b", b'{"host": "h", "pid": 1}')) == {"host": "h", "pid": 1, "unlock": True}
-    assert plea("/a/_c_1-lock-0000000000", b"") == b"__REVOKE__"
-    assert plea("/a/0123__lock__0000000000", b"kazoo's identifier") == b"unlock"
+    assert json.loads(revoke_request("/a/b", b'{"host": "h", "pid": 1}')) == {"host": "h", "pid": 1, "unlock": True}
+    assert revoke_request("/a/_c_1-lock-0000000000", b"") == b"__REVOKE__"
+    assert revoke_request("/a/0123__lock__0000000000", b"kazoo's identifier") == b"unlock"

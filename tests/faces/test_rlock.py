@@ -110,7 +110,7 @@ def test_waiters_in_the_process_and_outside_take_turns(lock: RLock, theirs: RLoc
     inside = Running(held_twice, lock)
     outside = Running(held_twice, theirs)
     eventually(lambda: len(lock.waiters()) == 1)
-    eventually(lambda: len(lock._core.tickets) == 1)
+    eventually(lambda: len(lock._core.local_waiters) == 1)
     lock.release()
     assert inside.result()
     assert outside.result()

@@ -120,16 +120,16 @@ def test_what_was_kept_is_not_relied_upon_after_a_lost_connection(make_client: M
 # ---- no herd
 
 
-async def contend(path: str, mark: str, rule: line.Rule, held: list[line.Place]) -> None:
+async def contend(path: str, mark: str, rule: line.Rule, held: list[line.QueueEntry]) -> None:
     """One contender more, that keeps what it gets."""
     place = await line.acquire(path, mark, b"{}", rule)
     if place is not None:
         held.append(place)
 
 
-def crowd_of(client: Client, path: str, mark: str, rule: line.Rule) -> list[line.Place]:
+def crowd_of(client: Client, path: str, mark: str, rule: line.Rule) -> list[line.QueueEntry]:
     """So many contenders stand in the line and wait asleep; who gets in is appended to the list."""
-    held: list[line.Place] = []
+    held: list[line.QueueEntry] = []
     settle([client])
     before = sent(client, "GetData")
     for _ in range(WAITERS):

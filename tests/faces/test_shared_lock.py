@@ -14,7 +14,7 @@ from strikes import strikes
 from timing import PATIENCE, UNIT, eventually
 
 from distsync import ConfigurationError, LockLostError, MismatchError, NameInUseError, NotHeldError, UpgradeError
-from distsync.protocols.lock import LOCAL_TURNS
+from distsync.protocols.lock import MAX_LOCAL_HANDOVERS
 from distsync.recipes import SharedLock
 from distsync.session.client import Client
 from distsync.session.steps import Call
@@ -103,8 +103,8 @@ def test_writer_that_waits_is_not_starved_by_readers_of_another_process(shared: 
     joined = 0
     while Running(shared.reader.acquire, False).result():
         joined += 1
-        assert joined < LOCAL_TURNS
-    assert joined == LOCAL_TURNS - 1
+        assert joined < MAX_LOCAL_HANDOVERS
+    assert joined == MAX_LOCAL_HANDOVERS - 1
     assert writing.is_alive()
     shared.client.close()  # the threads that joined are gone
     assert writing.result()

@@ -29,7 +29,7 @@ from distsync import (
     Transaction,
 )
 from distsync.multiprocessing import Value
-from distsync.named import Named
+from distsync.named import SharedObject
 from distsync.protocols import joinable as joinable_protocol
 from distsync.protocols.guard import read_all
 from distsync.protocols.line import contenders
@@ -74,15 +74,15 @@ def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_c
 def test_kept_lock_that_is_just_wanted_goes_though_who_lets_go_of_it_is_interrupted(
     client: Client, make_client: MakeClient
 ) -> None:
-    ours, theirs = Lock(name="x", keep=60.0), Lock(name="x", keep=0, client=make_client())
+    ours, theirs = Lock(name="x", linger=60.0), Lock(name="x", linger=0, client=make_client())
 
     def is_kept() -> bool:
         with ours:
             pass
-        return ours._core.kept is not None
+        return ours._core.cached is not None
 
     def use() -> None:
-        ours._core.kept.keeping.wanted = True  # type: ignore[union-attr]
+        ours._core.cached.cache.contended = True  # type: ignore[union-attr]
         with ours:
             pass
 
@@ -148,14 +148,14 @@ def waiters_of(condition: Condition) -> int:
     return len(condition.client.run(contenders(f"{condition.path}/waiters")))
 
 
-@pytest.mark.parametrize("keep", ["0", "1"])
+@pytest.mark.parametrize("linger", ["0", "1"])
 @pytest.mark.parametrize("kind", [Condition, Value])
 def test_interrupted_end_of_a_block_leaves_the_lock_below_it_free(
-    kind: Any, keep: str, make_client: MakeClient
+    kind: Any, linger: str, make_client: MakeClient
 ) -> None:
     """Each place: there are few between such a block and its lock."""
     arguments = {Condition: (), Value: ("i", 0)}[kind]
-    ours, theirs = (kind(*arguments, name="x", client=make_client(keep=keep)) for _ in range(2))
+    ours, theirs = (kind(*arguments, name="x", client=make_client(linger=linger)) for _ in range(2))
     which, where = 0, ""
     while where is not None:
         which += 1
@@ -232,15 +232,15 @@ def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
 def test_interrupt_when_it_has_joined_leaves_no_member(
     make: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ours, real = make(name="x"), Named._run
+    ours, real = make(name="x"), SharedObject._run
 
-    def strike(named: Named, *args: Any) -> Any:
+    def strike(named: SharedObject, *args: Any) -> Any:
         real(named, *args)
         assert standing(observer, ours.path)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(Named, "_run", strike)
+        patched.setattr(SharedObject, "_run", strike)
         with pytest.raises(KeyboardInterrupt):
             ours.join()
     eventually(lambda: not standing(observer, ours.path), "a member is left")
@@ -260,11 +260,11 @@ def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: Make
     assert waiters_of(condition) == 0
 
 
-@pytest.mark.parametrize(("keep", "places"), [(0.0, 50), (1.0, 10)])
+@pytest.mark.parametrize(("linger", "places"), [(0.0, 50), (1.0, 10)])
 def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(
-    client: Client, keep: float, places: int
+    client: Client, linger: float, places: int
 ) -> None:
-    lock = Lock(name="x", keep=keep)
+    lock = Lock(name="x", linger=linger)
 
     def take() -> None:
         with lock:
@@ -275,7 +275,7 @@ def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(
         which += STEP
         lock.acquire()
         other = Running(take)
-        eventually(lambda: len(lock._core.tickets) == 1)
+        eventually(lambda: len(lock._core.local_waiters) == 1)
         where = Strike(which).during(lock.release)
         if where is not None and where.endswith("release, call"):
             lock.release()
@@ -287,7 +287,7 @@ class EndOfCall(Strike):
     """At the ``which``-th call of what ends each of our calls: it has its result already."""
 
     def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
-        if event == "call" and frame.f_code.co_name == "_clear_away":
+        if event == "call" and frame.f_code.co_name == "_finish_call":
             super().__call__(frame, event, arg)
 
 

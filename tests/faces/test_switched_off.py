@@ -19,7 +19,7 @@ THREADS = 8
 @pytest.fixture
 def plain(make_client: Callable[..., Client], monkeypatch: pytest.MonkeyPatch) -> Client:
     """A client with nothing of it."""
-    monkeypatch.setenv("DISTSYNC_KEEP", "0")
+    monkeypatch.setenv("DISTSYNC_LINGER", "0")
     monkeypatch.setenv("DISTSYNC_TEST_FAST_WIRE", "0")
     monkeypatch.setenv("DISTSYNC_TEST_TOGETHER", "0")
     switches.set_by_environment(monkeypatch)

@@ -16,7 +16,7 @@ from timing import PATIENCE, UNIT, Control, eventually
 
 from distsync import Transaction
 from distsync.session.client import Client
-from distsync.session.deadline import NO_WAIT_GRACE_S
+from distsync.session.deadline import NONBLOCKING_GRACE_S
 from distsync.testing.proxy import Proxy
 
 MakeClient = Callable[..., Client]
@@ -67,7 +67,7 @@ def test_coordinator_who_could_not_ask_in_time_decides_when_he_can(
     with Control() as control:
         at_once = Running(timed, trip.decide, 0.0)
         ended = [running.result() for running in (deciding, at_once)]
-    for (answer, seconds), longest in zip(ended, (1.0, NO_WAIT_GRACE_S), strict=True):
+    for (answer, seconds), longest in zip(ended, (1.0, NONBLOCKING_GRACE_S), strict=True):
         assert answer == "DeadlineError"
         assert seconds < longest + MORE_S + control.late
     assert near.outcome is None

@@ -430,7 +430,7 @@ def test_interrupts_at_random_moments_leave_it_usable_and_nothing_behind(
     client: Client, peers: list[Peer], observer: Observer, kind: Callable[..., Any], seed: int
 ) -> None:
     kept = seed == 2 and kind in (Lock, RLock, writer)  # then most rounds are over before they can be interrupted
-    lock = kind(name="s") if kept or kind is Semaphore else kind(name="s", keep=0)
+    lock = kind(name="s") if kept or kind is Semaphore else kind(name="s", linger=0)
     for place, peer in enumerate(peers[:2]):
         peer.start(deeds.storm, lock, 10 * seed + place, 60)
     for peer in peers[:2]:

@@ -78,7 +78,7 @@ def test_server_in_a_thread_cannot_be_killed() -> None:
 
 def test_own_folder_is_kept_for_the_next_server_and_a_temporary_one_is_not(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path / "data") as server, Client(server.hosts, namespace="/test") as user:
-        with Lock(name="kept", keep=0, client=user):
+        with Lock(name="kept", linger=0, client=user):
             pass
         nodes = server.counts().nodes
     with EmbeddedServer(tmp_path / "data") as server:
@@ -112,7 +112,7 @@ def test_folder_in_use_is_told_and_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_paused_server_keeps_connections_and_answers_later(embedded: EmbeddedServer, user: Client) -> None:
-    lock = Lock(name="later", keep=0, client=user)
+    lock = Lock(name="later", linger=0, client=user)
     with lock:
         session = user.session_id
     with embedded.paused():

@@ -82,7 +82,7 @@ def test_fresh_looks_on_an_observer_are_never_stale(ensemble: list[Member]) -> N
         written, seen = Config(name="c", client=writer), Config(name="c", client=reader)
         for number in range(100):
             written["number"] = number
-            assert seen.snapshot(fresh=True) == {"number": number}
+            assert seen.snapshot(sync=True) == {"number": number}
         written.clear()
 
 

@@ -39,8 +39,8 @@ from distsync.session.steps import (
     Sync,
     Together,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
@@ -187,7 +187,7 @@ def test_first_call_may_be_one_that_does_not_wait(make_client: Callable[..., Any
 
 
 def test_wait_ends_at_the_deadline_of_the_call(near: Client) -> None:
-    assert near.run(ask(Wait(Signal())), timeout=UNIT) is Woke.DEADLINE
+    assert near.run(ask(Wait(Signal())), timeout=UNIT) is WakeReason.DEADLINE
 
 
 def test_request_to_a_silent_server_ends_with_deadline_error(proxied: Client, proxy: Proxy) -> None:
@@ -255,7 +255,7 @@ def test_watches_fire_when_the_connection_breaks(proxied: Client, proxy: Proxy, 
     watch = Watch()
     proxied.run(ask(GetData(namespace, watch)))
     proxy.cut()
-    assert proxied.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
+    assert proxied.run(ask(Wait(watch, limit=PATIENCE))) is WakeReason.SIGNAL
 
 
 def test_answer_that_makes_no_sense_breaks_the_connection_and_no_more(proxied: Any, namespace: str) -> None:
@@ -279,7 +279,7 @@ def test_client_whose_connection_thread_died_begins_anew(proxied: Any, namespace
     before = proxied.session_id
     kazoo = proxied._core.link._kazoo
     kazoo._stopped.set()
-    kazoo._connection.hang_up()
+    kazoo._connection.shutdown_socket()
     eventually(lambda: proxied.run(ask(Connected())).session_id != before)
     assert loss.reason == "session expired"
 
@@ -290,7 +290,7 @@ def test_client_whose_connection_thread_ended_gets_a_session_after_the_old_one_i
     before = proxied.run(ask(Connected())).session_id
     proxied.run(ask(Create(f"{namespace}/ephemeral", ephemeral=True)))
     core: Any = proxied._core
-    core.link._kazoo.end(PATIENCE, politely=False)
+    core.link._kazoo.end(PATIENCE, flush=False)
     after = proxied.run(ask(Connected()), timeout=PATIENCE).session_id
     assert after != before
     assert f"{namespace}/ephemeral" not in observer.tree(namespace)
@@ -302,13 +302,13 @@ def test_session_that_ends_loses_what_is_held_and_a_new_one_is_made(proxied: Cli
     proxied.run(ask(GetData(namespace, watch)))
     before = proxied.session_id
     expire(proxied)
-    assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is Woke.SIGNAL
+    assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
     assert loss.reason == "session expired"
-    assert proxied.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
+    assert proxied.run(ask(Wait(watch, limit=PATIENCE))) is WakeReason.SIGNAL
     after = proxied.run(ask(Connected())).session_id
     assert after != before
     assert before is not None
-    assert not proxied.proven(before)
+    assert not proxied.is_proven(before)
 
 
 def test_session_that_is_swapped_without_a_word_counts_as_ended(proxied: Any, proxy: Proxy, namespace: str) -> None:
@@ -360,7 +360,7 @@ def test_lease_is_kept_moving_while_something_is_held(proxied: Client, namespace
     assert session is not None
     assert not loss.fired
     eventually(lambda: proxied.statistics().heartbeats >= 4)
-    assert proxied.proven(session)
+    assert proxied.is_proven(session)
     assert not loss.fired
     proxied.run(leave(path, loss))
 
@@ -371,9 +371,9 @@ def test_lease_runs_out_without_a_word_from_any_server(proxied: Client, proxy: P
     session = proxied.session_id
     assert session is not None
     proxy.blackhole()
-    assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is Woke.SIGNAL
+    assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
     assert loss.reason == "lease ran out"
-    assert not proxied.proven(session)
+    assert not proxied.is_proven(session)
     proxy.heal()
     eventually(lambda: proxied.run(ask(Exists(path))) is None)
 
@@ -381,18 +381,18 @@ def test_lease_runs_out_without_a_word_from_any_server(proxied: Client, proxy: P
 def test_lease_that_ran_out_is_proven_again_by_the_next_write(proxied: Client, proxy: Proxy, namespace: str) -> None:
     session = proxied.session_id
     assert session is not None
-    eventually(lambda: not proxied.proven(session))
+    eventually(lambda: not proxied.is_proven(session))
     proxied.run(ask(GetData(namespace)))
-    assert not proxied.proven(session)
+    assert not proxied.is_proven(session)
     proxied.run(ask(Sync()))
-    assert proxied.proven(session)
+    assert proxied.is_proven(session)
 
 
 def test_own_znode_deleted_by_somebody_is_a_loss(near: Client, namespace: str, observer: Observer) -> None:
     loss = Loss()
     path = near.run(stand(namespace, loss))
     observer.kazoo.delete(path)
-    assert near.run(ask(Wait(loss, limit=PATIENCE))) is Woke.SIGNAL
+    assert near.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
     assert loss.reason == "znode deleted"
 
 
@@ -405,7 +405,7 @@ def test_own_znode_deleted_after_a_reconnect_is_a_loss(
     proxy.cut()
     eventually(lambda: proxied.state == "connected")
     observer.kazoo.delete(path)
-    assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is Woke.SIGNAL
+    assert proxied.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
     assert loss.reason == "znode deleted"
 
 
@@ -548,8 +548,8 @@ def test_finalizer_that_uses_a_client_while_it_starts_starts_no_second_one(
             client.local("a finalizer's", object)
         return core
 
-    core_of = client_module.Core
-    monkeypatch.setattr(client_module, "Core", collected)
+    core_of = client_module.ClientRuntime
+    monkeypatch.setattr(client_module, "ClientRuntime", collected)
     assert client.run(ask(Exists("/"))) is not None
     assert client._core is made[-1]
     assert [core.keeper.thread.ident is not None for core in made] == [False, True]

@@ -267,7 +267,7 @@ def test_each_client_is_closed_at_the_end_whatever_the_others_do(monkeypatch: py
     class Broken:
         closed = False
 
-        def forget(self) -> None:
+        def after_fork_in_child(self) -> None:
             """A client, as seen from there."""
 
         def close(self) -> None:

@@ -31,8 +31,8 @@ from distsync.session.steps import (
     SetData,
     Together,
     Wait,
+    WakeReason,
     Watch,
-    Woke,
 )
 from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
@@ -149,7 +149,7 @@ def test_event_among_answers_comes_before_the_answer_that_shows_its_change(relay
     relayed.run(ask(Together(*[GetData(path, watch)] * 20)))
     relayed.run(ask(Together(SetData(path), *[GetData(path)] * 20)))
     assert watch.fired
-    assert relayed.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
+    assert relayed.run(ask(Wait(watch, limit=PATIENCE))) is WakeReason.SIGNAL
 
 
 # ---- writing
@@ -330,7 +330,7 @@ def asked(client: Any, *requests: Any) -> None:
 
 
 def test_kazoo_that_is_installed_is_known() -> None:
-    assert fastwire.unknown() == ""
+    assert fastwire.incompatibility() == ""
     assert connection_class(True) is FastConnection
 
 
@@ -365,11 +365,11 @@ def other_work(self: Any, length: int, timeout: float) -> bytes:
 def test_kazoo_that_is_built_otherwise_keeps_its_own_wire(
     handler: type, reason: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert fastwire.unknown(handler) == reason
-    monkeypatch.setattr(fastwire, "unknown", lambda: reason)
+    assert fastwire.incompatibility(handler) == reason
+    monkeypatch.setattr(fastwire, "incompatibility", lambda: reason)
     assert connection_class(True) is Connection
 
 
 def test_system_without_poll_keeps_kazoos_wire(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fastwire, "select", SimpleNamespace())
-    assert fastwire.unknown() == "the system has no poll"
+    assert fastwire.incompatibility() == "the system has no poll"

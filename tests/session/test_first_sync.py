@@ -19,7 +19,7 @@ from distsync.testing.proxy import Proxy
 from distsync.wire.codes import OpCode
 
 
-class Listener(proxies._Trap):
+class Listener(proxies._DropRule):
     """A trap that writes down each request, and catches as many syncs as it is told."""
 
     def __init__(self, syncs_to_catch: int = 0) -> None:

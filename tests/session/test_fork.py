@@ -82,13 +82,13 @@ def test_child_holds_nothing_of_its_parents(near: Client, namespace: str) -> Non
 
     def child() -> None:
         check(loss.fired, "the hold stands")
-        check(not near.proven(session), "the lease is proven")
+        check(not near.is_proven(session), "the lease is proven")
         check(near.local("/x", object) is not mine, "the state of the parent's threads is there")
         near.close()
 
     assert in_child(child) == 0
     assert not loss.fired
-    assert near.proven(session)
+    assert near.is_proven(session)
     near.run(leave(path, loss))
 
 
@@ -209,10 +209,10 @@ class Told:
 
     told = False
 
-    def others_may_know(self) -> None:
+    def mark_shared(self) -> None:
         self.told = True
 
-    forget = close = others_may_know
+    after_fork_in_child = close = mark_shared
 
 
 @pytest.mark.parametrize(

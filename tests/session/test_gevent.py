@@ -69,7 +69,7 @@ def work():
             turns += 1
             inside -= 1
 
-for alone in (Lock(name="l"), Lock(name="m", keep=0), RLock(name="r"), Semaphore(1, name="s")):
+for alone in (Lock(name="l"), Lock(name="m", linger=0), RLock(name="r"), Semaphore(1, name="s")):
     most = turns = 0
     both(work, work)
     print(most, turns, len(alone.holders()))

@@ -16,7 +16,7 @@ from timing import UNIT, eventually
 
 import distsync
 from distsync.session.client import Client
-from distsync.session.steps import Children, Connected, Create, Delete, Guid, Hold, Loss, Signal, Unhold, Wait
+from distsync.session.steps import Children, Connected, Create, Delete, Guid, Hold, Loss, Signal, StopHolding, Wait
 
 CALLS = 150
 OURS = os.path.dirname(distsync.__file__)
@@ -60,7 +60,7 @@ async def hold_a_while(namespace: str) -> None:
         await Hold(created.path, session.session_id, loss)
         await Wait(Signal(), limit=UNIT / 20)
     finally:
-        await Unhold(loss)
+        await StopHolding(loss)
         await Delete(created.path)
 
 

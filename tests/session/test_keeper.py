@@ -8,7 +8,7 @@ import pytest
 
 from distsync.session.access import Access
 from distsync.session.clock import lease_clock
-from distsync.session.core import Core
+from distsync.session.core import ClientRuntime
 from distsync.session.keeper import TICK_S
 from distsync.session.settings import read_settings
 from distsync.session.steps import Hold, Loss, SessionInfo
@@ -17,26 +17,28 @@ SESSION = 7
 
 
 @pytest.fixture
-def core() -> Core:
+def core() -> ClientRuntime:
     """It was never started; its lease clock says that a session has just been proven."""
-    made = Core(read_settings(hosts="zk.invalid:2181"), "zk.invalid:2181", Access("/n", None, ()), lambda _: None)
+    made = ClientRuntime(
+        read_settings(hosts="zk.invalid:2181"), "zk.invalid:2181", Access("/n", None, ()), lambda _: None
+    )
     made.lease.begin(SESSION, 10.0, lease_clock())
     made.link.info = SessionInfo(SESSION, 10_000)
     return made
 
 
-def held(core: Core) -> Callable[[], None]:
+def held(core: ClientRuntime) -> Callable[[], None]:
     """Lets go again."""
     loss = Loss()
     core.hold(Hold("/n/mine", SESSION, loss))
     return lambda: core.unhold(loss)
 
 
-def pokes(core: Core) -> int:
+def pokes(core: ClientRuntime) -> int:
     return core.keeper._mailbox.qsize()
 
 
-def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(core: Core) -> None:
+def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(core: ClientRuntime) -> None:
     assert core.keeper._sleep_for() is None
     for _ in range(10):
         held(core)()
@@ -47,7 +49,7 @@ def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(core
     assert pokes(core) == 1
 
 
-def test_it_sleeps_on_when_nothing_was_held_for_a_tick(core: Core) -> None:
+def test_it_sleeps_on_when_nothing_was_held_for_a_tick(core: ClientRuntime) -> None:
     held(core)()
     assert core.keeper._sleep_for() == TICK_S
     assert core.keeper._sleep_for() is None
@@ -55,13 +57,15 @@ def test_it_sleeps_on_when_nothing_was_held_for_a_tick(core: Core) -> None:
     assert pokes(core) == 1
 
 
-def test_it_ticks_while_anything_is_held(core: Core) -> None:
+def test_it_ticks_while_anything_is_held(core: ClientRuntime) -> None:
     let_go = held(core)
     assert all(core.keeper._sleep_for() == TICK_S for _ in range(3))
     let_go()
 
 
-def test_it_goes_on_where_the_connection_cannot_be_made_anew(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_goes_on_where_the_connection_cannot_be_made_anew(
+    core: ClientRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looks: list[None] = []
 
     def look() -> None:

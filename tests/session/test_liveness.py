@@ -106,11 +106,11 @@ def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
     def connected_meanwhile() -> None:
         monkeypatch.undo()
         link.state = State.CONNECTED
-        link._tell()
+        link._notify_state()
 
-    monkeypatch.setattr(keeper, "poke", connected_meanwhile)
+    monkeypatch.setattr(keeper, "wake", connected_meanwhile)
     link.state = State.LOST
-    link._tell()
+    link._notify_state()
     all_is_told = threading.Event()
     near.call_back(all_is_told.set)
     assert all_is_told.wait(PATIENCE)
@@ -127,15 +127,15 @@ def test_who_waits_for_a_change_is_woken_though_two_threads_tell_at_once(
 
     def signal() -> Signal:
         monkeypatch.undo()
-        telling.append(Running(link._tell))
+        telling.append(Running(link._notify_state))
         telling[0].join(4 * UNIT)
         waits_for.append(link.changes)
         return Signal()
 
     monkeypatch.setattr("distsync.session.link.Signal", signal)
-    link._tell()
+    link._notify_state()
     telling[0].result()
-    link._tell()
+    link._notify_state()
     assert waits_for[0].fired
 
 

@@ -9,7 +9,7 @@ from servers import ServerProcess
 from timing import PATIENCE, eventually
 
 from distsync.session.client import Client
-from distsync.session.steps import Connected, Create, Exists, Hold, Loss, Wait, Woke
+from distsync.session.steps import Connected, Create, Exists, Hold, Loss, Wait, WakeReason
 
 
 async def stand(loss: Loss) -> None:
@@ -30,6 +30,6 @@ def test_client_begins_anew_on_a_server_whose_data_were_lost(own_server: ServerP
             if entry.is_dir():
                 shutil.rmtree(entry)
         own_server.start()
-        assert client.run(ask(Wait(loss, limit=PATIENCE))) is Woke.SIGNAL
+        assert client.run(ask(Wait(loss, limit=PATIENCE))) is WakeReason.SIGNAL
         eventually(lambda: client.session_id not in (None, before))
         assert client.run(ask(Exists("/mine")), timeout=PATIENCE) is None

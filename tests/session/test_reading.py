@@ -17,7 +17,7 @@ from distsync.protocols.guard import read
 from distsync.session.connection import FastConnection
 from distsync.session.fastwire import FastWire
 from distsync.session.lease import NEVER
-from distsync.session.steps import Create, Exists, GetData, SetData, Together, Wait, Watch, Woke
+from distsync.session.steps import Create, Exists, GetData, SetData, Together, Wait, WakeReason, Watch
 from distsync.testing.proxy import Proxy
 from distsync.threading import Lock
 
@@ -79,7 +79,7 @@ def test_event_that_a_caller_finds_before_his_answer_is_told(near: Any, namespac
         watch = Watch()
         near.run(ask(GetData(namespace, watch)))
         near.run(ask(SetData(namespace, b"%d" % n)))
-        assert near.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
+        assert near.run(ask(Wait(watch, limit=PATIENCE))) is WakeReason.SIGNAL
 
 
 def test_event_after_the_callers_last_answer_is_told(
@@ -90,7 +90,7 @@ def test_event_after_the_callers_last_answer_is_told(
         watch = Watch()
         near.run(ask(GetData(namespace, watch)))
         other.run(ask(SetData(namespace, b"%d" % n)))
-        assert near.run(ask(Wait(watch, limit=PATIENCE))) is Woke.SIGNAL
+        assert near.run(ask(Wait(watch, limit=PATIENCE))) is WakeReason.SIGNAL
     other.close()
 
 
@@ -122,7 +122,7 @@ def test_answer_that_a_caller_has_left_comes_before_the_end_of_the_connection(
     relay = Relay(server.hosts)
     client = make_client(hosts=relay.hosts)
     client.run(ask(Create(namespace)))
-    wire_of(client)._give = lambda replies: False  # type: ignore[method-assign]
+    wire_of(client)._deliver = lambda replies: False  # type: ignore[method-assign]
     for _ in range(5):
         assert client.run(read(Exists(namespace))) is not None
         relay.most, relay.hangs_up = ANSWER_BYTES, True
@@ -154,7 +154,7 @@ def test_who_asks_as_the_client_is_closed_is_not_told_of_its_sockets(near: Any, 
     wire._is_away = True
     wire._input += b"half"
     wire.listen()
-    wire.let_go()
+    wire.stop_reading()
     wire.read_for([], 0.0)
 
 

@@ -136,5 +136,5 @@ def test_wrong_password_is_not_repeated(server: ServerProcess, talkative: pytest
 
 
 def test_will_does_not_show_what_it_leaves() -> None:
-    will = wills.Will(1, 2, "zk:2181", 3, PASSWORD, {"keyfile_password": KEY_PASSWORD})
+    will = wills.SessionHandover(1, 2, "zk:2181", 3, PASSWORD, {"keyfile_password": KEY_PASSWORD})
     assert SECRET not in repr(will)

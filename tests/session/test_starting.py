@@ -18,23 +18,23 @@ from timing import PATIENCE, UNIT, eventually
 from distsync.session.access import Access
 from distsync.session.client import Client
 from distsync.session.connection import Handler, Kazoo, kazoo_options
-from distsync.session.holds import Holds
+from distsync.session.holds import HoldTable
 from distsync.session.lease import LeaseClock
-from distsync.session.link import Link
+from distsync.session.link import ZooKeeperSession
 from distsync.session.requests import Translator
 from distsync.session.settings import Settings
 from distsync.session.state import State
 
 
 @pytest.fixture
-def link() -> Link:
+def link() -> ZooKeeperSession:
     lease = LeaseClock()
     options = kazoo_options(Settings())
-    return Link(options, Translator(Access()), lease, Holds(lease, lambda lost: None), lambda: None)
+    return ZooKeeperSession(options, Translator(Access()), lease, HoldTable(lease, lambda lost: None), lambda: None)
 
 
 @contextmanager
-def closed_within(link: Link, kind: type[Any], method: str) -> Iterator[None]:
+def closed_within(link: ZooKeeperSession, kind: type[Any], method: str) -> Iterator[None]:
     """Another thread begins to close the link right before this method does its work, and right after it."""
     method_itself, closing = getattr(kind, method), []
 
@@ -57,7 +57,7 @@ def closed_within(link: Link, kind: type[Any], method: str) -> Iterator[None]:
 
 @pytest.mark.parametrize(("kind", "method"), [(Kazoo, "start_async"), (Handler, "spawn")])
 def test_link_that_is_closed_while_it_starts_keeps_no_thread(
-    link: Link, server: ServerProcess, kind: type[Any], method: str
+    link: ZooKeeperSession, server: ServerProcess, kind: type[Any], method: str
 ) -> None:
     with closed_within(link, kind, method):
         link.start(server.hosts, ())

@@ -14,7 +14,7 @@ from timing import UNIT, eventually
 
 from distsync.session import watches
 from distsync.session.client import Client
-from distsync.session.steps import Children, Create, Exists, GetData, Wait, Watch, Woke
+from distsync.session.steps import Children, Create, Exists, GetData, Wait, WakeReason, Watch
 from distsync.session.watches import SWEEP_EVERY, WatchTable
 
 WAITS = 200
@@ -88,14 +88,14 @@ def test_sweep_that_meets_a_disconnect_goes_on(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_many_timed_waits_leave_one_watch_on_the_server(near: Client, namespace: str, server: ServerProcess) -> None:
-    async def wait() -> Woke:
+    async def wait() -> WakeReason:
         watch = Watch()
         await GetData(namespace, watch)
         return await Wait(watch, limit=0.0)
 
     before = int(server.figures()["zk_watch_count"])
     for _ in range(WAITS):
-        assert near.run(wait()) is Woke.LIMIT
+        assert near.run(wait()) is WakeReason.LIMIT
     assert int(server.figures()["zk_watch_count"]) == before + 1
     assert near._core is not None
     assert len(near._core.link.watches) == 0
@@ -104,7 +104,7 @@ def test_many_timed_waits_leave_one_watch_on_the_server(near: Client, namespace:
 def test_change_wakes_all_who_wait_in_all_threads(
     near: Client, namespace: str, observer: Observer, in_thread: Callable[..., Any]
 ) -> None:
-    async def wait() -> Woke:
+    async def wait() -> WakeReason:
         watch = Watch()
         await Children(namespace, watch)
         return await Wait(watch)
@@ -113,15 +113,15 @@ def test_change_wakes_all_who_wait_in_all_threads(
     assert near._core is not None
     eventually(lambda: waiting_calls(near) == 5)
     observer.kazoo.create(f"{namespace}/new")
-    assert [one.result() for one in waiting] == [Woke.SIGNAL] * 5
+    assert [one.result() for one in waiting] == [WakeReason.SIGNAL] * 5
 
 
 def test_exists_watch_on_a_missing_node_fires_when_it_comes(near: Client, namespace: str) -> None:
     watch = Watch()
 
-    async def work() -> Woke:
+    async def work() -> WakeReason:
         assert await Exists(f"{namespace}/new", watch) is None
         await Create(f"{namespace}/new")
         return await Wait(watch, limit=100 * UNIT)
 
-    assert near.run(work()) is Woke.SIGNAL
+    assert near.run(work()) is WakeReason.SIGNAL

@@ -14,7 +14,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/barrier/b"
 
@@ -27,7 +27,7 @@ class Corner:
     """A barrier for two: its first party's znode is deleted while the second one is opening it; then a third comes."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(seed)
+        self.world = Simulation(seed)
         self.told: dict[str, int | None] = {}
 
     def core(self, process: SimProcess) -> BarrierCore:
@@ -42,7 +42,7 @@ class Corner:
 
     def act(self) -> None:
         first = next(path for path in self.world.leftovers() if path.endswith("-lock-0000000000"))
-        self.world.foreign(Delete(first))
+        self.world.external_client(Delete(first))
         third = self.world.processes["third"]
         third.spawn(self.party(third, "third", self.world.rng.randint(0, 6) / 1000))
 
@@ -73,7 +73,9 @@ class Away:
     TIMEOUT_S, RESET_S, AWAY_S = 2.0, 5.0, 20.0
 
     def __init__(self, seed: int, request: int) -> None:
-        self.world = World(seed, faults=Faults(exactly=(Exactly("cut", "away", request, round(self.AWAY_S * 1000)),)))
+        self.world = Simulation(
+            seed, faults=Faults(exactly=(Exactly("cut", "away", request, round(self.AWAY_S * 1000)),))
+        )
         self.waiting, self.broken = 0, True
 
     def core(self, process: SimProcess) -> BarrierCore:
@@ -118,7 +120,7 @@ class Outage:
 
     def __init__(self, seed: int, request: int, away_s: float, before: str) -> None:
         cuts = (Exactly("cut", name, request, round(away_s * 1000)) for name in ("one", "two"))
-        self.world = World(seed, faults=Faults(exactly=tuple(cuts)))
+        self.world = Simulation(seed, faults=Faults(exactly=tuple(cuts)))
         self.parties = 2 if before == "passed" else 3
         self.before = before
         self.gave_up = 0
@@ -176,7 +178,7 @@ class Anew:
     """A party of two is cut off until after its time-out; when the connection is back it comes anew at once."""
 
     def __init__(self, seed: int, request: int) -> None:
-        self.world = World(seed, faults=Faults(exactly=(Exactly("cut", "one", request, 6000),)))
+        self.world = Simulation(seed, faults=Faults(exactly=(Exactly("cut", "one", request, 6000),)))
         self.told: list[str] = []
 
     async def party(self, process: SimProcess) -> None:
@@ -211,7 +213,7 @@ class Surplus:
 
     def __init__(self, seed: int) -> None:
         placed = Exactly("outage", "clock", 1, self.AWAY_MS), Exactly("stall", "second", 6, 60_000)
-        self.world = World(seed, faults=Faults(exactly=placed))
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
         self.stood, self.state = 0, (-1, False)
 
     async def party(self, process: SimProcess, seconds: float, timeout: float) -> None:
@@ -252,7 +254,7 @@ class Twice:
 
     def __init__(self, seed: int, request: int) -> None:
         placed = Exactly("outage", "one", 3, 6000), Exactly("outage", "one", request, 60_000)
-        self.world = World(seed, faults=Faults(exactly=placed))
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
 
     async def party(self, process: SimProcess) -> None:
         core = BarrierCore(PATH, 2, receipts(process))
@@ -283,7 +285,7 @@ class Forgotten:
 
     def __init__(self, seed: int, request: int) -> None:
         placed = Exactly("lost_reply", "one", request), Exactly("cut", "one", request + 1, self.AWAY_MS)
-        self.world = World(seed, faults=Faults(exactly=placed))
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
         self.told: dict[str, list[int | None]] = {"one": [], "two": [], "three": []}
 
     async def party(self, process: SimProcess, turns: int) -> None:
@@ -323,7 +325,7 @@ class Unheard:
 
     def __init__(self, seed: int, request: int) -> None:
         placed = (Exactly("slow", "one", request, 20_000),)
-        self.world = World(seed, faults=Faults(exactly=placed))
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
         self.stood, self.state = 0, (-1, False)
 
     async def party(self, process: SimProcess) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 
 #: In this schedule somebody has deleted what says that the caller lives, and the caller's end takes long.
@@ -11,5 +11,5 @@ SEED = 9002210
 
 def test_caller_that_is_doubted_as_it_ends_leaves_nothing() -> None:
     scenario = SCENARIOS["swept-pool"]
-    world = play(scenario, SEED, faults_of(scenario, SEED))
-    assert {"intruder", "expire_away", "pause"} <= {placed.kind for placed in world.faults.struck}
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    assert {"intruder", "expire_away", "pause"} <= {placed.kind for placed in world.faults.injected}

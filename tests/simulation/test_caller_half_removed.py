@@ -14,7 +14,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import OBSERVER, receipts, spawn
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/pool/p"
 GUID = "00000000-0000-4000-8000-000000000001"
@@ -28,7 +28,7 @@ def core(process: SimProcess) -> PoolCore:
 
 async def call(process: SimProcess, told: list[str]) -> None:
     """Goes away with its tasks put and one of them answered, and comes back."""
-    caller = Caller(core(process), GUID, alone=False)
+    caller = Caller(core(process), GUID, is_private=False)
     await Run(caller.begin())
     await Run(core(process).put_tasks(TASKS, Progress()))
     await Wait(limit=1.0)
@@ -59,7 +59,7 @@ async def sweeps(process: SimProcess) -> None:
 def play(dies_at: int) -> tuple[str, bool]:
     """What the caller is told, and whether who sweeps died: at this step."""
     told: list[str] = []
-    with World(1, faults=Faults(exactly=(Exactly("kill", "sweeper", dies_at),))) as world:
+    with Simulation(1, faults=Faults(exactly=(Exactly("kill", "sweeper", dies_at),))) as world:
         calling, sweeper, observer = (world.process(name) for name in ("caller", "sweeper", OBSERVER))
         spawn(calling, call(calling, told), "caller")
         spawn(observer, work(observer, 1), "worker")

@@ -7,13 +7,13 @@ from contextlib import suppress
 import pytest
 
 from distsync.errors import OutcomeUnknownError
-from distsync.protocols.claims import Delivery
+from distsync.protocols.claims import ClaimedItem
 from distsync.protocols.joinable import JoinableCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/joinable_queue/q"
 
@@ -21,18 +21,18 @@ PATH = "/distsync/joinable_queue/q"
 REQUESTS = 24
 
 
-def expire_at(request: int, seed: int, how: str, workers: int) -> list[Delivery]:
+def expire_at(request: int, seed: int, how: str, workers: int) -> list[ClaimedItem]:
     """The session of who puts an item and claims it ends at this request. What he has then."""
-    got: list[Delivery] = []
+    got: list[ClaimedItem] = []
 
     async def work(process: SimProcess) -> None:
         core = process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
         with suppress(OutcomeUnknownError):
             await Run(core.add(b"item"))
         with suppress(OutcomeUnknownError):
-            got.extend(await Run(core.claim(b"{}", wait=False)) or ())
+            got.extend(await Run(core.claim(b"{}", blocking=False)) or ())
 
-    with World(seed, faults=Faults(exactly=(Exactly(how, "worker", request),))) as world:
+    with Simulation(seed, faults=Faults(exactly=(Exactly(how, "worker", request),))) as world:
         worker = world.process("worker")
         for _ in range(workers):
             worker.spawn(work(worker))

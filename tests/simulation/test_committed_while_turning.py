@@ -20,7 +20,7 @@ from distsync.protocols.shared import SharedCore
 from distsync.session.steps import Delete, Exists, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 if TYPE_CHECKING:
     from distsync.session.client import Client
@@ -100,7 +100,7 @@ def played(
         return await step(*arguments)
 
     monkeypatch.setattr(downgrade, slow, late)
-    with World(seed) as world:
+    with Simulation(seed) as world:
         process = world.process("p")
         reader = Reader(process, timeout, deleted, world.process("child") if forked else None)
         process.spawn(reader.work(), name="reader")

@@ -8,7 +8,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/queue/q"
 DELAY_S, PROMPT_MS, TIMEOUT_S = 1.0, 5_000, 40.0
@@ -39,7 +39,7 @@ def asks_whether_it_is_over(task: Task) -> bool:
 
 def test_getter_wakes_when_a_delayed_item_is_due_though_another_thread_saw_none() -> None:
     for seed in range(20):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             one, two, waited = world.process("one"), world.process("two"), list[int]()
 
             async def wait() -> None:

@@ -11,7 +11,7 @@ from distsync.protocols.shared import SharedCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/sharedlock/s"
 
@@ -29,7 +29,7 @@ def test_nothing_is_left_of_a_downgrade_that_nobody_waited_for(fault: str, reque
             await Run(core.release("me"))
 
     for seed in range(40):
-        with World(seed, faults=Faults(exactly=(Exactly(fault, "p", request_number),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly(fault, "p", request_number),))) as world:
             process = world.process("p")
             process.spawn(work(process))
             world.run()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 
 #: In this schedule the writer's znode is listed, and gone when it is read; the reader's came at the same moment.
@@ -11,5 +11,5 @@ SEED = 7001888
 
 def test_writer_that_reads_now_is_not_missed() -> None:
     scenario = SCENARIOS["kept-readers"]
-    world = play(scenario, SEED, faults_of(scenario, SEED))
-    assert {placed.kind for placed in world.faults.struck} == {"lag", "expire_live"}
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    assert {placed.kind for placed in world.faults.injected} == {"lag", "expire_live"}

@@ -10,12 +10,12 @@ from simulation.toys import Lock, contend
 
 from distsync import errors
 from distsync.session import steps
-from distsync.testing.simulation import Exactly, Faults, Run, SimulationFailure, World
+from distsync.testing.simulation import Exactly, Faults, Run, Simulation, SimulationFailure
 
 
 def result_of(work: Coroutine[Any, Any, Any], timeout: float | None = None, seed: int = 1, **world: Any) -> Any:
     """What a single task of a single process gets."""
-    task = World(seed, **world).process("p").spawn(work, timeout)
+    task = Simulation(seed, **world).process("p").spawn(work, timeout)
     task.process.world.run()
     return task.result
 
@@ -87,16 +87,16 @@ def test_a_wait_ends_by_a_signal_by_its_limit_or_by_the_deadline() -> None:
     async def work() -> None:
         fired = steps.Signal()
         fired.fire()
-        assert await steps.Wait(steps.Signal(), fired) is steps.Woke.SIGNAL
-        assert await steps.Wait(steps.Signal(), limit=1) is steps.Woke.LIMIT
-        assert await steps.Wait(limit=0) is steps.Woke.LIMIT
-        assert await steps.Wait(steps.Signal(), limit=100) is steps.Woke.DEADLINE
+        assert await steps.Wait(steps.Signal(), fired) is steps.WakeReason.SIGNAL
+        assert await steps.Wait(steps.Signal(), limit=1) is steps.WakeReason.LIMIT
+        assert await steps.Wait(limit=0) is steps.WakeReason.LIMIT
+        assert await steps.Wait(steps.Signal(), limit=100) is steps.WakeReason.DEADLINE
 
     result_of(work(), timeout=5)
 
 
 def test_a_watch_wakes_on_a_change_by_another_process() -> None:
-    world = World(3)
+    world = Simulation(3)
 
     async def watcher() -> Any:
         watch = steps.Watch()
@@ -110,7 +110,7 @@ def test_a_watch_wakes_on_a_change_by_another_process() -> None:
     watching = world.process("p").spawn(watcher())
     world.process("q").spawn(maker())
     world.run()
-    assert watching.result is steps.Woke.SIGNAL
+    assert watching.result is steps.WakeReason.SIGNAL
 
 
 def test_a_request_that_is_outstanding_past_the_deadline_and_its_grace_throws() -> None:
@@ -127,7 +127,7 @@ def test_a_request_that_is_outstanding_past_the_deadline_and_its_grace_throws() 
 
 
 def test_a_clean_up_has_a_fresh_deadline() -> None:
-    world = World(1)
+    world = Simulation(1)
 
     async def work() -> None:
         try:
@@ -143,7 +143,7 @@ def test_a_clean_up_has_a_fresh_deadline() -> None:
 
 
 def test_an_ephemeral_of_a_call_that_raised_is_deleted_by_the_janitor() -> None:
-    world = World(1)
+    world = Simulation(1)
 
     async def work() -> None:
         await steps.Create("/e-", ephemeral=True, sequence=True)
@@ -164,7 +164,7 @@ def test_a_proof_lapses_and_a_hold_keeps_it_moving() -> None:
         assert not loss.fired
         assert await steps.Proven(session.session_id)
         assert not await steps.Proven(session.session_id + 1)
-        await steps.Unhold(loss)
+        await steps.StopHolding(loss)
         await steps.Wait(limit=10)
         assert not await steps.Proven(session.session_id)
 
@@ -172,7 +172,7 @@ def test_a_proof_lapses_and_a_hold_keeps_it_moving() -> None:
 
 
 def test_a_loss_fires_when_somebody_deletes_the_znode() -> None:
-    world = World(2)
+    world = Simulation(2)
 
     async def work() -> str:
         session = await steps.Connected()
@@ -183,13 +183,13 @@ def test_a_loss_fires_when_somebody_deletes_the_znode() -> None:
         return loss.reason
 
     task = world.process("p").spawn(work())
-    world.clockwork.after(5_000, lambda: world.foreign(steps.Delete("/e")))
+    world.clockwork.after(5_000, lambda: world.external_client(steps.Delete("/e")))
     world.run()
     assert task.result == "znode deleted"
 
 
 def test_background_work_goes_on_after_its_call() -> None:
-    world = World(2)
+    world = Simulation(2)
 
     async def later() -> None:
         await steps.Wait(limit=1)
@@ -208,8 +208,8 @@ def test_run_gives_a_part_its_own_deadline_and_call_calls() -> None:
         return await steps.Wait(limit=10)
 
     async def work() -> None:
-        assert await Run(part(), timeout=1) is steps.Woke.DEADLINE
-        assert await Run(part()) is steps.Woke.LIMIT
+        assert await Run(part(), timeout=1) is steps.WakeReason.DEADLINE
+        assert await Run(part()) is steps.WakeReason.LIMIT
         assert await steps.Call(lambda: 7) == 7
         with pytest.raises(ZeroDivisionError):
             await steps.Call(lambda: 1 // 0)
@@ -218,7 +218,7 @@ def test_run_gives_a_part_its_own_deadline_and_call_calls() -> None:
 
 
 def test_tasks_of_a_process_share_local_state_and_processes_do_not() -> None:
-    world = World()
+    world = Simulation()
     p, q = world.process("p"), world.process("q")
     assert p.local("/x", list) is p.local("/x", list)
     assert p.local("/x", list) is not q.local("/x", list)
@@ -244,7 +244,7 @@ def test_an_unexpected_error_of_a_task_is_a_failure_with_its_cause() -> None:
 @pytest.mark.parametrize("faults", [Faults(), Faults(lost_reply=0.02, cut=0.02, pause=0.01, interrupt=0.01)])
 def test_a_seed_is_a_schedule(faults: Faults) -> None:
     def transcript(seed: int) -> list[tuple[Any, ...]]:
-        world = World(seed, faults=faults)
+        world = Simulation(seed, faults=faults)
         contend(world, Lock())
         world.run()
         return [note[:3] for note in world.history.notes]
@@ -257,7 +257,7 @@ def test_a_right_lock_excludes_and_leaves_nothing() -> None:
     from distsync.testing.simulation import Exclusion, NothingLeft
 
     for seed in range(100):
-        world = World(seed, checks=[Exclusion("lock"), NothingLeft("/lock/")])
+        world = Simulation(seed, checks=[Exclusion("lock"), NothingLeft("/lock/")])
         contend(world, Lock())
         world.run()
         world.close()

@@ -14,7 +14,7 @@ from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.election import PATH, core_of
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 REQUESTS = 26
 
@@ -44,7 +44,7 @@ async def intrude(path: str) -> None:
 def test_leader_that_was_deleted_leaves_nothing(kind: str, request_number: int) -> None:
     for seed in range(12):
         places: list[str] = []
-        with World(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
             world.checks.append(NothingLeft(f"{PATH}/"))
             one, other = world.process("one"), world.process("other")
             one.spawn(lead(one, places))
@@ -70,7 +70,7 @@ async def names() -> Listing:
 def test_leader_that_was_deleted_leaves_nothing_though_its_next_candidate_is_deleted_too(pause_ms: int) -> None:
     for seed in range(60):
         places: list[str] = []
-        with World(seed) as world:
+        with Simulation(seed) as world:
             world.checks.append(NothingLeft(f"{PATH}/"))
             one, other = world.process("one"), world.process("other")
             one.spawn(lead(one, places))
@@ -101,7 +101,7 @@ async def delete_later(path: str) -> None:
 @pytest.mark.parametrize("request_number", range(13, 18))
 def test_leader_that_comes_back_as_its_term_ends_does_not_stay(kind: str, request_number: int) -> None:
     for seed in range(100):
-        with World(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly(kind, "one", request_number),))) as world:
             world.checks.append(NothingLeft(f"{PATH}/"))
             one, other = world.process("one"), world.process("other")
             one.spawn(lead_on(one, 1.001))

@@ -10,15 +10,15 @@ from simulation.toys import Lock, contend
 
 from distsync import errors
 from distsync.session import steps
-from distsync.testing.simulation import Exactly, Faults, Run, SimProcess, SimulationFailure, World
+from distsync.testing.simulation import Exactly, Faults, Run, SimProcess, Simulation, SimulationFailure
 from distsync.testing.simulation.session import SimSession
 
 
-def world_with(*placed: Exactly, seed: int = 1) -> World:
-    return World(seed, faults=Faults(exactly=placed))
+def world_with(*placed: Exactly, seed: int = 1) -> Simulation:
+    return Simulation(seed, faults=Faults(exactly=placed))
 
 
-def run(world: World, work: Coroutine[Any, Any, Any], **options: Any) -> Any:
+def run(world: Simulation, work: Coroutine[Any, Any, Any], **options: Any) -> Any:
     """The result of a task of process p."""
     task = world.process("p").spawn(work, **options)
     world.run()
@@ -60,7 +60,7 @@ def test_a_watch_that_a_server_armed_while_it_lagged_fires_when_it_has_caught_up
         watch = steps.Watch()
         if await steps.Exists("/a", watch) is not None:
             return True
-        return await steps.Wait(watch, limit=60.0) is not steps.Woke.LIMIT
+        return await steps.Wait(watch, limit=60.0) is not steps.WakeReason.LIMIT
 
     found = [run(world_with(Exactly("lag", "p", 1), seed=seed), wait()) for seed in range(20)]
     assert found.count(True) > 10
@@ -101,7 +101,7 @@ async def hold(process: SimProcess) -> tuple[int, int, steps.Loss, steps.Watch]:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_after_a_short_cut_the_session_is_the_same_and_the_watches_are_gone(seed: int) -> None:
-    world = World(seed, faults=Faults(exactly=(Exactly("cut", "p", 3, 100),)))
+    world = Simulation(seed, faults=Faults(exactly=(Exactly("cut", "p", 3, 100),)))
     process = world.process("p")
     task = process.spawn(hold(process))
     world.run()
@@ -112,7 +112,7 @@ def test_after_a_short_cut_the_session_is_the_same_and_the_watches_are_gone(seed
 
 
 def test_after_a_long_cut_the_lease_has_run_out_before_the_session_ends() -> None:
-    world = World(1, faults=Faults(exactly=(Exactly("cut", "p", 3, 8_000),)))
+    world = Simulation(1, faults=Faults(exactly=(Exactly("cut", "p", 3, 8_000),)))
     process = world.process("p")
     task = process.spawn(hold(process))
     world.run()
@@ -124,7 +124,7 @@ def test_after_a_long_cut_the_lease_has_run_out_before_the_session_ends() -> Non
 
 @pytest.mark.parametrize(("kind", "reason"), [("expire_away", "lease ran out"), ("expire_live", "session expired")])
 def test_an_expiry_ends_session_watch_and_hold(kind: str, reason: str) -> None:
-    world = World(1, faults=Faults(exactly=(Exactly(kind, "p", 3),)))
+    world = Simulation(1, faults=Faults(exactly=(Exactly(kind, "p", 3),)))
     process = world.process("p")
     task = process.spawn(hold(process))
     world.run()
@@ -146,9 +146,9 @@ def test_requests_of_an_expired_session_are_refused() -> None:
     assert isinstance(run(world, work()), errors.SessionLostError)
 
 
-def outage(away_ms: int, seed: int) -> tuple[World, Any]:
+def outage(away_ms: int, seed: int) -> tuple[Simulation, Any]:
     """Two processes hold something when all servers go, at the third request of one."""
-    world = World(seed, faults=Faults(exactly=(Exactly("outage", "p", 3, away_ms),)))
+    world = Simulation(seed, faults=Faults(exactly=(Exactly("outage", "p", 3, away_ms),)))
     tasks = [(process := world.process(name)).spawn(hold_two(process)) for name in ("p", "q")]
     world.run()
     return world, [task.result for task in tasks]
@@ -182,7 +182,7 @@ def test_in_an_outage_leases_run_out_and_sessions_do_not_end(away_ms: int) -> No
 
 def test_who_does_not_come_back_after_an_outage_has_his_whole_time_out_again() -> None:
     placed = Exactly("outage", "p", 2, 60_000), Exactly("kill", "p", 3, 1_000)
-    world = World(1, faults=Faults(exactly=placed))
+    world = Simulation(1, faults=Faults(exactly=placed))
 
     async def work() -> None:
         await steps.Create("/e", ephemeral=True)
@@ -196,7 +196,7 @@ def test_who_does_not_come_back_after_an_outage_has_his_whole_time_out_again() -
 
 
 def test_in_an_outage_a_call_ends_at_its_deadline() -> None:
-    world = World(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
+    world = Simulation(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
 
     async def work() -> float:
         await steps.Together(steps.Sync())
@@ -224,14 +224,14 @@ def test_a_call_that_goes_on_after_its_deadline_is_found() -> None:
         await steps.Together(steps.Sync())
         await Run(call(), 5.0)
 
-    world = World(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
+    world = Simulation(1, faults=Faults(exactly=(Exactly("outage", "p", 1, 60_000),)))
     world.process("p").spawn(work())
     with pytest.raises(SimulationFailure, match=r"call of p/t1 ended 1\d\d\d ms after its deadline"):
         world.run()
 
 
 def test_a_stalled_thread_waits_while_the_others_and_the_keeper_go_on() -> None:
-    world = World(1, faults=Faults(exactly=(Exactly("stall", "p", 4, 25_000),)))
+    world = Simulation(1, faults=Faults(exactly=(Exactly("stall", "p", 4, 25_000),)))
     process = world.process("p")
 
     async def stalled() -> tuple[float, steps.Loss]:
@@ -257,16 +257,16 @@ def test_a_stalled_thread_waits_while_the_others_and_the_keeper_go_on() -> None:
     assert two.result < 1
 
 
-@pytest.mark.parametrize(("answered", "woke"), [(True, steps.Woke.SIGNAL), (False, steps.Woke.DEADLINE)])
-def test_a_stalled_thread_sees_first_what_came_and_then_the_time(answered: bool, woke: steps.Woke) -> None:
-    world = World(1, faults=Faults(exactly=(Exactly("stall", "p", 2, 25_000),)))
+@pytest.mark.parametrize(("answered", "woke"), [(True, steps.WakeReason.SIGNAL), (False, steps.WakeReason.DEADLINE)])
+def test_a_stalled_thread_sees_first_what_came_and_then_the_time(answered: bool, woke: steps.WakeReason) -> None:
+    world = Simulation(1, faults=Faults(exactly=(Exactly("stall", "p", 2, 25_000),)))
     process, signal = world.process("p"), steps.Signal()
 
-    async def stalled() -> steps.Woke:
+    async def stalled() -> steps.WakeReason:
         await steps.Connected()
         return await Run(wait(), 1.0)
 
-    async def wait() -> steps.Woke:
+    async def wait() -> steps.WakeReason:
         return await steps.Wait(signal)
 
     async def fire() -> None:
@@ -293,7 +293,7 @@ def test_a_slow_answer_comes_after_its_delay() -> None:
 
 
 def test_a_late_event_wakes_late() -> None:
-    def waited(world: World) -> float:
+    def waited(world: Simulation) -> float:
         async def work() -> float:
             watch = steps.Watch()
             await steps.Exists("/a", watch)
@@ -337,7 +337,7 @@ def test_a_paused_process_finds_its_lease_run_out_by_its_own_clock() -> None:
         await steps.Wait(limit=0.01)
         return before, await steps.Proven(session.session_id)
 
-    world = World(1)
+    world = Simulation(1)
     process = world.process("p")
     task = process.spawn(work())
     world.run(lambda: isinstance(task.at, steps.Wait))
@@ -362,8 +362,8 @@ def test_a_deadline_is_now_and_only_for_calls_that_have_one() -> None:
         await steps.Connected()
         return await steps.Wait(limit=50)
 
-    assert run(world_with(Exactly("deadline", "p", 2)), work(), timeout=1000) is steps.Woke.DEADLINE
-    assert run(world_with(Exactly("deadline", "p", 2)), work()) is steps.Woke.LIMIT
+    assert run(world_with(Exactly("deadline", "p", 2)), work(), timeout=1000) is steps.WakeReason.DEADLINE
+    assert run(world_with(Exactly("deadline", "p", 2)), work()) is steps.WakeReason.LIMIT
 
 
 def test_an_intruder_deletes_somebodys_ephemeral() -> None:
@@ -379,21 +379,21 @@ def test_an_intruder_deletes_somebodys_ephemeral() -> None:
 
 
 def test_what_struck_brings_the_same_faults_again() -> None:
-    def play(faults: Faults) -> World:
-        world = World(7, faults=faults)
+    def play(faults: Faults) -> Simulation:
+        world = Simulation(7, faults=faults)
         contend(world, Lock())
         world.run()
         return world
 
-    struck = play(Faults(lost_reply=0.05, lost_request=0.05, most=2)).faults.struck
+    struck = play(Faults(lost_reply=0.05, lost_request=0.05, most=2)).faults.injected
     assert {each.kind for each in struck} == {"lost_reply", "lost_request"}
-    again = play(Faults(exactly=tuple(struck[:1]))).faults.struck
+    again = play(Faults(exactly=tuple(struck[:1]))).faults.injected
     assert again == struck[:1]
 
 
 def test_each_kind_strikes_as_often_as_it_may() -> None:
-    world = World(3, faults=Faults(cut=0.3, most=2, spare=("b",)))
+    world = Simulation(3, faults=Faults(cut=0.3, most=2, spare=("b",)))
     contend(world, Lock())
     world.run()
-    assert [each.kind for each in world.faults.struck] == ["cut", "cut"]
-    assert all(each.process != "b" for each in world.faults.struck)
+    assert [each.kind for each in world.faults.injected] == ["cut", "cut"]
+    assert all(each.process != "b" for each in world.faults.injected)

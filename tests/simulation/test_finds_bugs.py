@@ -18,9 +18,9 @@ from distsync.protocols.queue import QueueCore
 from distsync.protocols.segments import Segments
 from distsync.protocols.semaphore import SemaphoreCore
 from distsync.protocols.transaction import TransactionCore
-from distsync.protocols.watched import Watched
+from distsync.protocols.watched import WatchCache
 from distsync.session.steps import Children, GetData
-from distsync.testing.simulation import Exclusion, Faults, NothingLeft, SimulationFailure, World
+from distsync.testing.simulation import Exclusion, Faults, NothingLeft, Simulation, SimulationFailure
 from distsync.testing.simulation.runner import run
 from distsync.testing.simulation.scenarios import SCENARIOS
 from distsync.testing.simulation.scenarios import pool as scenarios_pool
@@ -43,7 +43,7 @@ ALL = Faults(
 
 def first_failure(schedules: int, faults: Faults, **lock: bool) -> SimulationFailure | None:
     for seed in range(schedules):
-        world = World(seed, faults=faults, checks=[Exclusion("lock"), NothingLeft("/lock/")])
+        world = Simulation(seed, faults=faults, checks=[Exclusion("lock"), NothingLeft("/lock/")])
         contend(world, Lock(**lock))
         try:
             world.run()
@@ -81,7 +81,7 @@ def test_a_failure_says_how_to_see_it_again() -> None:
     assert f"seed {failure.seed}, Faults(lost_reply=0.02" in text
     assert "Exactly(kind='lost_reply'" in text
     assert "Create(/lock/" in text
-    again = World(failure.seed, faults=failure.plan, checks=[Exclusion("lock"), NothingLeft("/lock/")])
+    again = Simulation(failure.seed, faults=failure.plan, checks=[Exclusion("lock"), NothingLeft("/lock/")])
     contend(again, Lock(search=False))
     with pytest.raises(SimulationFailure) as caught:
         again.run()
@@ -124,7 +124,7 @@ async def one_look(core: QueueCore, maxsize: int) -> str | None:
         ("unfinished", QueueCore, "join", always(True), "joined when|unfinished"),
         ("unfinished", QueueCore, "_done_together", always([True]), "unfinished"),
         ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
-        ("waits", Watched, "until", Watched.get, "until more than|unexpected"),
+        ("waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
         ("passed-on", handed, "_deleted", always(True), "asleep|2 hold"),
         ("over", QueueCore, "next_or_over", one_look, "told that it is over"),
         ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),

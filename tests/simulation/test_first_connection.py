@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 
 #: In this schedule the servers go twice, and the first connection of a process breaks at its handshake.
@@ -11,5 +11,5 @@ SEED = 7001875
 
 def test_call_whose_first_connection_is_cut_ends_in_time() -> None:
     scenario = SCENARIOS["cell"]
-    world = play(scenario, SEED, faults_of(scenario, SEED))
-    assert [placed.kind for placed in world.faults.struck] == ["outage", "outage"]
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    assert [placed.kind for placed in world.faults.injected] == ["outage", "outage"]

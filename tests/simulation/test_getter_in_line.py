@@ -11,7 +11,7 @@ from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/queue/q"
 
@@ -42,7 +42,7 @@ def test_getter_whose_session_ends_stands_in_line(request_number: int, kind: typ
     for seed in range(4):
         got: list[object] = []
         passed: list[bool] = []
-        with World(seed, faults=Faults(exactly=(Exactly(how, "getter", request_number),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly(how, "getter", request_number),))) as world:
             getter, other = world.process("getter"), world.process("other")
             getter.spawn(get(kind(PATH, receipts(getter)), got))
             other.spawn(quiet(passed))

@@ -15,7 +15,7 @@ from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
 from distsync.testing.simulation.scenarios.group import PATH, core_of
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 BARRIER = "/distsync/barrier/b"
 DOUBLE = "/distsync/double_barrier/d"
@@ -24,8 +24,8 @@ SEEDS = 6
 ghosts = pytest.mark.parametrize("request_number", range(1, 16))
 
 
-def world_with(kind: str, process: str, nth: int, seed: int, lasts_ms: int = 0) -> World:
-    return World(seed, faults=Faults(exactly=(Exactly(kind, process, nth, lasts_ms),)))
+def world_with(kind: str, process: str, nth: int, seed: int, lasts_ms: int = 0) -> Simulation:
+    return Simulation(seed, faults=Faults(exactly=(Exactly(kind, process, nth, lasts_ms),)))
 
 
 async def sleep(seconds: float) -> None:
@@ -70,7 +70,7 @@ def test_nobody_enters_a_double_barrier_with_a_znode_of_his_own(kind: str, reque
 def test_nobody_waits_at_the_end_for_a_ghost_that_is_inside(request_number: int) -> None:
     """As long as its session would live."""
 
-    async def party(world: World, process: SimProcess) -> None:
+    async def party(world: Simulation, process: SimProcess) -> None:
         core = DoubleBarrierCore(DOUBLE, 2)
         with suppress(LockLostError):
             if not await Run(core.enter(b"", core), 60.0):
@@ -116,7 +116,7 @@ def test_nobody_meets_a_ghost_that_came_late(request_number: int) -> None:
 @ghosts
 @pytest.mark.parametrize("seconds", [0.0, 0.01, 1.0])
 def test_nobody_sees_the_ghost_of_a_member_that_has_left(request_number: int, seconds: float) -> None:
-    async def come_and_go(world: World, process: SimProcess) -> None:
+    async def come_and_go(world: Simulation, process: SimProcess) -> None:
         core = core_of(process)
         name = await Run(core.join(b"{}"))
         await Run(sleep(seconds))

@@ -9,13 +9,13 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.group import PATH, core_of
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 REQUESTS = 15
 LOOKS = 300
 
 
-async def come_and_go(world: World, process: SimProcess, left: list[bool]) -> None:
+async def come_and_go(world: Simulation, process: SimProcess, left: list[bool]) -> None:
     """Leaves while it comes back, if it does."""
     core = core_of(process)
     name = await Run(core.join(b"{}"))
@@ -36,7 +36,7 @@ async def sleep(seconds: float) -> None:
 def test_member_that_has_left_is_not_there(request_number: int) -> None:
     for seed in range(30):
         left: list[bool] = []
-        with World(seed, faults=Faults(exactly=(Exactly("expire_live", "one", request_number),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly("expire_live", "one", request_number),))) as world:
             one = world.process("one")
             one.spawn(come_and_go(world, one, left))
             world.run()
@@ -47,9 +47,9 @@ def test_member_that_has_left_is_not_there(request_number: int) -> None:
 def test_member_that_is_left_while_a_stalled_thread_makes_it_in_a_later_session_is_not_there(kind: str) -> None:
     placed = Exactly("stall", "one", 3, 20_000), Exactly(kind, "one", 1)
     for seed in range(20):
-        with World(seed, faults=Faults(exactly=placed)) as world:
+        with Simulation(seed, faults=Faults(exactly=placed)) as world:
             for path in ("/distsync", "/distsync/group", PATH):
-                world.foreign(Create(path))
+                world.external_client(Create(path))
             one = world.process("one")
             joiner = one.spawn(join_when_connected(one))
             world.run(lambda joiner=joiner: joiner.stalls > 0)

@@ -15,7 +15,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/semaphore/s"
 LOCK_PATH = "/distsync/lock/l"
@@ -28,7 +28,7 @@ def core_of(process: SimProcess) -> SemaphoreCore:
     return process.local(PATH, lambda: SemaphoreCore(PATH, 3, receipts(process)))
 
 
-def taken(world: World) -> int:
+def taken(world: Simulation) -> int:
     return sum(path.startswith(f"{PATH}/_c_") for path in world.leftovers())
 
 
@@ -51,7 +51,7 @@ async def release_after_a_loss(process: SimProcess) -> None:
 
 
 def test_of_several_permits_one_of_which_was_lost_the_others_are_given_back() -> None:
-    with World(1) as world:
+    with Simulation(1) as world:
         one = world.process("one")
         one.spawn(release_after_a_loss(one))
         world.run()
@@ -63,7 +63,7 @@ def test_release_that_is_interrupted_gives_back_one_permit() -> None:
     struck = 0
     for step in range(1, 40):
         for giver in ("one", "two"):
-            with World(step, faults=Faults(exactly=(Exactly("interrupt", giver, step),))) as world:
+            with Simulation(step, faults=Faults(exactly=(Exactly("interrupt", giver, step),))) as world:
                 one, _ = world.process("one"), world.process("two")
                 for _ in range(2):
                     one.spawn(acquire(one))
@@ -87,7 +87,7 @@ async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
 
 
 def test_permit_of_an_interrupted_acquire_that_a_release_has_met_makes_up_for_it() -> None:
-    with World(1) as world:
+    with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")
         one.spawn(acquire_and_be_interrupted_late(one))
         two.spawn(acquire(two))
@@ -99,13 +99,13 @@ def test_release_before_anybody_has_acquired_adds_no_permit() -> None:
     """Also if somebody does just then."""
     refused = 0
     for seed in range(300):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             one, two = world.process("one"), world.process("two")
             releasing = one.spawn(release(one), expected=(OverReleaseError,))
             two.spawn(acquire(two))
             world.run()
             refused += releasing.error is not None
-            permits = json.loads(world.foreign(GetData(PATH)).data)
+            permits = json.loads(world.external_client(GetData(PATH)).data)
             assert permits["extra"] == 0, seed
     assert refused
 
@@ -127,7 +127,7 @@ async def release_soon(process: SimProcess) -> None:
 
 
 def test_lock_that_was_given_back_before_the_session_ended_was_not_lost() -> None:
-    with World(1) as world:
+    with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")
         one.spawn(take_and_release_late(one))
         two.spawn(release_soon(two))

@@ -8,7 +8,7 @@ from distsync.session.steps import Sync, Together, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/lock/l"
 
@@ -37,7 +37,7 @@ async def attempt(core: LockCore) -> None:
 def test_attempt_in_an_outage_ends_in_time_though_the_holder_releases_meanwhile() -> None:
     """The simulator sees to the time-outs."""
     for seed in range(20):
-        with World(seed, faults=Faults(exactly=(Exactly("outage", "one", NTH, 4_000),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly("outage", "one", NTH, 4_000),))) as world:
             process = world.process("one")
             process.spawn(hold(process, LockCore(PATH)))
             world.run()

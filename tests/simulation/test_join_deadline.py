@@ -8,7 +8,7 @@ from distsync.protocols.queue import QueueCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/queue/q"
 
@@ -24,7 +24,7 @@ async def put_and_join(process: SimProcess, away: float, told: list[bool]) -> No
 @pytest.mark.parametrize("away", [0.0, 5.0])
 def test_join_whose_deadline_comes_first_is_false(away: float) -> None:
     told: list[bool] = []
-    with World(1) as world:
+    with Simulation(1) as world:
         one = world.process("one")
         one.spawn(put_and_join(one, away, told))
         world.run()

@@ -8,7 +8,7 @@ from distsync.protocols.shared import SharedCore
 from distsync.session.steps import Sync, Together, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/sharedlock/s"
 
@@ -23,12 +23,12 @@ def test_reader_of_a_process_that_keeps_the_writers_lock_ends_at_his_deadline(se
 
     async def read() -> None:
         core, owner = SharedCore(PATH), object()
-        assert await Run(core.writer.acquire(owner, b"", keep=90.0))
+        assert await Run(core.writer.acquire(owner, b"", linger=90.0))
         await Run(core.writer.release(owner))
-        assert core.writer.kept is not None
+        assert core.writer.cached is not None
         while world.server.back_ms is None:
             await Run(sleep(0.0))
-        if core.writer.kept is not None:
+        if core.writer.cached is not None:
             kept.append(world.seed)
         assert not await Run(core.acquire(owner, b""), seconds)
 
@@ -38,7 +38,7 @@ def test_reader_of_a_process_that_keeps_the_writers_lock_ends_at_his_deadline(se
 
     kept: list[int] = []
     for seed in range(20):
-        with World(seed, faults=Faults(exactly=(Exactly("outage", "clock", 1, 60_000),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly("outage", "clock", 1, 60_000),))) as world:
             world.process("reader").spawn(read())
             world.process("clock").spawn(clock())
             world.run()

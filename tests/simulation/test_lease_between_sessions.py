@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 
 #: In this schedule the servers go, one thread gets no CPU, and a leader dies that has just ended a session.
@@ -11,5 +11,5 @@ SEED = 5000785
 
 def test_lease_of_a_later_session_than_its_turn_does_not_stay() -> None:
     scenario = SCENARIOS["curator-semaphore"]
-    world = play(scenario, SEED, faults_of(scenario, SEED))
-    assert {placed.kind for placed in world.faults.struck} == {"outage", "stall", "ghost"}
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    assert {placed.kind for placed in world.faults.injected} == {"outage", "stall", "ghost"}

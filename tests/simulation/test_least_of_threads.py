@@ -8,7 +8,7 @@ from typing import Any
 from distsync.protocols.ordered import PriorityCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/priority_queue/q"
 ITEMS = ["a", "b", "c"]
@@ -32,7 +32,7 @@ def test_least_item_is_got_though_another_thread_begins_to_choose_meanwhile() ->
         got.append(json.loads(data))
 
     got: list[str] = []
-    with World(1) as world:
+    with Simulation(1) as world:
         one = world.process("one")
         core = PriorityCore(PATH, receipts(one), decode)
         one.spawn(put_and_get())

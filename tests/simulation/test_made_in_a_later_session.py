@@ -16,9 +16,9 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS, election, shared
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 Body = Callable[[SimProcess], Coroutine[Any, Any, None]]
 
@@ -27,8 +27,8 @@ Body = Callable[[SimProcess], Coroutine[Any, Any, None]]
 def test_what_a_schedule_left(name: str, seed: int) -> None:
     """The servers go, one thread gets no CPU, and a leader dies that has just ended a session."""
     scenario = SCENARIOS[name]
-    world = play(scenario, seed, faults_of(scenario, seed))
-    assert {placed.kind for placed in world.faults.struck} == {"outage", "stall", "ghost"}
+    world = run_seed(scenario, seed, faults_of(scenario, seed))
+    assert {placed.kind for placed in world.faults.injected} == {"outage", "stall", "ghost"}
 
 
 async def sleep(seconds: float) -> None:
@@ -44,7 +44,7 @@ async def read_on(process: SimProcess, is_released: bool = False) -> None:
     share.inside, share.turning = False, True
     if is_released:
         process.spawn(release(core), name="release")
-    await Run(into_reader(share, core.marks.read))
+    await Run(into_reader(share, core.name_suffixes.read))
     share.turning = False
     if not is_released:
         await Run(core.release("me"))
@@ -83,7 +83,7 @@ def test_session_ends_just_before_it_is_made(body: Body, path: str, doubt: str, 
         for request in range(ghost + 1, ghost + 3):
             others = (Exactly(doubt, "one", request),) if doubt else ()
             for seed in range(4):
-                with World(seed, faults=Faults(exactly=(stall, Exactly("ghost", "one", ghost), *others))) as world:
+                with Simulation(seed, faults=Faults(exactly=(stall, Exactly("ghost", "one", ghost), *others))) as world:
                     world.checks.append(NothingLeft(f"{path}/"))
                     process = world.process("one")
                     process.spawn(work(process))

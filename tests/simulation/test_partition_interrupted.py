@@ -11,7 +11,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.partition import SHARES, children, core_of
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 
 def nothing(share: str, token: int) -> None:
@@ -25,7 +25,7 @@ async def join(process: SimProcess) -> None:
 @pytest.mark.parametrize("step", range(1, 30))
 def test_who_joins_while_another_thread_is_interrupted_holds_what_it_claims(step: int) -> None:
     for seed in range(6):
-        with World(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             process = world.process("one")
             for _ in range(2):
                 process.spawn(join(process))

@@ -11,10 +11,10 @@ from distsync.protocols.semaphore import SemaphoreCore
 from distsync.session.steps import Delete, Exists, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/semaphore/s"
 
@@ -44,11 +44,11 @@ async def take_and_release(process: SimProcess, permits: int) -> None:
     await Run(handed.release_permits(core_of(process, permits), 1, permits, [False], None), TIMEOUT_S)
 
 
-def places(world: World) -> dict[str, int]:
+def places(world: Simulation) -> dict[str, int]:
     """Those of who holds or waits, and the session of each."""
     node = world.server.engine.tree.node(PATH)
     paths = [f"{PATH}/{name}" for name in sorted(node.children)] if node else []
-    return {path: world.foreign(Exists(path)).ephemeral_owner for path in paths}
+    return {path: world.external_client(Exists(path)).ephemeral_owner for path in paths}
 
 
 async def meet(process: SimProcess) -> None:
@@ -58,7 +58,7 @@ async def meet(process: SimProcess) -> None:
     await Wait(limit=TIMEOUT_S - 0.1)
     process.dispatcher.stall()
     (mine,) = (path for path, owner in places(world).items() if owner == process.session.session_id)
-    world.foreign(Delete(mine))
+    world.external_client(Delete(mine))
     await Wait(limit=0.1 + world.rng.randint(0, 20) / 1000)
     process.cut(away=AWAY_S)
     process.dispatcher.unstall()
@@ -67,7 +67,7 @@ async def meet(process: SimProcess) -> None:
 def play_all(work: Callable[[SimProcess, int], Coroutine[Any, Any, None]], permits: int, left: int) -> None:
     """Two others take one, or wait for it; so many are taken at last."""
     for seed in range(400):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             for name in ("two", "three"):
                 other = world.process(name)
                 other.spawn(take(other, permits, 60.0))
@@ -88,5 +88,5 @@ def test_release_is_over() -> None:
 
 def test_acquire_of_a_process_that_stood_still_gives_up() -> None:
     scenario = SCENARIOS["handed-permits"]
-    world = play(scenario, SEED, faults_of(scenario, SEED))
-    assert {"intruder", "pause"} <= {placed.kind for placed in world.faults.struck}
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    assert {"intruder", "pause"} <= {placed.kind for placed in world.faults.injected}

@@ -8,7 +8,7 @@ import pytest
 from distsync.protocols.pool_semaphore import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
 from distsync.session.steps import Delete
 from distsync.testing.simulation.calls import Run
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/semaphore/s"
 LEASES = 3
@@ -23,7 +23,7 @@ async def release(core: PoolSemaphoreCore, count: int) -> None:
     await Run(core.release(count))
 
 
-def left(world: World, core: PoolSemaphoreCore) -> int:
+def left(world: Simulation, core: PoolSemaphoreCore) -> int:
     node = world.server.engine.tree.node(core.pool)
     return len(node.children) if node is not None else 0
 
@@ -31,7 +31,7 @@ def left(world: World, core: PoolSemaphoreCore) -> int:
 @pytest.mark.parametrize("kind", [KazooSemaphoreCore, CuratorSemaphoreCore])
 def test_releases_of_several_threads_give_back_others(kind: type[PoolSemaphoreCore]) -> None:
     for seed in range(20):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             one, core = world.process("one"), kind(PATH, LEASES)
             one.spawn(acquire(core))
             world.run()
@@ -46,7 +46,7 @@ def test_releases_of_several_threads_give_back_others(kind: type[PoolSemaphoreCo
 @pytest.mark.parametrize("gone", range(LEASES))
 def test_interrupted_release_gives_back_all(kind: type[PoolSemaphoreCore], gone: int) -> None:
     for seed in range(5):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             one, core = world.process("one"), kind(PATH, LEASES)
             one.spawn(acquire(core))
             world.run()

@@ -8,7 +8,7 @@ from distsync.protocols.lock import LockCore
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/lock/a"
 LEASE_S = 6.0
@@ -31,7 +31,7 @@ def test_lock_that_is_got_as_the_last_proof_runs_out_is_not_lost() -> None:
         got.append(True)
 
     for seed, milliseconds in itertools.product(range(10), range(40, 60)):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             got: list[bool] = []
             world.process("p").spawn(hold(LEASE_S + milliseconds / 1000))
             process = world.process("q")

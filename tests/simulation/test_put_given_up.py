@@ -9,7 +9,7 @@ from distsync.session.steps import GetData, Together
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/queue/q"
 
@@ -19,7 +19,7 @@ AWAY_S = 2.0
 
 async def put(process: SimProcess, item: int) -> None:
     core = process.local(PATH, lambda: QueueCore(PATH, receipts(process)))
-    await Run(core.put(json.dumps(item).encode(), together=True))
+    await Run(core.put(json.dumps(item).encode(), coalesce=True))
 
 
 def is_carried(process: SimProcess) -> bool:
@@ -27,15 +27,15 @@ def is_carried(process: SimProcess) -> bool:
     return any(task.background and isinstance(task.at, Together) for task in process.tasks)
 
 
-def present(world: World) -> list[int]:
+def present(world: Simulation) -> list[int]:
     paths = [path for path in world.leftovers() if path.startswith(f"{PATH}/items/") and "/i_" in path]
-    return sorted(json.loads(world.foreign(GetData(path)).data) for path in paths)
+    return sorted(json.loads(world.external_client(GetData(path)).data) for path in paths)
 
 
 def test_put_that_was_interrupted_while_its_batch_was_lost_is_not_made_later() -> None:
     lost = 0
     for seed in range(30):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             one = world.process("one")
             one.spawn(put(one, 0))
             world.run()

@@ -7,7 +7,7 @@ import pytest
 from distsync.protocols.rate import RateCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/rate/r"
 BURST = 2.0
@@ -22,7 +22,7 @@ def test_tokens_of_an_interrupted_call_are_there_for_others(step: int) -> None:
         async def take(core: RateCore) -> None:
             got.append(await Run(core.acquire(BURST, 0.0)))  # noqa: B023
 
-        with World(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             for name in ("one", "other"):
                 world.process(name).spawn(take(RateCore(PATH, 0.001, BURST)))
                 world.run()

@@ -9,7 +9,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.registry import core_of
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 AWAY = 30.0
 """Longer than a session lasts."""
@@ -30,7 +30,7 @@ async def sleep(seconds: float) -> None:
 def test_entry_stands_after_an_interrupted_change_of_it(step: int) -> None:
     for seed in range(5):
         told: list[bytes] = []
-        with World(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             one = world.process("one")
             for data in (b"old", b"new"):
                 one.spawn(register(one, data, told))
@@ -61,7 +61,7 @@ async def register_for_good(process: SimProcess) -> None:
 def test_lasting_entry_of_another_is_not_taken_over_after_an_interrupt(step: int) -> None:
     for seed in range(3):
         told: list[bool] = []
-        with World(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
             other, one = world.process("other"), world.process("one")
             other.spawn(register_for_good(other))
             world.run()

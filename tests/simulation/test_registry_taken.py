@@ -12,7 +12,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.registry import core_of
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 AWAY = 30.0
 """Longer than a session lasts."""
@@ -33,7 +33,7 @@ async def _sleep(seconds: float) -> None:
 
 def play(seed: int, taken: bool) -> tuple[bytes, list[str], list[str]]:
     """What is registered in the end, and whose each of the two believes it to be."""
-    world = World(seed)
+    world = Simulation(seed)
     first, second = world.process("first"), world.process("second")
     first.spawn(register(first, b"first"))
     world.run(lambda: world.tasks_open == 0)
@@ -63,7 +63,7 @@ def expire_at(request: int, seed: int) -> tuple[bool, bool]:
         with suppress(OutcomeUnknownError):
             told.append(await Run(core_of(process).put("name", b"", False)))
 
-    with World(seed, faults=Faults(exactly=(Exactly("expire_away", "first", request),))) as world:
+    with Simulation(seed, faults=Faults(exactly=(Exactly("expire_away", "first", request),))) as world:
         first = world.process("first")
         first.spawn(register(first))
         world.run()

@@ -6,7 +6,7 @@ from distsync.protocols.lock import LockCore
 from distsync.session.steps import Delete
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/lock/a"
 
@@ -20,12 +20,12 @@ def test_thread_that_has_lost_a_lock_does_not_let_go_of_the_next_ones() -> None:
         await Run(core.acquire("second", b""))
         was = core.holding
         for _ in range(2):
-            await core.give_up(was, "first")
+            await core.finish_release(was, "first")
         assert core.owner == "second"
-        assert core.lost == []
+        assert core.unreported_losses == []
         await Run(core.release("second"))
 
-    with World(0) as world:
+    with Simulation(0) as world:
         core = LockCore(PATH)
         process = world.process("p")
         process.spawn(work(process, core))

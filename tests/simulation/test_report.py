@@ -19,14 +19,14 @@ from simulation.two_steps import pair
 
 from distsync.errors import DisconnectedError, SessionLostError
 from distsync.session.steps import Connected
-from distsync.testing.simulation import Exactly, Exclusion, Faults, NothingLeft, Run, SimulationFailure, World
+from distsync.testing.simulation import Exactly, Exclusion, Faults, NothingLeft, Run, Simulation, SimulationFailure
 from distsync.testing.simulation.__main__ import main
 from distsync.testing.simulation.campaign import fresh_pieces, play_all, raise_all
 from distsync.testing.simulation.coverage import COUNTED, Coverage
-from distsync.testing.simulation.pieces import Piece, Shot, again, work_off
+from distsync.testing.simulation.pieces import TargetedRun, WorkUnit, again, work_off
 from distsync.testing.simulation.places import Locator, Sources
-from distsync.testing.simulation.raising import Raising
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.raising import GuidedCampaign
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 from distsync.testing.simulation.scenarios.base import Scenario
 from distsync.testing.simulation.table import cells_of, markdown
@@ -44,7 +44,7 @@ async def thread() -> None:
         pass
 
 
-def play_pair(world: World) -> None:
+def play_pair(world: Simulation) -> None:
     world.process("a").spawn(thread())
     world.run()
     world.close()
@@ -53,7 +53,7 @@ def play_pair(world: World) -> None:
 def struck(*placed: Exactly, scenario: Scenario | None = None) -> dict[tuple[str, str], int]:
     """The cells after one schedule with these faults."""
     coverage = Coverage(Locator(TOY.folder))
-    play(scenario or Scenario("pair", play_pair), 1, Faults(exactly=placed), coverage)
+    run_seed(scenario or Scenario("pair", play_pair), 1, Faults(exactly=placed), coverage)
     return dict(coverage.cells)
 
 
@@ -91,7 +91,7 @@ def test_a_lost_request_counts_for_its_own_thread_and_a_cut_for_all_of_the_proce
         await Connected()
         await Run(pair.write("/y"))
 
-    def two(world: World) -> None:
+    def two(world: Simulation) -> None:
         process = world.process("a")
         process.spawn(thread())
         world.run(lambda: any("Wait" in repr(task.at) for task in process.tasks))
@@ -104,7 +104,7 @@ def test_a_lost_request_counts_for_its_own_thread_and_a_cut_for_all_of_the_proce
 
 
 def test_what_no_schedule_came_to_and_what_cannot_be_are_told_apart() -> None:
-    tally = work_off(Piece("pair", 0, 3), Scenario("pair", play_pair, ("lost_reply",)), Locator(TOY.folder))
+    tally = work_off(WorkUnit("pair", 0, 3), Scenario("pair", play_pair, ("lost_reply",)), Locator(TOY.folder))
     cells = cells_of(TOY.places().values(), tally)
     assert cells.unreached == ["pair:18", "pair:21"]
     assert (WAIT, "lost_reply") in cells.impossible
@@ -118,7 +118,7 @@ def test_what_no_schedule_came_to_and_what_cannot_be_are_told_apart() -> None:
     assert "| pair | 3 | 0 |" in text
 
 
-def buggy(world: World) -> None:
+def buggy(world: Simulation) -> None:
     """Breaks a promise whenever a create's reply is lost."""
     world.checks += [Exclusion("lock"), NothingLeft("/lock/")]
     contend(world, Lock(search=False))
@@ -130,24 +130,24 @@ BUGGY = Scenario("lock", buggy, ("lost_reply",))
 
 
 def test_violations_are_counted_and_told_with_their_seeds() -> None:
-    tally = work_off(Piece("lock", 0, 40), BUGGY)
+    tally = work_off(WorkUnit("lock", 0, 40), BUGGY)
     assert tally.schedules == 40
     assert 0 < tally.violated < 40
     assert all(each["exactly"] == [] for each in tally.violations)
     seeds = {each["seed"] for each in tally.violations}
     for seed in seeds:
-        assert work_off(Piece("lock", seed, seed + 1), BUGGY).violated == 1
+        assert work_off(WorkUnit("lock", seed, seed + 1), BUGGY).violated == 1
     text = markdown(Summary("x", {"lock": tally}), {})
     assert f"`--primitive lock --seed {min(seeds)}`" in text
 
 
 def test_a_violation_after_an_aimed_fault_is_the_same_with_that_fault_placed() -> None:
     locator = Locator(Path(sys.modules[Lock.__module__].__file__ or "").parent)
-    plain = work_off(Piece("lock", 0, 20), BUGGY, locator)
+    plain = work_off(WorkUnit("lock", 0, 20), BUGGY, locator)
     lines = {place for place in plain.reached if plain.seen[place] & 1}
     wanted = {place: {"lost_reply"} for place in lines}
-    shots = tuple(Shot(seed, salt=7 + seed) for seed in range(60))
-    tally = work_off(Piece("lock", shots=shots, wanted=wanted, often=dict.fromkeys(lines, 1.0)), BUGGY, locator)
+    shots = tuple(TargetedRun(seed, salt=7 + seed) for seed in range(60))
+    tally = work_off(WorkUnit("lock", shots=shots, wanted=wanted, often=dict.fromkeys(lines, 1.0)), BUGGY, locator)
     assert tally.aimed == 60
     assert tally.violations
     aimed = [each for each in tally.violations if each["exactly"]]
@@ -157,7 +157,7 @@ def test_a_violation_after_an_aimed_fault_is_the_same_with_that_fault_placed() -
         placed = tuple(Exactly(*each) for each in violation["exactly"])
         plan = replace(faults_of(BUGGY, violation["seed"]), exactly=placed)
         with pytest.raises(SimulationFailure) as caught:
-            play(BUGGY, violation["seed"], plan)
+            run_seed(BUGGY, violation["seed"], plan)
         assert caught.value.message == violation["message"]
 
 
@@ -182,8 +182,8 @@ def test_two_jobs_count_what_one_does() -> None:
 
 def test_who_looks_on_changes_nothing() -> None:
     for seed in range(10):
-        alone = play(SCENARIOS["kept-lock"], seed)
-        watched = play(SCENARIOS["kept-lock"], seed, watcher=Coverage(Locator()))
+        alone = run_seed(SCENARIOS["kept-lock"], seed)
+        watched = run_seed(SCENARIOS["kept-lock"], seed, watcher=Coverage(Locator()))
         assert list(alone.history.lines()) == list(watched.history.lines())
 
 
@@ -230,7 +230,7 @@ def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:
     by_chance = Summary("x")
     play_all(by_chance, ["lock"], 0, summary.tallies["lock"].schedules, 1, None, quiet)
     assert len(aimed.none) < len(cells_of(places.values(), by_chance.whole()).none)
-    struck = [sum(each.tallies["lock"].struck.values()) for each in (summary, by_chance)]
+    struck = [sum(each.tallies["lock"].injected.values()) for each in (summary, by_chance)]
     assert struck[0] > struck[1]
     assert summary.tallies["lock"].violated == 0
 
@@ -238,7 +238,7 @@ def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:
 def test_raising_ends_when_nothing_lacks() -> None:
     whole = Tally(reached=Counter({CREATE: 1}), seen={CREATE: 31}, cells={CREATE: Counter(dict.fromkeys(COUNTED, 100))})
     places = {CREATE: TOY.places()[CREATE]}
-    raising = Raising(Summary("x", {"pair": whole}), places, {"pair": COUNTED})
+    raising = GuidedCampaign(Summary("x", {"pair": whole}), places, {"pair": COUNTED})
     assert list(raising.pieces()) == []
 
 

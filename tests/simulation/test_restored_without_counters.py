@@ -10,7 +10,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/queue/q"
 
@@ -33,13 +33,13 @@ def is_told_that_it_has_it(task: Task) -> bool:
 
 @pytest.mark.parametrize("counter", ["puts", "dones"])
 def test_item_of_an_interrupted_get_comes_back_without_a_counter(counter: str) -> None:
-    with World(1) as world:
+    with Simulation(1) as world:
         one = world.process("one")
         one.spawn(put(one))
         world.run()
         task = one.spawn(get(one), expected=(KeyboardInterrupt,))
         world.run(lambda: is_told_that_it_has_it(task))
-        world.foreign(Delete(f"{PATH}/{counter}"))
+        world.external_client(Delete(f"{PATH}/{counter}"))
         task.interrupted = True
         task.throw(KeyboardInterrupt())
         world.run()

@@ -16,7 +16,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/queue/q"
 ITEMS = f"{PATH}/items"
@@ -28,7 +28,7 @@ KINDS = (QueueCore, JoinableCore)
 class Scene:
     """Two processes: one puts and gets, and the other one tries to get."""
 
-    def __init__(self, world: World, kind: type[QueueCore]) -> None:
+    def __init__(self, world: Simulation, kind: type[QueueCore]) -> None:
         self.world = world
         self.kind = kind
         self.busy, self.trying = world.process("busy"), world.process("trying")
@@ -91,7 +91,7 @@ def test_get_that_does_not_wait_looks_into_the_segment_that_was_begun_meanwhile(
 ) -> None:
     monkeypatch.setattr(queue, "SEGMENT", SEGMENT)
     for seed in range(10):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             scene = Scene(world, kind)
             scene.play(scene.begin())
             tries = scene.trying.spawn(scene.attempt())
@@ -109,10 +109,10 @@ def test_get_ends_where_somebody_has_deleted_what_follows_a_sealed_segment(
     kind: type[QueueCore], emptied: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue, "SEGMENT", SEGMENT)
-    with World(1) as world:
+    with Simulation(1) as world:
         scene = Scene(world, kind)
         scene.play(scene.put())
-        world.foreign(SetData(f"{ITEMS}/{0:010d}", b"sealed"))
+        world.external_client(SetData(f"{ITEMS}/{0:010d}", b"sealed"))
         if emptied:
             scene.play(scene.attempt())
         scene.play(scene.attempt())

@@ -13,18 +13,18 @@ from distsync.protocols.barrier import BarrierCore
 from distsync.protocols.commit import Receipts
 from distsync.protocols.event import EventCore
 from distsync.protocols.guard import read
-from distsync.protocols.keep import is_taken
+from distsync.protocols.keep import is_occupied
 from distsync.protocols.latch import LatchCore
 from distsync.protocols.lock import LockCore
-from distsync.protocols.revoke import ask
+from distsync.protocols.revoke import request_revocation
 from distsync.protocols.semaphore import SemaphoreCore
-from distsync.protocols.turn import Turn
+from distsync.protocols.turn import BarrierGeneration
 from distsync.session.steps import GetData, Node, Stat, Sync, Wait
 from distsync.testing.simulation.calls import Run
-from distsync.testing.simulation.lag import Laggard
+from distsync.testing.simulation.lag import LaggingServer
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 from distsync.wire import records
 
 PATH = "/distsync/kind/name"
@@ -39,7 +39,7 @@ class Two:
     """Two processes. From ``behind`` on the server of ``ours`` lags, until it is asked for more than a read."""
 
     def __init__(self, make: Callable[[SimProcess], Any]) -> None:
-        self.world = World(1)
+        self.world = Simulation(1)
         self.ours, self.theirs = self.world.process("ours"), self.world.process("theirs")
         self.mine, self.far = make(self.ours), make(self.theirs)
 
@@ -49,7 +49,7 @@ class Two:
             timeout_ms=session.timeout_ms, session_id=session.session_id, password=session.password
         )
         peer = next(each for each in server.connections if server.owners[each] is self.ours)
-        laggard = Laggard(server.engine)
+        laggard = LaggingServer(server.engine)
         assert laggard.accepts(peer, request, self.world.now_ms)
         server.laggards[peer] = laggard
 
@@ -157,10 +157,10 @@ async def abort_after_a_reset(two: Two) -> tuple[int, bool]:
 
 
 async def revoke(two: Two) -> int:
-    assert await Run(is_taken(PATH)) is False
+    assert await Run(is_occupied(PATH)) is False
     two.behind()
     await two.meanwhile(lambda: two.far.acquire(two, b"{}"))
-    return len(await Run(ask(PATH)))
+    return len(await Run(request_revocation(PATH)))
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,6 @@ def test_barrier_that_was_broken_and_is_removed_between_two_looks_is_not_made_ag
     work: Any = core.abort()
     assert work.send(None).requests == (GetData(PATH),)
     stat = Stat(*[0] * len(Stat._fields))
-    assert work.send((Node(Turn(2, broken=True).data(), stat),)).requests == (Sync(PATH), GetData(PATH))
+    assert work.send((Node(BarrierGeneration(2, broken=True).data(), stat),)).requests == (Sync(PATH), GetData(PATH))
     with pytest.raises(StopIteration):
         work.send((None, NoNodeError(PATH)))

@@ -10,7 +10,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/queue/q"
 ITEMS = 3
@@ -39,7 +39,7 @@ def takes(task: Task) -> str | None:
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("thrown", range(ITEMS))
 def test_interrupted_shutdown_throws_away_and_counts_right(thrown: int, seed: int) -> None:
-    with World(seed) as world:
+    with Simulation(seed) as world:
         one = world.process("one")
         one.spawn(put(one))
         world.run()
@@ -58,7 +58,7 @@ def test_interrupted_shutdown_throws_away_and_counts_right(thrown: int, seed: in
         world.run()
         left = [path for path in world.leftovers() if path.startswith(f"{PATH}/items/") and "/i_" in path]
         puts, gets, dones = (
-            world.foreign(GetData(f"{PATH}/{name}")).stat.version for name in ("puts", "gets", "dones")
+            world.external_client(GetData(f"{PATH}/{name}")).stat.version for name in ("puts", "gets", "dones")
         )
         assert (puts - gets, puts - dones) == (len(left), len(left))
         assert len(left) in (ITEMS - thrown - 1, ITEMS - thrown)

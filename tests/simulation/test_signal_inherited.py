@@ -4,13 +4,13 @@ goes; the signal of one who is interrupted goes on at once, wherever that is."""
 from __future__ import annotations
 
 from distsync.protocols.condition import ConditionCore
-from distsync.protocols.line import Place
+from distsync.protocols.line import QueueEntry
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/condition/c"
 
@@ -25,7 +25,7 @@ class Line:
 
     def __init__(self, request: int | None) -> None:
         cut = () if request is None else (Exactly("cut", "second", request, AWAY_MS),)
-        self.world = World(1, faults=Faults(exactly=cut))
+        self.world = Simulation(1, faults=Faults(exactly=cut))
         self.told: list[bool] = []
 
     def core(self, process: SimProcess) -> ConditionCore:
@@ -33,7 +33,7 @@ class Line:
 
     async def wait(self, process: SimProcess, after: float) -> None:
         await Wait(limit=after)
-        places: list[Place] = []
+        places: list[QueueEntry] = []
         await Run(self.core(process).enlist(b"", places))
         self.told.append(await Run(self.core(process).wait(places[-1]), TIMEOUT_S))
 
@@ -67,13 +67,13 @@ class Interrupted:
     """Two wait, one is notified, and the first one is interrupted at one of its steps."""
 
     def __init__(self, step: int) -> None:
-        self.world = World(2, faults=Faults(exactly=(Exactly("interrupt", "first", step),)))
+        self.world = Simulation(2, faults=Faults(exactly=(Exactly("interrupt", "first", step),)))
         self.told: dict[str, bool] = {}
 
     async def wait(self, process: SimProcess, after: float) -> None:
         await Wait(limit=after)
         core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
-        places: list[Place] = []
+        places: list[QueueEntry] = []
         try:
             await Run(core.enlist(b"", places))
             notified = await Run(core.wait(places[-1]), SOON_S)
@@ -81,7 +81,7 @@ class Interrupted:
                 await Run(core.confirm(places[-1]))
         except KeyboardInterrupt:
             for place in places:  # as the faces do
-                process.background(core.forgo(place))
+                process.background(core.abandon_wait(place))
             raise
         self.told[process.name] = notified
 

@@ -6,7 +6,7 @@ from distsync.protocols.signal import SignalCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/semaphore/s"
 SCHEDULES = 400
@@ -31,7 +31,7 @@ async def release_and_attempt(process: SimProcess, told: list[bool]) -> None:
 
 def test_try_gets_a_permit_where_one_is_there_all_the_time() -> None:
     for seed in range(SCHEDULES):
-        with World(seed) as world:
+        with Simulation(seed) as world:
             one, two, told = world.process("one"), world.process("two"), list[bool]()
             two.spawn(release(two))
             world.run()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from distsync.protocols.ballot import ABORT, COORDINATOR, PEERS, Terms
-from distsync.protocols.site import Site, Work
+from distsync.protocols.ballot import ABORT, COORDINATOR, PEERS, TransactionConfig
+from distsync.protocols.site import ParticipantCallbacks, ParticipantCore
 from distsync.protocols.transaction import TransactionCore
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 #: A site takes part for so long at a time; less than it is away.
 CALL_S = 2.0
@@ -21,8 +21,8 @@ class Outage:
     """One site, which is cut off while it prepares."""
 
     def __init__(self, seed: int, decided_by: str, away: float) -> None:
-        self.world = World(seed)
-        self.terms = Terms(("bank",), decided_by)
+        self.world = Simulation(seed)
+        self.terms = TransactionConfig(("bank",), decided_by)
         self.away = away
         self.heard: list[str] = []
 
@@ -30,13 +30,15 @@ class Outage:
         return TransactionCore("/distsync/transaction/t", self.terms)
 
     async def serve(self, process: SimProcess) -> None:
-        site = Site(self.core(process), "bank")
+        site = ParticipantCore(self.core(process), "bank")
 
         def prepare(transaction: str, data: bytes) -> tuple[bool, str]:
             process.cut(self.away)
             return True, ""
 
-        work = Work(prepare, lambda *_: self.heard.append("commit"), lambda *_: self.heard.append(ABORT))
+        work = ParticipantCallbacks(
+            prepare, lambda *_: self.heard.append("commit"), lambda *_: self.heard.append(ABORT)
+        )
         while self.world.now < 3 * self.away:
             if await Run(site.take_part(work, b"{}"), CALL_S) is None:
                 await Wait(limit=CALL_S)

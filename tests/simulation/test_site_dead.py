@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from distsync.protocols.ballot import ABORT, COORDINATOR, PEERS, Terms
-from distsync.protocols.site import Site, Work
+from distsync.protocols.ballot import ABORT, COORDINATOR, PEERS, TransactionConfig
+from distsync.protocols.site import ParticipantCallbacks, ParticipantCore
 from distsync.protocols.transaction import TransactionCore
 from distsync.session.steps import Children, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/transaction/t"
 
@@ -22,8 +22,8 @@ class Death:
     """The site "bank" dies before it votes, and before anybody looks: the coordinator, or a site that comes later."""
 
     def __init__(self, seed: int, decided_by: str, first: str) -> None:
-        self.world = World(seed)
-        self.core = TransactionCore(PATH, Terms(("bank", "hotel"), decided_by))
+        self.world = Simulation(seed)
+        self.core = TransactionCore(PATH, TransactionConfig(("bank", "hotel"), decided_by))
         self.first = first
         self.said: list[str] = []
 
@@ -34,8 +34,8 @@ class Death:
             await Wait(limit=0.0 if hotel else LONG_S)
             return True, ""
 
-        work = Work(lambda *_: prepare(), lambda *_: None, lambda *_: self.said.append(ABORT))
-        await Run(Site(TransactionCore(PATH, self.core.terms), site).take_part(work, b"{}"))
+        work = ParticipantCallbacks(lambda *_: prepare(), lambda *_: None, lambda *_: self.said.append(ABORT))
+        await Run(ParticipantCore(TransactionCore(PATH, self.core.terms), site).take_part(work, b"{}"))
 
     async def coordinate(self) -> None:
         transaction = await Run(self.core.begin(b"")) if self.first == "begin" else ""

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from distsync.protocols.ballot import COORDINATOR, Terms
-from distsync.protocols.site import Site, Work
+from distsync.protocols.ballot import COORDINATOR, TransactionConfig
+from distsync.protocols.site import ParticipantCallbacks, ParticipantCore
 from distsync.protocols.transaction import TransactionCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/transaction/t"
 CALL_S = 30.0
 STEPS, REQUESTS = 25, 15
 
-WORK = Work(lambda *_: (True, ""), lambda *_: None, lambda *_: None)
+WORK = ParticipantCallbacks(lambda *_: (True, ""), lambda *_: None, lambda *_: None)
 
 
 class Return:
     """One schedule; ``placed`` strikes as it comes, leaves, or comes back."""
 
     def __init__(self, seed: int, *placed: Exactly) -> None:
-        self.world = World(seed, faults=Faults(exactly=placed))
-        self.side = Site(TransactionCore(PATH, Terms(("bank",), COORDINATOR)), "bank")
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
+        self.side = ParticipantCore(TransactionCore(PATH, TransactionConfig(("bank",), COORDINATOR)), "bank")
         self.is_back = False
 
     async def come(self) -> None:

@@ -5,23 +5,23 @@ from __future__ import annotations
 import pytest
 
 from distsync.errors import DeadlineError, MismatchError
-from distsync.protocols.ballot import COORDINATOR, Terms
+from distsync.protocols.ballot import COORDINATOR, TransactionConfig
 from distsync.protocols.transaction import TransactionCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/transaction/t"
-TERMS = Terms(("left", "right"), COORDINATOR)
+TERMS = TransactionConfig(("left", "right"), COORDINATOR)
 
 
-async def begin(process: SimProcess, begun: list[str], timeout: float | None, terms: Terms = TERMS) -> None:
+async def begin(process: SimProcess, begun: list[str], timeout: float | None, terms: TransactionConfig = TERMS) -> None:
     core = process.local(PATH, lambda: TransactionCore(PATH, terms=terms))
     begun.append(await Run(core.begin(b"payload"), timeout))
 
 
-def open_ones(world: World) -> list[str]:
+def open_ones(world: Simulation) -> list[str]:
     return [path for path in world.leftovers() if path.startswith(f"{PATH}/t_") and path.endswith("/open")]
 
 
@@ -32,7 +32,7 @@ def test_begin_that_failed_leaves_nothing_open(kind: str) -> None:
         for seed in range(3):
             begun: list[str] = []
             timeout = 5.0 if kind == "deadline" else None
-            with World(seed, faults=Faults(exactly=(Exactly(kind, "one", step),))) as world:
+            with Simulation(seed, faults=Faults(exactly=(Exactly(kind, "one", step),))) as world:
                 one = world.process("one")
                 beginning = one.spawn(begin(one, begun, timeout), expected=(DeadlineError,))
                 world.run()
@@ -43,12 +43,14 @@ def test_begin_that_failed_leaves_nothing_open(kind: str) -> None:
 
 def test_begin_that_is_refused_leaves_the_one_before_as_it_was() -> None:
     begun: list[str] = []
-    with World(1) as world:
+    with Simulation(1) as world:
         one, two = world.process("one"), world.process("two")
         one.spawn(begin(one, begun, None))
         world.run()
         before = world.leftovers()
-        refused = two.spawn(begin(two, begun, 1.0, Terms(("other",), COORDINATOR)), expected=(MismatchError,))
+        refused = two.spawn(
+            begin(two, begun, 1.0, TransactionConfig(("other",), COORDINATOR)), expected=(MismatchError,)
+        )
         world.run()
         assert isinstance(refused.error, MismatchError)
         assert world.leftovers() == before

@@ -9,14 +9,14 @@ from contextlib import suppress
 import pytest
 
 from distsync.errors import CorruptNodeError, OutcomeUnknownError, ZnodeError
-from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
-from distsync.protocols.site import Site, Work
+from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
+from distsync.protocols.site import ParticipantCallbacks, ParticipantCore
 from distsync.protocols.transaction import TransactionCore
 from distsync.session.steps import Delete, GetData, Multi, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import work
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/transaction/t"
 SITES = ("bank", "hotel")
@@ -33,9 +33,9 @@ class Sabotage:
     """Two sites that vote for commit, their coordinator, and an administrator."""
 
     def __init__(self, seed: int, decided_by: str, what: str) -> None:
-        self.world = World(seed)
+        self.world = Simulation(seed)
         self.moment = seed
-        self.terms = Terms(SITES, decided_by)
+        self.terms = TransactionConfig(SITES, decided_by)
         self.what = what
         self.said: dict[str, set[str]] = {}
         #: The transaction that was open when something of it was deleted.
@@ -52,13 +52,13 @@ class Sabotage:
             await work(self.world)
             return True, ""
 
-        def does(outcome: str) -> Work:
+        def does(outcome: str) -> ParticipantCallbacks:
             return lambda transaction, _: self.say(transaction, outcome)
 
-        plan = Work(lambda *_: prepare(), does(COMMIT), does(ABORT))
+        plan = ParticipantCallbacks(lambda *_: prepare(), does(COMMIT), does(ABORT))
         while True:
             try:
-                await Run(Site(self.core(process), site).take_part(plan, b"{}"))
+                await Run(ParticipantCore(self.core(process), site).take_part(plan, b"{}"))
             except OutcomeUnknownError:
                 pass
             except CorruptNodeError:
@@ -89,7 +89,7 @@ class Sabotage:
             self.delete_at_once(found)
         for path in found if self.what == "one by one" else ():
             with suppress(ZnodeError):
-                self.world.foreign(Delete(path))
+                self.world.external_client(Delete(path))
             await Run(work(self.world))
 
     def found(self) -> list[str]:
@@ -99,14 +99,14 @@ class Sabotage:
         return self.below(top) if whole else [path for path in self.below(top) if path.endswith(f"/{self.what}")]
 
     def current(self) -> str | None:
-        found: str | None = json.loads(self.world.foreign(GetData(PATH)).data)[2]
+        found: str | None = json.loads(self.world.external_client(GetData(PATH)).data)[2]
         return found
 
     def below(self, top: str) -> list[str]:
         return sorted((path for path in self.world.leftovers() if path.startswith(top)), reverse=True)
 
     def delete_at_once(self, paths: list[str]) -> None:
-        self.world.foreign(Multi(tuple(Delete(path) for path in paths)))
+        self.world.external_client(Multi(tuple(Delete(path) for path in paths)))
 
     def clear(self, transaction: str) -> None:
         """What is left of it where it can be decided no more."""

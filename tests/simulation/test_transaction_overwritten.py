@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 from distsync.testing.simulation.scenarios.deleted import PATH
 
@@ -12,7 +12,7 @@ SEED = 2002400
 
 def test_transaction_that_is_forgotten_for_the_one_before_ends() -> None:
     scenario = SCENARIOS["deleted"]
-    world = play(scenario, SEED, faults_of(scenario, SEED))
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
     left = world.server.engine.tree.node(PATH)
     assert left is not None
     assert b"was forgotten for it" in (left.data or b"")

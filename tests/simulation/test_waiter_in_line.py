@@ -17,7 +17,7 @@ from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import receipts
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = "/distsync/line"
 
@@ -45,19 +45,19 @@ async def sleep(seconds: float, passed: list[bool]) -> None:
     passed.append(True)
 
 
-def wait(world: World, seconds: float) -> None:
+def wait(world: Simulation, seconds: float) -> None:
     passed: list[bool] = []
     world.process("clock").spawn(sleep(seconds, passed))
     world.run(lambda: bool(passed))
 
 
-def standing(world: World) -> list[int]:
+def standing(world: Simulation) -> list[int]:
     """The sessions of all ephemerals below the line, in no order."""
     nodes = [world.server.engine.tree.node(path) for path in world.leftovers() if path.startswith(PATH)]
     return [node.owner for node in nodes if node is not None and node.owner]
 
 
-def others_stand(world: World, what: str, others: int) -> None:
+def others_stand(world: Simulation, what: str, others: int) -> None:
     """One holds, and the others wait."""
     for name in ("holder", "second")[:others]:
         process = world.process(name)
@@ -71,7 +71,7 @@ def others_stand(world: World, what: str, others: int) -> None:
 @pytest.mark.parametrize("request_number", range(1, REQUESTS))
 def test_waiter_whose_session_ends_stands_in_line(request_number: int, what: str, others: int, how: str) -> None:
     for seed in range(2):
-        with World(seed, faults=Faults(exactly=(Exactly(how, "waiter", request_number),))) as world:
+        with Simulation(seed, faults=Faults(exactly=(Exactly(how, "waiter", request_number),))) as world:
             others_stand(world, what, others)
             waiter = world.process("waiter")
             waiter.spawn(call(acquiring(what, waiter)), daemon=True)
@@ -83,7 +83,7 @@ def test_waiter_whose_session_ends_stands_in_line(request_number: int, what: str
 @pytest.mark.parametrize("what", ["lock", "semaphore", "kazoo"])
 @pytest.mark.parametrize("step", range(1, STEPS))
 def test_waiter_whose_session_changes_between_two_steps_stands_in_line(step: int, what: str, others: int) -> None:
-    with World(step) as world:
+    with Simulation(step) as world:
         others_stand(world, what, others)
         waiter = world.process("waiter")
         waiter.spawn(call(with_new_session(acquiring(what, waiter), waiter, step)), daemon=True)

@@ -16,13 +16,13 @@ from distsync.session.steps import (
     Hold,
     Loss,
     Proven,
+    StopHolding,
     Sync,
     Together,
-    Unhold,
     Wait,
     Watch,
 )
-from distsync.testing.simulation import Run, SimProcess, World
+from distsync.testing.simulation import Run, SimProcess, Simulation
 
 BROKEN = (DisconnectedError, SessionLostError)
 DIRECTORY = "/lock"
@@ -124,7 +124,7 @@ class Lock:
         loss = Loss()
         await Hold(path, session_id, loss)
         if not await Proven(session_id):
-            await Unhold(loss)
+            await StopHolding(loss)
             await Background(remove(path, session_id))
             return None
         return Held(path, session_id, token, loss)
@@ -140,14 +140,14 @@ class Lock:
     async def release(self, held: Held) -> None:
         """The delete is on its way before anything can interrupt us."""
         await Background(remove(held.path, held.session_id))
-        await Unhold(held.loss)
+        await StopHolding(held.loss)
 
 
 async def pause(seconds: float) -> None:
     await Wait(limit=seconds)
 
 
-async def use(world: World, lock: Any, rounds: int) -> None:
+async def use(world: Simulation, lock: Any, rounds: int) -> None:
     """A thread that takes the lock some times, as checks.Exclusion wants it told."""
     for _ in range(rounds):
         held = await Run(lock.acquire())
@@ -160,7 +160,7 @@ async def use(world: World, lock: Any, rounds: int) -> None:
             await Run(lock.release(held))
 
 
-def contend(world: World, lock: Any, processes: int = 3, rounds: int = 2) -> list[SimProcess]:
+def contend(world: Simulation, lock: Any, processes: int = 3, rounds: int = 2) -> list[SimProcess]:
     """So many processes that use the lock."""
     made = [world.process(name) for name in "abcdefgh"[:processes]]
     for process in made:

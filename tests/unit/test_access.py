@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, make_digest_acl
 
-from distsync.session.access import ANYBODY_BESIDE, Access
+from distsync.session.access import SIBLING_ACL, Access
 
 ALICE = make_digest_acl("alice", "a:b", all=True)
 SECRET = make_digest_acl("distsync", "secret", all=True)
@@ -35,7 +35,7 @@ def test_given_acl_comes_before_credentials() -> None:
 
 def test_above_the_namespace_there_is_room_for_others() -> None:
     access = Access("/zoo/team/mine", OTHERS)
-    assert access.of("/zoo") == access.of("/zoo/team") == [*OTHERS, ANYBODY_BESIDE]
+    assert access.of("/zoo") == access.of("/zoo/team") == [*OTHERS, SIBLING_ACL]
     for path in ("/zoo/team/mine", "/zoo/team/mine/lock", "/zoo/te", "/zoo/team/other", "/elsewhere"):
         assert access.of(path) == OTHERS
 

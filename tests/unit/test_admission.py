@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from distsync.errors import NoNodeError
-from distsync.protocols.admission import View, admit
+from distsync.protocols.admission import QueueSnapshot, admit
 from distsync.session.steps import GetData, Node, Stat, Watch
 
 STAT = Stat(1, 1, 0, 0, 0, 0, 0, 7, 0, 0, 1)
@@ -17,24 +17,24 @@ STAT = Stat(1, 1, 0, 0, 0, 0, 0, 7, 0, 0, 1)
 class Crowd:
     """Whoever is ahead has gone when one looks again."""
 
-    patience = 1.0
+    poll_interval = 1.0
 
     def __init__(self) -> None:
         self.said_so = 0
 
-    async def look(self) -> View:
-        return View((), 2)
+    async def read(self) -> QueueSnapshot:
+        return QueueSnapshot((), 2)
 
-    async def watch(self, view: View, watch: Watch) -> View:
-        return View((), 2)
+    async def watch(self, view: QueueSnapshot, watch: Watch) -> QueueSnapshot:
+        return QueueSnapshot((), 2)
 
-    async def still(self) -> None:
+    async def check_session(self) -> None:
         return None
 
-    def marked(self, node: Node) -> bool:
+    def is_admitted(self, node: Node) -> bool:
         return False
 
-    async def mark(self) -> None:
+    async def mark_admitted(self) -> None:
         self.said_so += 1
 
 
@@ -53,11 +53,11 @@ def admitted(work: Coroutine[Any, Any, bool | None]) -> bool | None:
 @pytest.mark.parametrize("ahead", [("/a", "/b", "/c"), ("/a", "/b")])
 def test_who_was_not_in_at_first_says_when_he_is_also_if_he_never_slept(ahead: tuple[str, ...]) -> None:
     crowd = Crowd()
-    assert admitted(admit(crowd, View(ahead, 2)))
+    assert admitted(admit(crowd, QueueSnapshot(ahead, 2)))
     assert crowd.said_so == 1
 
 
 def test_who_is_in_at_once_says_nothing() -> None:
     crowd = Crowd()
-    assert admitted(admit(crowd, View(("/a",), 2)))
+    assert admitted(admit(crowd, QueueSnapshot(("/a",), 2)))
     assert crowd.said_so == 0

@@ -10,14 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from proofs import NONCE, response
 
-from distsync.server.digest_md5 import TOKEN_BYTES, ProofRefusedError, Talk
+from distsync.server.digest_md5 import TOKEN_BYTES, DigestMd5Exchange, ProofRefusedError
 
 USERS = {"alice": "a-secret", "zoé": "pässword", "li": "密码"}
 
 
-def talk(token: bytes = b"") -> Talk:
+def talk(token: bytes = b"") -> DigestMd5Exchange:
     """One that has been asked."""
-    made = Talk(NONCE, USERS)
+    made = DigestMd5Exchange(NONCE, USERS)
     made.answer(token)
     return made
 
@@ -44,7 +44,7 @@ RFC = [
 def test_examples_of_the_rfc(service: str, nonce: str, cnonce: str, shown: str, proof: str) -> None:
     """Section 4."""
     host = "elwood.innosoft.com"
-    example = Talk(nonce, {"chris": "secret"}, host, f"{service}/{host}")
+    example = DigestMd5Exchange(nonce, {"chris": "secret"}, host, f"{service}/{host}")
     challenge = f'realm="{host}",nonce="{nonce}",charset=utf-8,algorithm=md5-sess'
     assert example.answer(b"") == challenge.encode()
     token = (
@@ -100,7 +100,7 @@ def test_nonce_serves_once(password: str, user: str | None) -> None:
 
 
 def test_response_to_another_nonce_is_refused() -> None:
-    other = Talk("another", USERS)
+    other = DigestMd5Exchange("another", USERS)
     other.answer(b"")
     with pytest.raises(ProofRefusedError, match="nonce"):
         other.answer(response("alice", "a-secret"))

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from distsync.errors import ClientClosedError, DeadlineError, DisconnectedError, NoNodeError
-from distsync.session.deadline import CLEAN_UP_S, GRACE_S, NO_WAIT_GRACE_S
-from distsync.session.driver import Task, drive
-from distsync.session.ledger import Orphan
+from distsync.session.deadline import CLEAN_UP_S, GRACE_S, NONBLOCKING_GRACE_S
+from distsync.session.driver import ProtocolRun, drive
+from distsync.session.ledger import LeftoverNode
 from distsync.session.replies import Batch, Outcome, Reply
 from distsync.session.steps import (
     Background,
@@ -31,13 +31,13 @@ from distsync.session.steps import (
     Request,
     SessionInfo,
     Signal,
+    StopHolding,
     Sync,
     Together,
-    Unhold,
     Wait,
-    Woke,
+    WakeReason,
 )
-from distsync.session.telling import Seen
+from distsync.session.telling import WaitProgress
 from distsync.session.world import Work
 
 SESSION = SessionInfo(7, 10_000)
@@ -61,7 +61,7 @@ class Script:
         self.held: dict[Loss, str] = {}
         self.unlocked = 0
         self.in_background: list[Work] = []
-        self.orphans: list[Orphan] = []
+        self.leftovers: list[LeftoverNode] = []
         self.lost: list[Loss] = []
         self.told: list[str] = []
 
@@ -84,7 +84,7 @@ class Script:
                 reply.settle(Outcome(answer))
         return batch
 
-    def attend(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
         """Nothing is to be read."""
 
     def withdraw(self, batch: Batch) -> None:
@@ -96,55 +96,55 @@ class Script:
     def session_changes(self) -> Signal:
         return self.changes
 
-    def proven(self, session_id: int, fresh: bool = False) -> bool:
+    def is_proven(self, session_id: int, fresh: bool = False) -> bool:
         return session_id == SESSION.session_id
 
     def hold(self, step: Hold) -> None:
         self.held[step.loss] = step.path
 
-    def heed(self, loss: Loss, heard: Callable[[bytes], object]) -> None:
+    def watch_hold(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
         raise NotImplementedError
 
-    def lose(self, path: str) -> None:
+    def mark_lost(self, path: str) -> None:
         raise NotImplementedError
 
     def unhold(self, loss: Loss) -> None:
         self.held.pop(loss, None)
 
-    def stands(self, loss: Loss) -> bool:
+    def is_active(self, loss: Loss) -> bool:
         return loss in self.held
 
-    def background(self, work: Work) -> None:
-        self.in_background.append(work)
-        work.close()
+    def background(self, protocol: Work) -> None:
+        self.in_background.append(protocol)
+        protocol.close()
 
-    def wait_lasts(self, seen: Seen) -> None:
-        self.told.append(seen.text(self.clock))
+    def on_long_wait(self, progress: WaitProgress) -> None:
+        self.told.append(progress.text(self.clock))
 
-    def disown(self, orphans: list[Orphan], losses: list[Loss]) -> None:
-        self.orphans += orphans
+    def abandon_results(self, leftovers: list[LeftoverNode], losses: list[Loss]) -> None:
+        self.leftovers += leftovers
         self.lost += losses
 
-    def at_close(self, work: Callable[[], Work]) -> None:
-        self.in_background.append(work())
+    def at_close(self, protocol: Callable[[], Work]) -> None:
+        self.in_background.append(protocol())
         self.in_background[-1].close()
 
     def guid(self) -> str:
         return "guid"
 
 
-def task_of(work: Work, script: Script, deadline: float | None = None) -> tuple[Task, list[int]]:
+def task_of(work: Work, script: Script, deadline: float | None = None) -> tuple[ProtocolRun, list[int]]:
     woken: list[int] = []
-    return Task(work, script, deadline, lambda: woken.append(1)), woken
+    return ProtocolRun(work, script, deadline, lambda: woken.append(1)), woken
 
 
 def run(work: Work, script: Script, deadline: float | None = None) -> Any:
     woken: SimpleQueue[None] = SimpleQueue()
-    task = Task(work, script, deadline, lambda: woken.put(None))
+    task = ProtocolRun(work, script, deadline, lambda: woken.put(None))
     try:
         return drive(task, woken)
     except BaseException as error:
-        task.disown(error)
+        task.abandon_results(error)
         raise
 
 
@@ -204,16 +204,16 @@ def test_wait_for_a_signal_that_has_fired_does_not_wait() -> None:
     signal = Signal()
     signal.fire()
 
-    async def work() -> Woke:
+    async def work() -> WakeReason:
         return await Wait(signal)
 
-    assert run(work(), Script()) is Woke.SIGNAL
+    assert run(work(), Script()) is WakeReason.SIGNAL
 
 
 def test_wait_ends_with_the_first_signal_and_leaves_no_waker() -> None:
     one, other = Signal(), Signal()
 
-    async def work() -> Woke:
+    async def work() -> WakeReason:
         return await Wait(one, other)
 
     task, woken = task_of(work(), Script())
@@ -222,7 +222,7 @@ def test_wait_ends_with_the_first_signal_and_leaves_no_waker() -> None:
     other.fire()
     assert woken
     assert task.resume()
-    assert task.result() is Woke.SIGNAL
+    assert task.result() is WakeReason.SIGNAL
     assert not one._wakers
     assert not other._wakers
 
@@ -230,17 +230,17 @@ def test_wait_ends_with_the_first_signal_and_leaves_no_waker() -> None:
 @pytest.mark.parametrize(
     ("limit", "deadline", "until", "why"),
     [
-        (2.0, None, 2.0, Woke.LIMIT),
-        (None, 3.0, 3.0, Woke.DEADLINE),
-        (2.0, 3.0, 2.0, Woke.LIMIT),
-        (5.0, 3.0, 3.0, Woke.DEADLINE),
-        (0.0, 0.0, 0.0, Woke.LIMIT),
+        (2.0, None, 2.0, WakeReason.LIMIT),
+        (None, 3.0, 3.0, WakeReason.DEADLINE),
+        (2.0, 3.0, 2.0, WakeReason.LIMIT),
+        (5.0, 3.0, 3.0, WakeReason.DEADLINE),
+        (0.0, 0.0, 0.0, WakeReason.LIMIT),
     ],
 )
 def test_wait_ends_at_its_limit_or_at_the_deadline(
-    limit: float | None, deadline: float | None, until: float, why: Woke
+    limit: float | None, deadline: float | None, until: float, why: WakeReason
 ) -> None:
-    async def work() -> Woke:
+    async def work() -> WakeReason:
         return await Wait(Signal(), limit=limit)
 
     script = Script()
@@ -256,7 +256,7 @@ def test_wait_ends_at_its_limit_or_at_the_deadline(
 def test_deadline_is_not_started_anew_at_a_wake() -> None:
     first = Signal()
 
-    async def work() -> tuple[Woke, Woke]:
+    async def work() -> tuple[WakeReason, WakeReason]:
         return await Wait(first), await Wait(Signal())
 
     script = Script()
@@ -376,10 +376,10 @@ def test_function_of_the_users_that_outlasts_the_deadline_leaves_time_to_tell_wh
 
     task, _ = task_of(work(), script, 1.0)
     assert not task.resume()
-    assert task.wait_until == 60.0 + NO_WAIT_GRACE_S
+    assert task.wait_until == 60.0 + NONBLOCKING_GRACE_S
     script.late[0].replies[0].settle(Outcome("told"))
     assert task.resume()
-    assert task.result() == ("told", Woke.DEADLINE)
+    assert task.result() == ("told", WakeReason.DEADLINE)
 
 
 def test_function_that_begins_when_the_deadline_is_over_leaves_no_more_time() -> None:
@@ -450,7 +450,7 @@ def test_interrupt_of_the_wait_itself_ends_the_call_after_its_clean_up() -> None
 
     script = Script()
     with pytest.raises(KeyboardInterrupt):
-        drive(Task(work(), script, None, lambda: None), InterruptedQueue())
+        drive(ProtocolRun(work(), script, None, lambda: None), InterruptedQueue())
     assert script.sent == [(Delete("/mine"),)]
 
 
@@ -538,10 +538,10 @@ async def stand(*then: Any) -> None:
     raise LookupError
 
 
-def left_behind(work: Work, script: Script) -> list[Orphan]:
+def left_behind(work: Work, script: Script) -> list[LeftoverNode]:
     with pytest.raises((LookupError, DisconnectedError)):
         run(work, script)
-    return script.orphans
+    return script.leftovers
 
 
 def scripted(answer: Any, **answers: Any) -> Script:
@@ -551,7 +551,7 @@ def scripted(answer: Any, **answers: Any) -> Script:
 
 
 def test_call_that_fails_leaves_its_ephemeral_to_the_janitor() -> None:
-    assert left_behind(stand(), scripted(MADE)) == [Orphan(MADE.path, True)]
+    assert left_behind(stand(), scripted(MADE)) == [LeftoverNode(MADE.path, True)]
 
 
 def test_call_that_fails_after_deleting_its_ephemeral_leaves_none() -> None:
@@ -571,7 +571,7 @@ def test_ephemeral_deleted_by_somebody_else_is_no_orphan() -> None:
 
 
 def test_ephemeral_whose_reply_was_lost_is_searched_for() -> None:
-    assert left_behind(stand(), scripted(DisconnectedError(MINE.path))) == [Orphan(MINE.path, False)]
+    assert left_behind(stand(), scripted(DisconnectedError(MINE.path))) == [LeftoverNode(MINE.path, False)]
 
 
 def test_ephemeral_found_by_its_guid_and_deleted_is_not_searched_for() -> None:
@@ -589,7 +589,7 @@ def test_ephemeral_of_a_transaction_is_remembered_too() -> None:
         await Multi((Create("/receipt", ephemeral=True), Delete("/item")))
         raise LookupError
 
-    assert left_behind(work(), Script(receipt=(Created("/receipt", None), None))) == [Orphan("/receipt", True)]
+    assert left_behind(work(), Script(receipt=(Created("/receipt", None), None))) == [LeftoverNode("/receipt", True)]
 
 
 def test_ephemeral_that_was_refused_never_was() -> None:
@@ -613,8 +613,8 @@ def test_what_was_held_before_the_interrupt_does_not_stay() -> None:
     error = KeyboardInterrupt()
     task.interrupt(error)
     assert task.resume()
-    task.disown(error)
-    assert (script.orphans, script.lost) == ([Orphan(MADE.path, True)], [loss])
+    task.abandon_results(error)
+    assert (script.leftovers, script.lost) == ([LeftoverNode(MADE.path, True)], [loss])
 
 
 def test_what_was_taken_in_the_clean_up_after_the_interrupt_stays() -> None:
@@ -633,13 +633,15 @@ def test_what_was_taken_in_the_clean_up_after_the_interrupt_stays() -> None:
     error = KeyboardInterrupt()
     task.interrupt(error)
     assert task.resume()
-    task.disown(error)
-    assert (script.orphans, script.lost) == ([], [])
+    task.abandon_results(error)
+    assert (script.leftovers, script.lost) == ([], [])
 
 
 def test_what_a_protocol_gave_up_does_not_stay() -> None:
     loss = Loss()
-    assert left_behind(stand(Hold(MADE.path, 7, loss), Unhold(loss)), scripted(MADE)) == [Orphan(MADE.path, True)]
+    assert left_behind(stand(Hold(MADE.path, 7, loss), StopHolding(loss)), scripted(MADE)) == [
+        LeftoverNode(MADE.path, True)
+    ]
 
 
 def test_result_that_never_reached_the_caller_is_undone() -> None:
@@ -653,8 +655,8 @@ def test_result_that_never_reached_the_caller_is_undone() -> None:
     script = scripted(MADE)
     task, _ = task_of(work(), script)
     assert task.resume()
-    task.disown(KeyboardInterrupt())
-    assert script.orphans == [Orphan(MADE.path, True)]
+    task.abandon_results(KeyboardInterrupt())
+    assert script.leftovers == [LeftoverNode(MADE.path, True)]
     assert script.lost == [loss]
 
 
@@ -665,4 +667,4 @@ def test_call_that_succeeds_keeps_what_it_made() -> None:
 
     script = scripted(MADE)
     run(work(), script)
-    assert script.orphans == []
+    assert script.leftovers == []

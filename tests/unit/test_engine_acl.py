@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from enginekit import NOW_MS, Bench, Client
 
-from distsync.server.acl import LONGEST_NETWORK, MOST_ENTRIES, _network, digest_of
+from distsync.server.acl import MAX_ENTRIES, MAX_NETWORK_LENGTH, _network, digest_of
 from distsync.server.effects import Drop, Reply
-from distsync.server.requests import LONGEST_IDENTITY, MOST_IDENTITIES
+from distsync.server.requests import MAX_IDENTITIES, MAX_IDENTITY_LENGTH
 from distsync.wire import records as r
 from distsync.wire.records import ErrorCode, Permission
 
@@ -93,7 +93,7 @@ class TestIdentities:
 
     def test_no_more_than_a_request_may_look_at(self) -> None:
         client = Bench(required_digest=digest_of(ALICE)).client()
-        for one in range(MOST_IDENTITIES - 1):  # and the address
+        for one in range(MAX_IDENTITIES - 1):  # and the address
             assert client.auth(b"%d:secret" % one) == 0
         assert client.auth(b"0:secret") == 0
         reply, drop = client.send(r.AuthRequest(0, "digest", ALICE))
@@ -102,8 +102,8 @@ class TestIdentities:
 
     def test_none_that_is_as_long_as_a_frame(self) -> None:
         client = Bench(required_digest=digest_of(ALICE)).client()
-        assert client.auth(b"x" * (LONGEST_IDENTITY - 29) + b":" + b"long" * 10_000) == 0
-        assert client.auth(b"x" * (LONGEST_IDENTITY - 28) + b":short") == ErrorCode.AUTH_FAILED
+        assert client.auth(b"x" * (MAX_IDENTITY_LENGTH - 29) + b":" + b"long" * 10_000) == 0
+        assert client.auth(b"x" * (MAX_IDENTITY_LENGTH - 28) + b":short") == ErrorCode.AUTH_FAILED
         assert client.dropped
 
     def test_they_are_lost_with_the_connection(self, client: Client) -> None:
@@ -169,11 +169,11 @@ class TestAcls:
     @pytest.mark.parametrize("scheme", ["ip", "digest"])
     def test_more_entries_than_may_be_looked_at(self, client: Client, scheme: str) -> None:
         suffix = ":x" if scheme == "digest" else ""
-        acl = tuple(r.Acl(ALL, scheme, f"10.0.{one >> 8}.{one & 255}{suffix}") for one in range(MOST_ENTRIES + 1))
+        acl = tuple(r.Acl(ALL, scheme, f"10.0.{one >> 8}.{one & 255}{suffix}") for one in range(MAX_ENTRIES + 1))
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
         assert client.err(r.SetAclRequest("/", acl)) == ErrorCode.INVALID_ACL
         client.create("/t", acl=acl[:-1] * 2)
-        assert len(client.bench.engine.tree.nodes["/t"].acl) == MOST_ENTRIES
+        assert len(client.bench.engine.tree.nodes["/t"].acl) == MAX_ENTRIES
 
     def test_auth_stands_for_too_many(self, client: Client) -> None:
         for one in range(31):
@@ -184,7 +184,7 @@ class TestAcls:
 
     def test_a_long_network_is_none_and_is_forgotten(self, client: Client) -> None:
         known = _network.cache_info().currsize
-        acl = (r.Acl(ALL, "ip", "::1%" + "x" * LONGEST_NETWORK),)
+        acl = (r.Acl(ALL, "ip", "::1%" + "x" * MAX_NETWORK_LENGTH),)
         assert client.err(r.CreateRequest("/t", acl=acl)) == ErrorCode.INVALID_ACL
         assert _network.cache_info().currsize == known
 

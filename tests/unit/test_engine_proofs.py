@@ -7,7 +7,7 @@ from enginekit import Bench, Client
 from proofs import NONCE, response
 
 from distsync.server.acl import digest_of
-from distsync.server.digest_md5 import Talk
+from distsync.server.digest_md5 import DigestMd5Exchange
 from distsync.server.effects import Drop, Reply
 from distsync.wire import records as r
 from distsync.wire.records import ErrorCode
@@ -24,7 +24,7 @@ def only(scheme: str, id: str) -> tuple[r.Acl, ...]:
 
 def talking(bench: Bench) -> Client:
     """A client that may say by SASL who it is."""
-    return bench.client(sasl=Talk(NONCE, PASSWORDS))
+    return bench.client(sasl=DigestMd5Exchange(NONCE, PASSWORDS))
 
 
 def shown(client: Client, user: str = "alice") -> Client:

@@ -7,7 +7,7 @@ from enginekit import Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync.server.quotas import excesses, held, moved
+from distsync.server.quotas import apply_delta, held, violations
 from distsync.wire import records as r
 from distsync.wire.records import CreateFlag, ErrorCode
 
@@ -142,15 +142,15 @@ class TestEnforcement:
 class TestText:
     @given(st.integers(0, 9), st.integers(0, 99), st.integers(-9, 9), st.integers(-99, 99))
     def test_what_is_written_is_read(self, count: int, size: int, more: int, bytes_more: int) -> None:
-        assert moved(held(count, size), more, bytes_more) == held(count + more, size + bytes_more)
+        assert apply_delta(held(count, size), more, bytes_more) == held(count + more, size + bytes_more)
 
     @given(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
     def test_nonsense_limits_nothing_and_breaks_nothing(self, limits: bytes | None, stats: bytes | None) -> None:
-        moved(stats, 1, 1)
-        assert not list(excesses(limits, stats, 1, 1))
+        apply_delta(stats, 1, 1)
+        assert not list(violations(limits, stats, 1, 1))
 
     def test_other_fields_are_kept(self) -> None:
-        assert moved(b"z=1;count=2,bytes=3=;a=4", 1, 1) == b"count=3,bytes=4=;a=4;z=1"
+        assert apply_delta(b"z=1;count=2,bytes=3=;a=4", 1, 1) == b"count=3,bytes=4=;a=4;z=1"
 
     @pytest.mark.parametrize(
         ("limits", "told"),
@@ -164,4 +164,4 @@ class TestText:
         ],
     )  # fmt: skip
     def test_a_soft_limit_is_told_where_there_is_no_hard_one(self, limits: bytes, told: list[tuple[str, bool]]) -> None:
-        assert list(excesses(limits, b"count=2,bytes=3", 1, 2)) == told
+        assert list(violations(limits, b"count=2,bytes=3", 1, 2)) == told

@@ -123,4 +123,4 @@ def test_the_table_does_what_the_plain_one_does(moves: list[tuple[str, object]])
             plain.modes
         )
         assert {(path, peer) for peer, watched in table.by_peer.items() for path in watched} == set(plain.modes)
-        assert table.lasting == sum(map(bool, plain.modes.values()))
+        assert table.persistent_count == sum(map(bool, plain.modes.values()))

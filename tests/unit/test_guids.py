@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import uuid
 
-from distsync.session.guids import AT_ONCE, Guids, written
+from distsync.session.guids import BATCH_SIZE, Guids, written
 
 
 def test_each_is_a_uuid_of_version_4_as_python_writes_it() -> None:
     guids = Guids()
-    taken = [guids.take() for _ in range(3 * AT_ONCE)]
+    taken = [guids.take() for _ in range(3 * BATCH_SIZE)]
     assert [str(uuid.UUID(one)) for one in taken] == taken
     assert {(uuid.UUID(one).version, uuid.UUID(one).variant) for one in taken} == {(4, uuid.RFC_4122)}
 
 
 def test_none_is_given_twice() -> None:
     mine, others = Guids(), Guids()
-    taken = [guids.take() for guids in (mine, others) for _ in range(3 * AT_ONCE)]
+    taken = [guids.take() for guids in (mine, others) for _ in range(3 * BATCH_SIZE)]
     assert len(set(taken)) == len(taken)
 
 

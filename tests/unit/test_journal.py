@@ -15,14 +15,14 @@ import pytest
 
 import distsync.server.journal as journal_module
 from distsync.server.entries import GROUP, join, pack_entry
-from distsync.server.journal import NAME, Contents, Journal
+from distsync.server.journal import NAME, Journal, JournalContents
 from distsync.server.journal_errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
 
 RECORDS = [(zxid, b"payload %d" % zxid) for zxid in range(10, 40)]
 RECORDS_LAST = len(RECORDS)
 
 
-def read(folder: Path) -> Contents:
+def read(folder: Path) -> JournalContents:
     with closing(Journal(folder)) as journal:
         return journal.load()
 
@@ -521,7 +521,7 @@ def live(folder: Path, which: int, sync_full: bool, acknowledged: int) -> None:
     journal.close()
 
 
-def numbers(contents: Contents) -> list[int]:
+def numbers(contents: JournalContents) -> list[int]:
     return [*b"".join(contents.snapshot), *(zxid for zxid, _ in contents.records)]
 
 
@@ -559,7 +559,7 @@ def test_mark_that_cannot_be_written_says_what_it_said(killed: Path, monkeypatch
     with closing(Journal(killed)) as journal:
         journal.load()
         with monkeypatch.context() as patched:
-            patched.setattr("distsync.server.mark.Mark.sync", fails)
+            patched.setattr("distsync.server.mark.Watermark.sync", fails)
             with pytest.raises(JournalWriteError):
                 journal.append([(99, b"after")])
     contents = read(killed)

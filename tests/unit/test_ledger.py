@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from distsync.errors import DisconnectedError
-from distsync.session.ledger import Ledger, Orphan
+from distsync.session.ledger import CreatedNodes, LeftoverNode
 from distsync.session.steps import Create, Created, Delete, Multi
 
 
-def orphans(*requests: Create | Delete | Multi, lost: bool = False) -> list[Orphan]:
+def leftovers(*requests: Create | Delete | Multi, lost: bool = False) -> list[LeftoverNode]:
     """What a call leaves behind that has sent these; of the last one the answer is lost, perhaps."""
-    ledger = Ledger()
+    ledger = CreatedNodes()
     for number, request in enumerate(requests, 1):
         ledger.sent(request)
         answer = Created("/a", None)
@@ -20,22 +20,22 @@ def orphans(*requests: Create | Delete | Multi, lost: bool = False) -> list[Orph
             ledger.answered(request, results, None)
         else:
             ledger.answered(request, answer if isinstance(request, Create) else None, None)
-    return ledger.orphans(lambda path: False)
+    return ledger.leftovers(lambda path: False)
 
 
 MAKE, DELETE = Create("/a", ephemeral=True), Delete("/a")
 
 
 def test_what_was_made_is_an_orphan_until_it_was_deleted() -> None:
-    assert orphans(MAKE) == [Orphan("/a", True)]
-    assert orphans(MAKE, DELETE) == []
+    assert leftovers(MAKE) == [LeftoverNode("/a", True)]
+    assert leftovers(MAKE, DELETE) == []
 
 
 def test_what_was_deleted_and_made_anew_in_one_transaction_is_an_orphan() -> None:
-    assert orphans(Multi((DELETE, MAKE))) == [Orphan("/a", True)]
-    assert orphans(MAKE, Multi((DELETE, MAKE))) == [Orphan("/a", True)]
+    assert leftovers(Multi((DELETE, MAKE))) == [LeftoverNode("/a", True)]
+    assert leftovers(MAKE, Multi((DELETE, MAKE))) == [LeftoverNode("/a", True)]
 
 
 def test_what_may_have_been_made_is_an_orphan() -> None:
-    assert orphans(MAKE, lost=True) == [Orphan("/a", True)]
-    assert orphans(Multi((DELETE, MAKE)), lost=True) == [Orphan("/a", True)]
+    assert leftovers(MAKE, lost=True) == [LeftoverNode("/a", True)]
+    assert leftovers(Multi((DELETE, MAKE)), lost=True) == [LeftoverNode("/a", True)]

@@ -12,15 +12,15 @@ from distsync.protocols.line import (
     LATCH,
     READ,
     WRITE,
-    Standing,
-    ahead_of,
+    QueueState,
+    current_holders,
     decide,
-    front,
     in_order,
-    offset,
+    node_name,
     parse,
+    predecessors,
+    sequence_distance,
     shared,
-    spelled,
 )
 from distsync.protocols.queue import before_all
 
@@ -64,31 +64,33 @@ def test_order_is_that_of_the_sequence_across_its_overflow_whatever_the_guids(ba
 
 @given(st.integers(-(2**31), 2**31 - 1), st.integers(-(2**31), 2**31 - 1))
 def test_offset_is_antisymmetric_but_at_the_far_end(one: int, other: int) -> None:
-    assert offset(one, other) == -offset(other, one) or abs(offset(one, other)) == 2**31
+    assert (
+        sequence_distance(one, other) == -sequence_distance(other, one) or abs(sequence_distance(one, other)) == 2**31
+    )
 
 
 def test_first_in_line_holds_and_others_wait_for_the_one_right_ahead() -> None:
     """Locks, steps 3 and 4."""
     names = [name(5), name(3), name(4)]
-    assert decide(names, name(3)).standing is Standing.HELD
+    assert decide(names, name(3)).state is QueueState.HELD
     assert decide(names, name(5)).behind == name(4)
 
 
 def test_contender_that_is_not_in_the_listing_is_gone() -> None:
-    assert decide([name(1)], name(2)).standing is Standing.GONE
-    assert ahead_of([name(1)], name(2)) is None
+    assert decide([name(1)], name(2)).state is QueueState.GONE
+    assert predecessors([name(1)], name(2)) is None
 
 
 def test_reader_waits_for_the_nearest_writer_ahead_only() -> None:
     """Shared Locks, read lock, steps 3 and 4; hazard 51."""
     write, read, mine = name(1, "-__WRIT__"), name(2, "-__READ__"), name(3, "-__READ__")
     assert decide([mine, read, write], mine, shared).behind == write
-    assert decide([mine, read], mine, shared).standing is Standing.HELD
+    assert decide([mine, read], mine, shared).state is QueueState.HELD
 
 
 def test_junk_children_do_not_count() -> None:
     """Hazard 56."""
-    assert decide([name(9), "lease_holder", "config", "ready"], name(9)).standing is Standing.HELD
+    assert decide([name(9), "lease_holder", "config", "ready"], name(9)).state is QueueState.HELD
 
 
 def test_item_put_back_from_a_dropped_segment_comes_before_all_that_are_left() -> None:
@@ -109,7 +111,7 @@ def test_front_is_the_readers_before_the_first_writer_or_one_writer(
 ) -> None:
     """Shared Locks: who holds, and which one the last reader in the line waits for: the last writer ahead."""
     names = [f"{number:032x}{read if kind == 'r' else write}{number:010d}" for number, kind in enumerate(kinds)]
-    assert [each.name for each in front(in_order(reversed(names)))] == names[:holders]
+    assert [each.name for each in current_holders(in_order(reversed(names)))] == names[:holders]
     if kinds[-1] == "r":
         assert decide(names, names[-1], shared).behind == ("" if watched is None else names[watched])
     if len(kinds) > 1:
@@ -117,14 +119,14 @@ def test_front_is_the_readers_before_the_first_writer_or_one_writer(
 
 
 def test_front_of_nobody_is_nobody() -> None:
-    assert front([]) == []
+    assert current_holders([]) == []
 
 
 @pytest.mark.parametrize("mark", ["-lock-", LATCH, READ, WRITE, KAZOO_LOCK, KAZOO_READ])
 @pytest.mark.parametrize("number", ["0000000000", "2147483647", "-2147483648", "-000000005"])
 def test_name_that_is_spelled_is_read_again_and_found_by_its_guid(mark: str, number: str) -> None:
-    prefix, guid = spelled(GUID, mark)
+    prefix, guid = node_name(GUID, mark)
     assert guid in prefix
     found = parse(prefix + number)
     assert found is not None
-    assert (found.mark, found.number) == (mark, int(number))
+    assert (found.name_suffix, found.number) == (mark, int(number))

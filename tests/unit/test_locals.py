@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from distsync.errors import NameInUseError
-from distsync.session.locals import SWEEP, Locals
+from distsync.session.locals import SWEEP, SharedStateTable
 
 
 class User:
@@ -21,25 +21,25 @@ class Known:
     idle: bool = True
 
 
-def use(known: Locals, path: str, kind: str = "lock") -> tuple[User, Known]:
+def use(known: SharedStateTable, path: str, kind: str = "lock") -> tuple[User, Known]:
     user = User()
     return user, known.of(path, kind, Known, user)
 
 
-def sweep(known: Locals, times: int = 1) -> None:
+def sweep(known: SharedStateTable, times: int = 1) -> None:
     for _ in range(times):
         use(known, "/other")
     gc.collect()
 
 
 def test_users_of_a_path_share_it() -> None:
-    known = Locals()
+    known = SharedStateTable()
     users = [use(known, "/a") for _ in range(3)]
     assert all(value is users[0][1] for _, value in users)
 
 
 def test_what_many_users_left_goes() -> None:
-    known = Locals()
+    known = SharedStateTable()
     for number in range(1_000):
         use(known, f"/{number}")
     sweep(known)
@@ -47,7 +47,7 @@ def test_what_many_users_left_goes() -> None:
 
 
 def test_it_stays_while_one_of_its_users_does() -> None:
-    known = Locals()
+    known = SharedStateTable()
     (first, value), (second, _) = use(known, "/a"), use(known, "/a")
     del first
     sweep(known, 10)
@@ -58,7 +58,7 @@ def test_it_stays_while_one_of_its_users_does() -> None:
 
 
 def test_it_stays_until_it_is_idle() -> None:
-    known = Locals()
+    known = SharedStateTable()
     value = use(known, "/a")[1]
     value.idle = False
     sweep(known, 10)
@@ -69,14 +69,14 @@ def test_it_stays_until_it_is_idle() -> None:
 
 
 def test_what_has_no_user_stays() -> None:
-    known = Locals()
+    known = SharedStateTable()
     value = known.of("/receipts", "", Known)
     sweep(known, 10)
     assert known.of("/receipts", "", Known) is value
 
 
 def test_what_was_dropped_and_made_again_is_not_dropped_for_its_first_users() -> None:
-    known = Locals()
+    known = SharedStateTable()
     first, value = use(known, "/a")
     assert known.drop("/a")
     assert not known.drop("/a")
@@ -89,7 +89,7 @@ def test_what_was_dropped_and_made_again_is_not_dropped_for_its_first_users() ->
 
 
 def test_another_kind_is_refused_and_is_no_user() -> None:
-    known = Locals()
+    known = SharedStateTable()
     use(known, "/a", "lock")
     with pytest.raises(NameInUseError, match="/a is already a lock, it cannot be used as a queue"):
         use(known, "/a", "queue")

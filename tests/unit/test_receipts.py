@@ -57,7 +57,7 @@ class Script:
         if isinstance(step, Guid):
             return str(next(self.guids))
         if isinstance(step, Background):
-            self.run(step.work)
+            self.run(step.protocol)
         if isinstance(step, Together):
             return tuple(map(self._reply, step.requests))
         if isinstance(step, Proven):

@@ -25,9 +25,9 @@ DIGITS = b'{"initial": %s}' % (b"9" * 6000)
     "read",
     [
         ballot.Decision.read,
-        ballot.Record.read,
+        ballot.TransactionRecord.read,
         condition.names_in,
-        semaphore.permits_in,
+        semaphore.parse_permits,
         lambda path, data: latch.tally_in(path, Node(data, Stat(*[0] * len(Stat._fields)))),
         lambda path, data: meeting._fields(path, data),
         lambda path, data: callers._wills(data),

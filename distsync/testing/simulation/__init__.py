@@ -10,7 +10,7 @@ from distsync.testing.simulation.faults import Exactly, Faults
 from distsync.testing.simulation.history import History, Record, SimulationFailure
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 __all__ = [
     "Capacity",
@@ -25,5 +25,5 @@ __all__ = [
     "SimProcess",
     "SimulationFailure",
     "Task",
-    "World",
+    "Simulation",
 ]

@@ -23,7 +23,7 @@ from distsync.testing.simulation.faults import Exactly
 from distsync.testing.simulation.history import SimulationFailure
 from distsync.testing.simulation.pieces import again
 from distsync.testing.simulation.places import Sources
-from distsync.testing.simulation.runner import faults_of, play, run
+from distsync.testing.simulation.runner import faults_of, run, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS
 from distsync.testing.simulation.table import markdown
 from distsync.testing.simulation.tally import OtherSourcesError, Summary
@@ -62,7 +62,7 @@ def show(name: str, seed: int, fierce: float, placed: Sequence[Exactly]) -> int:
     """One schedule with its transcript."""
     faults = replace(faults_of(SCENARIOS[name], seed, fierce), exactly=tuple(placed))
     try:
-        world = play(SCENARIOS[name], seed, faults)
+        world = run_seed(SCENARIOS[name], seed, faults)
     except SimulationFailure as failure:
         print(failure)
         return 1

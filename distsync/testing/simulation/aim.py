@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from distsync.testing.simulation.task import Task
 
 #: Faults that are aimed in one schedule, at most. Others strike by chance besides.
-MOST_AIMED = 3
+MAX_AIMED = 3
 
 
-class Aim(Coverage):
+class FaultTargeting(Coverage):
     """``wanted``: the kinds that are wanted at each place; ``often``: how often a schedule comes there."""
 
     def __init__(self, locator: Locator, wanted: Mapping[str, set[str]], often: Mapping[str, float]) -> None:
@@ -38,11 +38,11 @@ class Aim(Coverage):
         self.rng = random.Random(f"{seed} {salt}")
         self.salt = salt
         self.only = only
-        self.left = self.rng.randint(1, MOST_AIMED)
+        self.left = self.rng.randint(1, MAX_AIMED)
         self.aimed: list[int] = []
         """Which of the faults that struck were aimed."""
 
-    def aim(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
+    def target(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
         """What strikes at this opportunity, if anything is wanted here."""
         if not self.left or process.name == OBSERVER or not process.alive:
             return None
@@ -55,7 +55,7 @@ class Aim(Coverage):
         kind = self.rng.choice(sorted({kind for place, kind in cells if self.often.get(place, 0.0) <= 2 * rarest}))
         self.left -= 1
         self.only = None
-        self.aimed.append(len(process.world.faults.struck))
+        self.aimed.append(len(process.world.faults.injected))
         salt, self.salt = self.salt, 0
         return kind, self._delay_ms(kind, process.session.timeout_ms), salt
 

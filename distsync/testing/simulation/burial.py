@@ -11,27 +11,27 @@ from collections.abc import Coroutine
 from typing import Any
 
 #: A coroutine that awaits again after so many refusals is kept for ever instead.
-PATIENCE = 100
+MAX_REFUSALS = 100
 
 
-class Buried(BaseException):
+class TaskAbandoned(BaseException):
     """Thrown into the dead. (GeneratorExit would close what they await out of our sight.)"""
 
 
-_UNDEAD: list[Coroutine[Any, Any, Any]] = []
+_GENERATION_STATES: list[Coroutine[Any, Any, Any]] = []
 
 
-def bury(coroutine: Coroutine[Any, Any, Any]) -> None:
+def abandon(coroutine: Coroutine[Any, Any, Any]) -> None:
     """The coroutine is over, however often it awaits on its way out."""
     if inspect.getcoroutinestate(coroutine) != inspect.CORO_SUSPENDED:
         coroutine.close()
         return
-    for _ in range(PATIENCE):
+    for _ in range(MAX_REFUSALS):
         try:
-            step = coroutine.throw(Buried())
+            step = coroutine.throw(TaskAbandoned())
         except BaseException:
             return
-        work = getattr(step, "work", None)
+        work = getattr(step, "protocol", None)
         if work is not None:
-            bury(work)
-    _UNDEAD.append(coroutine)
+            abandon(work)
+    _GENERATION_STATES.append(coroutine)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync.session import steps
 from distsync.session.deadline import CLEAN_UP_S, grace_of
-from distsync.session.ledger import Ledger
+from distsync.session.ledger import CreatedNodes
 
 if TYPE_CHECKING:
     from distsync.testing.simulation.session import Submission
@@ -31,9 +31,9 @@ TURN_MS = 200
 
 @dataclass(frozen=True)
 class Run(steps.Step[Any]):
-    """One call of a face: drive ``work`` with a deadline of its own. For the bodies of tasks, not for protocols."""
+    """One call of a face: drive ``protocol`` with a deadline of its own. For the bodies of tasks, not for protocols."""
 
-    work: Coroutine[Any, Any, Any] = field(repr=False)
+    protocol: Coroutine[Any, Any, Any] = field(repr=False)
     timeout: float | None = None
 
 
@@ -42,7 +42,7 @@ class Frame:
 
     __slots__ = (
         "began_ms", "cleaning", "coroutine", "deadline_ms", "due_ms", "excused_ms", "grace_ms", "interrupted_at",
-        "ledger", "most_late_ms",
+        "created_nodes", "most_late_ms",
     )  # fmt: skip
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None, now_ms: int, first: bool) -> None:
@@ -55,7 +55,7 @@ class Frame:
         """For how long of it its thread had no CPU, or was in a function of the user's."""
         self.grace_ms = round(grace_of(timeout) * 1000)
         self.most_late_ms = max(self.grace_ms, FIRST_CONNECTION_MS if first else 0) + TURN_MS
-        self.ledger = Ledger()
+        self.created_nodes = CreatedNodes()
         self.cleaning = False
         self.interrupted_at: int | None = None
 
@@ -69,7 +69,7 @@ class Frame:
     def clean_up_from(self, now_ms: int, anew: bool) -> None:
         """Something was thrown into the call: it gets some time, more of it only if it is ``anew``."""
         if self.interrupted_at is None:
-            self.interrupted_at = len(self.ledger.holds)
+            self.interrupted_at = len(self.created_nodes.holds)
         if anew or not self.cleaning:
             self.cleaning = True
             self.deadline_ms = now_ms + CLEAN_UP_MS
@@ -78,8 +78,8 @@ class Frame:
         """The holds that outlive the call, which has ended with ``error``: after an interrupt what it took in its
         clean-up, as a Condition takes its lock again."""
         if self.interrupted_at is not None:
-            return self.ledger.holds[self.interrupted_at :]
-        return self.ledger.holds if isinstance(error, Exception) else []
+            return self.created_nodes.holds[self.interrupted_at :]
+        return self.created_nodes.holds if isinstance(error, Exception) else []
 
 
 class Asked:
@@ -98,7 +98,7 @@ class Asked:
 
     def ask(self, request: steps.Request[Any]) -> None:
         if type(request) in TRACKED:
-            self.frame.ledger.sent(request)
+            self.frame.created_nodes.sent(request)
         self.submissions.append(self.session.submit(request, self._answered))
 
     def abandon(self) -> None:
@@ -113,7 +113,7 @@ class Asked:
         self.missing -= 1
         if type(submission.step) in TRACKED:
             error = answer if isinstance(answer, BaseException) else None
-            self.frame.ledger.answered(submission.step, None if error else answer, error)
+            self.frame.created_nodes.answered(submission.step, None if error else answer, error)
         if not self.missing:
             failed = self.single and isinstance(answer, BaseException)
             self.task.resume(failed, answer if self.single else tuple(self.answers))

@@ -12,25 +12,25 @@ from contextlib import closing
 from pathlib import Path
 
 from distsync.testing.simulation.jobs import each_done
-from distsync.testing.simulation.pieces import Piece, work_off
+from distsync.testing.simulation.pieces import WorkUnit, work_off
 from distsync.testing.simulation.places import Sources
-from distsync.testing.simulation.raising import Raising
+from distsync.testing.simulation.raising import GuidedCampaign
 from distsync.testing.simulation.scenarios import SCENARIOS
 from distsync.testing.simulation.table import cells_of
 from distsync.testing.simulation.tally import Summary, Tally, not_played
 
 #: Schedules in a piece of work.
 PIECE = 50
-SAVE_SECONDS = 20.0
+SAVE_S = 20.0
 
 Tell = Callable[[str], object]
 
 
-def fresh_pieces(summary: Summary, names: Sequence[str], first: int, count: int) -> Iterator[Piece]:
+def fresh_pieces(summary: Summary, names: Sequence[str], first: int, count: int) -> Iterator[WorkUnit]:
     """``count`` seeds of each scenario that were not played yet; all scenarios go on side by side."""
     queues = [
         [
-            Piece(name, seed, min(seed + PIECE, end))
+            WorkUnit(name, seed, min(seed + PIECE, end))
             for begin, end in not_played(summary.tallies.get(name, Tally()).seeds, first, count)
             for seed in range(begin, end, PIECE)
         ]
@@ -44,7 +44,7 @@ def play_all(
     summary: Summary, names: Sequence[str], first: int, count: int, jobs: int, file: Path | None, tell: Tell = print
 ) -> None:
     """So many schedules of each scenario are added."""
-    saver = Saver(summary, file, tell)
+    saver = PeriodicSaver(summary, file, tell)
     try:
         with closing(each_done(jobs, work_off, fresh_pieces(summary, names, first, count))) as done:
             for piece, tally in done:
@@ -59,8 +59,12 @@ def raise_all(
 ) -> None:
     """Aimed schedules are added, at most so many, until each fault has struck each place often enough."""
     places = Sources().places()
-    raising = Raising(summary, places, {name: (*SCENARIOS[name].kinds, *SCENARIOS[name].besides) for name in names})
-    saver = Saver(summary, file, tell, lambda: f", {cells_of(places.values(), raising.whole).missing} cells missing")
+    raising = GuidedCampaign(
+        summary, places, {name: (*SCENARIOS[name].kinds, *SCENARIOS[name].besides) for name in names}
+    )
+    saver = PeriodicSaver(
+        summary, file, tell, lambda: f", {cells_of(places.values(), raising.whole).missing} cells missing"
+    )
     played = 0
     pieces = itertools.takewhile(lambda piece: played < schedules, raising.pieces())
     try:
@@ -73,7 +77,7 @@ def raise_all(
         saver.save()
 
 
-class Saver:
+class PeriodicSaver:
     """Writes the file now and then, and says how far it is."""
 
     def __init__(self, summary: Summary, file: Path | None, tell: Tell, more: Callable[[], str] = lambda: "") -> None:
@@ -87,7 +91,7 @@ class Saver:
     def now_and_then(self, schedules: int) -> None:
         """So many more were played."""
         self.played += schedules
-        if time.monotonic() - self.saved > SAVE_SECONDS:
+        if time.monotonic() - self.saved > SAVE_S:
             self.save()
 
     def save(self) -> None:

@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from distsync.testing.simulation.history import Record
 
 if TYPE_CHECKING:
-    from distsync.testing.simulation.world import World
+    from distsync.testing.simulation.world import Simulation
 
 
 class Check:
     """Base of all checks."""
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         """A task has recorded something."""
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         """The server has committed something: its tree is another one."""
 
-    def end(self, world: World) -> None:
+    def end(self, world: Simulation) -> None:
         """All tasks are done, nothing is under way."""
 
 
@@ -41,7 +41,7 @@ class Capacity(Check):
         self.limit = limit
         self.holding: dict[str, Record] = {}
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         if record.fields.get("what") != self.what:
             return
         if record.event == "granted":
@@ -50,7 +50,7 @@ class Capacity(Check):
             self.holding.pop(record.task, None)
         self._judge(world)
 
-    def _judge(self, world: World) -> None:
+    def _judge(self, world: Simulation) -> None:
         if len(self.holding) > self.limit:
             surely = [record for record in self.holding.values() if holds(world, record)]
             if len(surely) > self.limit:
@@ -58,14 +58,14 @@ class Capacity(Check):
                 world.fail(f"{len(surely)} hold {self.what!r}, {self.limit} may: {names}")
 
 
-def holds(world: World, record: Record) -> bool:
+def holds(world: Simulation, record: Record) -> bool:
     """Whether the holder can prove, at this moment, that it holds."""
     process = world.processes[record.process]
     fields = record.fields
     if not process.alive or record.session_id in world.tampered:
         return False
     loss = fields.get("loss")
-    return process.proven(record.session_id) and not (loss is not None and loss.fired)
+    return process.is_proven(record.session_id) and not (loss is not None and loss.fired)
 
 
 class Exclusion(Capacity):
@@ -78,13 +78,13 @@ class Exclusion(Capacity):
         super().__init__(what, 1)
         self.last: Record | None = None
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         super().see(world, record)
         if record.event == "granted" and record.fields.get("what") == self.what and "token" in record.fields:
             if holds(world, record):
                 self._grows(world, record)
 
-    def _grows(self, world: World, record: Record) -> None:
+    def _grows(self, world: Simulation, record: Record) -> None:
         last, self.last = self.last, record
         if last is None or record.token > last.token:
             return
@@ -99,7 +99,7 @@ class NothingLeft(Check):
         self.root = root
         self.may_stay = may_stay
 
-    def end(self, world: World) -> None:
+    def end(self, world: Simulation) -> None:
         left = [path for path in world.leftovers() if path.startswith(self.root) and not self.may_stay(path)]
         if left:
             world.fail(f"znodes are left: {', '.join(left[:10])}")

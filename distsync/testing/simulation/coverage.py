@@ -53,7 +53,7 @@ def possible(kind: str, seen: int) -> bool:
     return bool(seen & (REQUEST | WAIT))
 
 
-class Spot:
+class CoverageEntry:
     """What is known of one place: how often it was reached, what was seen there, and seeds that come there."""
 
     __slots__ = ("last", "reached", "seeds", "seen")
@@ -70,9 +70,9 @@ class Coverage:
 
     def __init__(self, locator: Locator) -> None:
         self.locator = locator
-        self.spots: dict[str, Spot] = {}
+        self.spots: dict[str, CoverageEntry] = {}
         #: The same by code and instruction (see Locator, which keeps the code): they are asked for at every step.
-        self._spots_at: dict[int, dict[int, Spot | None]] = {}
+        self._spots_at: dict[int, dict[int, CoverageEntry | None]] = {}
         self.cells: Counter[tuple[str, str]] = Counter()
         self.seed: tuple[int, float] | None = None
         """What is played, if it is worth to be remembered: the seed, and how fierce the faults are."""
@@ -100,13 +100,13 @@ class Coverage:
                         self._remember(spot)
                 coroutine = coroutine.cr_await
 
-    def _learn(self, code: CodeType, frame: Any) -> Spot | None:
+    def _learn(self, code: CodeType, frame: Any) -> CoverageEntry | None:
         place = self.locator.learn(code, frame)
-        spot = None if place is None else self.spots.setdefault(place, Spot())
+        spot = None if place is None else self.spots.setdefault(place, CoverageEntry())
         self._spots_at.setdefault(id(code), {})[frame.f_lasti] = spot
         return spot
 
-    def _remember(self, spot: Spot) -> None:
+    def _remember(self, spot: CoverageEntry) -> None:
         spot.last = self.seed
         if len(spot.seeds) < REMEMBERED and self.seed is not None:
             spot.seeds.append(self.seed)
@@ -140,7 +140,7 @@ class Coverage:
         for place in struck:
             self.cells[place, kind] += 1
 
-    def aim(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
+    def target(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
         """Which fault is to strike here: none."""
         return None
 

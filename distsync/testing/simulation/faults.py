@@ -16,7 +16,7 @@ from distsync.session import steps
 if TYPE_CHECKING:
     from distsync.testing.simulation.process import SimProcess
     from distsync.testing.simulation.task import Task
-    from distsync.testing.simulation.world import World
+    from distsync.testing.simulation.world import Simulation
 
 FREQUENT = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow")
 AT_REQUEST = (*FREQUENT, "lag", "outage", "ghost")
@@ -132,7 +132,7 @@ class Group:
             return math.inf
         return 1 + int(math.log(1.0 - self.injector.world.rng.random()) / math.log(1.0 - min(total, 0.999)))
 
-    def strike(self, process: str, aimed: Placed | None = None) -> Placed | None:
+    def inject(self, process: str, aimed: Placed | None = None) -> Placed | None:
         """What strikes at this opportunity, and after what delay if that was said."""
         nth = self.counted[process] = self.counted.get(process, 0) + 1
         if self.exactly:
@@ -158,16 +158,16 @@ class Watcher(Protocol):
 
     def strikes(self, kind: str, process: SimProcess, at: Any) -> None: ...
 
-    def aim(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None: ...
+    def target(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None: ...
 
 
 class Injector:
     """Strikes as the plan says, and keeps account of what struck."""
 
-    def __init__(self, world: World, plan: Faults) -> None:
+    def __init__(self, world: Simulation, plan: Faults) -> None:
         self.world = world
         self.plan = plan
-        self.struck: list[Exactly] = []
+        self.injected: list[Exactly] = []
         self.last_ms = 0
         """When the last fault struck, or will strike."""
         self.watcher: Watcher | None = None
@@ -194,7 +194,7 @@ class Injector:
         if kind == "outage" and lasts_ms is None:
             lasts_ms = self._lasts(process, OUTAGES)
         self._log((kind, lasts_ms, salt), process, self._requests, step)
-        self._tell(kind, process, step)
+        self._notify(kind, process, step)
         return kind, lasts_ms
 
     def _lasts(self, process: SimProcess, timeouts: tuple[float, ...]) -> int:
@@ -214,7 +214,7 @@ class Injector:
             delay_ms = self._lasts(task.process, STALLS) if kind == "stall" else self.world.rng.choice(DELAYS_MS)
         self._log((kind, delay_ms, salt), task.process, self._steps, task.name)
         if kind == "stall":
-            self._tell(kind, task.process, task)
+            self._notify(kind, task.process, task)
             task.stall()
             self.world.clockwork.after(delay_ms, task.unstall)
         elif delay_ms:
@@ -224,7 +224,7 @@ class Injector:
 
     def _strike_task(self, kind: str, task: Task) -> None:
         if kind != "intruder":  # it says itself whom it strikes
-            self._tell(kind, task.process, task)
+            self._notify(kind, task.process, task)
         STRIKES[kind](self.world, task)
 
     def at_event(self, process: SimProcess) -> None:
@@ -235,17 +235,17 @@ class Injector:
         if struck is None:
             return
         self._log(("late_event", 0, struck[2]), process, self._events, "")
-        self._tell("late_event", process, None)
+        self._notify("late_event", process, None)
         process.dispatcher.stall()
         delay_ms = self.world.rng.randint(1, process.session.timeout_ms // 2)
         self.world.clockwork.after(delay_ms, process.dispatcher.unstall)
 
     def _strike(self, group: Group, process: SimProcess, at: Any) -> Placed | None:
         if self._aims and self.watcher is not None:
-            return group.strike(process.name, self.watcher.aim(group.kinds, process, at))
-        return group.strike(process.name)
+            return group.inject(process.name, self.watcher.target(group.kinds, process, at))
+        return group.inject(process.name)
 
-    def _tell(self, kind: str, process: SimProcess, at: Any) -> None:
+    def _notify(self, kind: str, process: SimProcess, at: Any) -> None:
         if self.watcher is not None:
             self.watcher.strikes(kind, process, at)
 
@@ -253,54 +253,54 @@ class Injector:
         """Somebody has deleted a znode of this session."""
         for process in self.world.processes.values():
             if process.session.session_id == owner:
-                self._tell("intruder", process, None)
+                self._notify("intruder", process, None)
 
     def spared(self, process: str) -> bool:
         """Whether nothing has struck this process yet."""
-        return all(each.process != process and each.kind != "outage" for each in self.struck)
+        return all(each.process != process and each.kind != "outage" for each in self.injected)
 
     def _log(self, struck: Placed, process: SimProcess, group: Group, at: Any) -> None:
         kind, delay_ms, salt = struck
-        self.struck.append(Exactly(kind, process.name, group.counted[process.name], delay_ms or 0, salt))
+        self.injected.append(Exactly(kind, process.name, group.counted[process.name], delay_ms or 0, salt))
         self.last_ms = max(self.last_ms, self.world.now_ms + (delay_ms or 0))
         self.world.note("FAULT", kind, at)
         if salt:
             self.world.rng.seed(f"{self.world.seed} {salt}")
 
 
-def _kill(world: World, task: Task) -> None:
+def _kill(world: Simulation, task: Task) -> None:
     task.process.kill()
 
 
-def _pause(world: World, task: Task) -> None:
+def _pause(world: Simulation, task: Task) -> None:
     task.process.pause(world.rng.choice((0.1, 0.7, 1.0, 1.5)) * task.process.session.timeout_ms / 1000)
 
 
-def _interrupt(world: World, task: Task) -> None:
+def _interrupt(world: Simulation, task: Task) -> None:
     if not task.done:
         task.interrupted = True
         world.interrupts.append((task, task.at))
         task.throw(KeyboardInterrupt())
 
 
-def _deadline(world: World, task: Task) -> None:
+def _deadline(world: Simulation, task: Task) -> None:
     task.expire()
 
 
-def _intruder(world: World, task: Task) -> None:
+def _intruder(world: Simulation, task: Task) -> None:
     paths = [path for path in sorted(world.server.engine.paths()) if world.faults.plan.victims(path)]
     world.rng.shuffle(paths)
     for path in paths:
-        stat = world.foreign(steps.Exists(path))
+        stat = world.external_client(steps.Exists(path))
         if stat is not None and stat.ephemeral_owner:
             world.tampered.add(stat.ephemeral_owner)
             world.note("FAULT", "deletes", path)
             world.faults.intrudes(stat.ephemeral_owner)
-            world.foreign(steps.Delete(path))
+            world.external_client(steps.Delete(path))
             return
 
 
-STRIKES: dict[str, Callable[[World, Task], None]] = {
+STRIKES: dict[str, Callable[[Simulation, Task], None]] = {
     "kill": _kill,
     "pause": _pause,
     "interrupt": _interrupt,

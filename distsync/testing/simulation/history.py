@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distsync.testing.simulation.faults import Exactly, Faults
-from distsync.testing.simulation.wording import Words
+from distsync.testing.simulation.wording import TranscriptFormatter
 
 #: The transcript in a failure's text: its last so many lines.
 SHOWN_LINES = 400
@@ -43,7 +43,7 @@ class History:
 
     def lines(self, last: int | None = None) -> Iterable[str]:
         """One line for each note: time in ms, who, what, and with what."""
-        words = Words()
+        words = TranscriptFormatter()
         for at_ms, who, what, about in self.notes[-last:] if last else self.notes:
             yield f"{at_ms:>8} {who:<16} {what} {words.of(about)[:WIDEST]}".rstrip()
 
@@ -55,19 +55,19 @@ class History:
 class SimulationFailure(AssertionError):
     """Something promised did not hold in one schedule. ``seed`` and ``plan`` bring it back."""
 
-    def __init__(self, message: str, seed: int, plan: Faults, struck: list[Exactly], history: History) -> None:
+    def __init__(self, message: str, seed: int, plan: Faults, injected: list[Exactly], history: History) -> None:
         super().__init__(message, seed)
         self.message = message
         self.seed = seed
         self.plan = plan
-        self.struck = list(struck)
+        self.injected = list(injected)
         self.history = history
 
     def __str__(self) -> str:
         shown = "\n".join(self.history.lines(SHOWN_LINES))
         left_out = max(0, len(self.history.notes) - SHOWN_LINES)
         above = f"(the first {left_out} lines are left out)\n" if left_out else ""
-        struck = "\n".join(f"  {each}" for each in self.struck) or "  none"
+        struck = "\n".join(f"  {each}" for each in self.injected) or "  none"
         return (
             f"{self.message}\n\nseed {self.seed}, {self.plan}\nfaults that struck:\n{struck}\n\n"
             f"schedule (ms, who, > step or = answer or ! error):\n{above}{shown}"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from distsync.session import holds
-from distsync.session.janitor import clean_up, guard
+from distsync.session.janitor import delete_leftover, watch_held_node
 from distsync.session.lease import LeaseClock
-from distsync.session.ledger import Orphan
-from distsync.session.steps import Heed, Hold, Loss, Sync
+from distsync.session.ledger import LeftoverNode
+from distsync.session.steps import Hold, Loss, Sync, WatchNode
 from distsync.testing.simulation.schedule import Timer
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Keeper:
         self.process = process
         self.world = process.world
         self.lease = LeaseClock()
-        self.holds = holds.Holds(self.lease, self._lapsed)
+        self.holds = holds.HoldTable(self.lease, self._lapsed)
         self._beat: Timer | None = None
         self._lapse: Timer | None = None
 
@@ -45,25 +45,25 @@ class Keeper:
     def unhold(self, loss: Loss) -> None:
         self.holds.remove(loss)
 
-    def heed(self, step: Heed) -> None:
+    def watch(self, step: WatchNode) -> None:
         """As the step says."""
-        self.holds.heed(step.loss, step.heard)
+        self.holds.watch(step.loss, step.on_data)
         for each in self.holds.standing():
             if each.loss is step.loss:
                 self._guard(each)
 
     def look(self) -> None:
         """Whatever is held without proof is lost."""
-        self.holds.lapse(self.world.now)
+        self.holds.expire(self.world.now)
 
-    def _lapsed(self, lost: list[holds.Held]) -> None:
+    def _lapsed(self, lost: list[holds.HeldNode]) -> None:
         """The znodes go if the session lives after all."""
         for held in lost:
-            self.clean_up(Orphan(held.path, True), held.session_id)
+            self.delete_leftover(LeftoverNode(held.path, True), held.session_id)
 
-    def clean_up(self, orphan: Orphan, session_id: int) -> None:
+    def delete_leftover(self, orphan: LeftoverNode, session_id: int) -> None:
         """The janitor deletes the orphan, for as long as the session lives."""
-        self.process.background(clean_up(orphan, session_id))
+        self.process.background(delete_leftover(orphan, session_id))
 
     def session_ended(self) -> None:
         self.lease.end()
@@ -75,7 +75,7 @@ class Keeper:
             return
         clockwork, now = self.process.clockwork, self.world.now
         if self._beat is None:
-            self._beat = clockwork.after(round((self.lease.next_beat - now) * 1000), self._prove, idle=True)
+            self._beat = clockwork.after(round((self.lease.next_heartbeat - now) * 1000), self._prove, idle=True)
         if self._lapse is None:
             self._lapse = clockwork.after(round((self.lease.valid_until - now) * 1000), self._look, idle=True)
 
@@ -92,7 +92,7 @@ class Keeper:
         self.look()
         self._schedule()
 
-    def _guard(self, held: holds.Held) -> None:
+    def _guard(self, held: holds.HeldNode) -> None:
         if not held.over.fired and not held.guarded:
             held.guarded = True
-            self.process.background(guard(held, lambda: self.holds.lose(held.loss, holds.ZNODE_DELETED)))
+            self.process.background(watch_held_node(held, lambda: self.holds.mark_lost(held.loss, holds.ZNODE_DELETED)))

@@ -16,7 +16,7 @@ from distsync.wire.codes import ErrorCode
 READS = (records.ExistsRequest, records.GetDataRequest, records.GetChildrenRequest, records.GetChildren2Request)
 
 
-class Laggard:
+class LaggingServer:
     """The ensemble as it stands now, for one client."""
 
     def __init__(self, engine: Engine) -> None:

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distsync.testing.simulation.aim import Aim
+from distsync.testing.simulation.aim import FaultTargeting
 from distsync.testing.simulation.coverage import Coverage
 from distsync.testing.simulation.faults import Exactly
 from distsync.testing.simulation.history import SimulationFailure
 from distsync.testing.simulation.places import FOLDER, Locator
-from distsync.testing.simulation.runner import faults_of, play
+from distsync.testing.simulation.runner import faults_of, run_seed
 from distsync.testing.simulation.scenarios import SCENARIOS, Scenario
 from distsync.testing.simulation.tally import KEPT, Tally
 
@@ -26,37 +26,37 @@ COLLECT_AFTER = 200
 
 
 @dataclass(frozen=True)
-class Shot:
+class TargetedRun:
     """One schedule with aimed faults: what follows the first of them is by the ``salt`` if there is one; that one is
     aimed at the place ``only`` if there is one; faults that strike by chance are so many times as likely."""
 
     seed: int
     salt: int = 0
     only: str | None = None
-    fierce: float = 1.0
+    intensity: float = 1.0
 
 
 @dataclass(frozen=True)
-class Piece:
+class WorkUnit:
     """Seeds from ``first`` to ``end``, with faults so many times as likely as usual; or ``shots`` at the kinds that are
     ``wanted`` at places. ``often``: how often a schedule of this scenario comes to a place."""
 
     scenario: str
     first: int = 0
     end: int = 0
-    fierce: float = 1.0
-    shots: tuple[Shot, ...] = ()
+    intensity: float = 1.0
+    shots: tuple[TargetedRun, ...] = ()
     wanted: dict[str, set[str]] = field(default_factory=dict)
     often: dict[str, float] = field(default_factory=dict)
 
 
-def work_off(piece: Piece, scenario: Scenario | None = None, locator: Locator | None = None) -> Tally:
+def work_off(piece: WorkUnit, scenario: Scenario | None = None, locator: Locator | None = None) -> Tally:
     """All its schedules."""
     scenario = scenario or SCENARIOS[piece.scenario]
     locator = locator or LOCATOR
-    tally = Tally(seeds=[(piece.first, piece.end)] if piece.end > piece.first and piece.fierce == 1.0 else [])
-    coverage = Aim(locator, piece.wanted, piece.often) if piece.shots else Coverage(locator)
-    shots = piece.shots or tuple(Shot(seed, fierce=piece.fierce) for seed in range(piece.first, piece.end))
+    tally = Tally(seeds=[(piece.first, piece.end)] if piece.end > piece.first and piece.intensity == 1.0 else [])
+    coverage = FaultTargeting(locator, piece.wanted, piece.often) if piece.shots else Coverage(locator)
+    shots = piece.shots or tuple(TargetedRun(seed, intensity=piece.intensity) for seed in range(piece.first, piece.end))
     began = time.perf_counter()
     gc.disable()
     try:
@@ -79,32 +79,32 @@ def work_off(piece: Piece, scenario: Scenario | None = None, locator: Locator | 
 LOCATOR = Locator(FOLDER)
 
 
-def _play(tally: Tally, scenario: Scenario, coverage: Coverage, shot: Shot) -> None:
-    aim = coverage if isinstance(coverage, Aim) else None
+def _play(tally: Tally, scenario: Scenario, coverage: Coverage, shot: TargetedRun) -> None:
+    aim = coverage if isinstance(coverage, FaultTargeting) else None
     if aim is not None:
         aim.begin(shot.seed, shot.salt, shot.only)
     else:
-        coverage.seed = shot.seed, shot.fierce
-    plan = faults_of(scenario, shot.seed, shot.fierce)
+        coverage.seed = shot.seed, shot.intensity
+    plan = faults_of(scenario, shot.seed, shot.intensity)
     try:
-        world = play(scenario, shot.seed, plan, coverage, aim is not None)
-        struck = world.faults.struck
+        world = run_seed(scenario, shot.seed, plan, coverage, aim is not None)
+        struck = world.faults.injected
         world.history.notes.clear()  # what goes now need not be collected
     except SimulationFailure as failure:
-        struck = failure.struck
+        struck = failure.injected
         aimed = [struck[index] for index in aim.aimed] if aim is not None else []
         tally.violated += 1
         tally.violations.append(violation_of(shot, aimed, failure.message))
         del tally.violations[KEPT:]
     tally.schedules += 1
     tally.aimed += aim is not None
-    tally.struck.update(each.kind for each in struck)
+    tally.injected.update(each.kind for each in struck)
     tally.struck_in.update({each.kind for each in struck} or {"none"})
 
 
-def violation_of(shot: Shot, aimed: Sequence[Exactly], message: str) -> dict[str, Any]:
+def violation_of(shot: TargetedRun, aimed: Sequence[Exactly], message: str) -> dict[str, Any]:
     """What is kept of a schedule that broke a promise: enough to play it again."""
-    return {"seed": shot.seed, "fierce": shot.fierce, "exactly": [list(each) for each in aimed], "message": message}
+    return {"seed": shot.seed, "fierce": shot.intensity, "exactly": [list(each) for each in aimed], "message": message}
 
 
 def again(scenario: str, violation: dict[str, Any]) -> str:

@@ -9,17 +9,17 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from distsync.errors import WorldError, ZnodeError
+from distsync.errors import UnavailableError, ZnodeError
 from distsync.testing.simulation.keeper import Keeper
-from distsync.testing.simulation.schedule import Actor, Clockwork, Scheduler
+from distsync.testing.simulation.schedule import Actor, Scheduler, TimerQueue
 from distsync.testing.simulation.session import SimSession
 from distsync.testing.simulation.task import Task
 
 if TYPE_CHECKING:
-    from distsync.testing.simulation.world import World
+    from distsync.testing.simulation.world import Simulation
 
 #: What the work at the close may take, each.
-CLOSE_SECONDS = 30.0
+CLOSE_S = 30.0
 
 Shared = TypeVar("Shared")
 
@@ -46,11 +46,11 @@ class Dispatcher(Actor):
 class SimProcess:
     """One process of the simulated world."""
 
-    def __init__(self, world: World, name: str, session_timeout: float, connect_timeout: float | None) -> None:
+    def __init__(self, world: Simulation, name: str, session_timeout: float, connect_timeout: float | None) -> None:
         self.world = world
         self.name = name
         self.connect_timeout_ms = None if connect_timeout is None else round(connect_timeout * 1000)
-        self.clockwork = Clockwork(world.scheduler)
+        self.clockwork = TimerQueue(world.scheduler)
         self.dispatcher = Dispatcher(world.scheduler)
         self.session = SimSession(self, round(session_timeout * 1000))
         self.keeper = Keeper(self)
@@ -68,17 +68,17 @@ class SimProcess:
 
     def spawn(
         self,
-        work: Coroutine[Any, Any, Any],
+        protocol: Coroutine[Any, Any, Any],
         timeout: float | None = None,
         *,
         name: str = "",
         daemon: bool = False,
         expected: tuple[type[BaseException], ...] = (),
     ) -> Task:
-        """A thread that drives ``work``. ``timeout`` in seconds is the deadline of the whole; ``Run`` gives one to a
-        part. The world does not wait for a ``daemon``, and an error that is not ``expected`` is a failure."""
+        """A thread that drives ``protocol``. ``timeout`` in seconds is the deadline of the whole; ``Run`` gives one to
+        a part. The world does not wait for a ``daemon``, and an error that is not ``expected`` is a failure."""
         self._spawned += 1
-        return self._add(Task(self, name or f"t{self._spawned}", work, timeout, daemon, expected, False))
+        return self._add(Task(self, name or f"t{self._spawned}", protocol, timeout, daemon, expected, False))
 
     def _add(self, task: Task) -> Task:
         self.tasks.append(task)
@@ -88,13 +88,15 @@ class SimProcess:
             self.paused.append(task)
         return task
 
-    def background(self, work: Coroutine[Any, Any, Any]) -> None:
+    def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
         """As the Background step: the world does not wait for it, yet goes on while it can."""
         if self.alive:
             self._spawned += 1
-            self._add(Task(self, f"background{self._spawned}", work, None, True, (WorldError, ZnodeError), True))
+            self._add(
+                Task(self, f"background{self._spawned}", protocol, None, True, (UnavailableError, ZnodeError), True)
+            )
         else:
-            self.world.graveyard.append(work)
+            self.world.graveyard.append(protocol)
 
     def task_done(self, task: Task) -> None:
         self.tasks.remove(task)
@@ -107,9 +109,9 @@ class SimProcess:
             self.shared[path] = factory()
         return self.shared[path]  # type: ignore[no-any-return]
 
-    def proven(self, session_id: int) -> bool:
+    def is_proven(self, session_id: int) -> bool:
         """What a Proven step would answer now."""
-        return self.session.proven(session_id)
+        return self.session.is_proven(session_id)
 
     def dispatch(self, call: Callable[[], object]) -> None:
         self.dispatcher.calls.append(call)
@@ -149,11 +151,11 @@ class SimProcess:
         self.end()
         self.session.die()
 
-    def say_goodbye(self) -> None:
+    def run_close_hooks(self) -> None:
         """What was to be done at the close is done; the world does not end before."""
         works, self.at_close = self.at_close, []
         for work in works if self.alive else ():
-            self.spawn(work(), CLOSE_SECONDS, name="close", expected=(WorldError, ZnodeError))
+            self.spawn(work(), CLOSE_S, name="close", expected=(UnavailableError, ZnodeError))
 
     def close(self) -> None:
         """Its session is ended in good order; tasks that wait are told that the client is closed."""

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from distsync.testing.simulation.coverage import possible
-from distsync.testing.simulation.pieces import Piece, Shot
+from distsync.testing.simulation.pieces import TargetedRun, WorkUnit
 from distsync.testing.simulation.places import Place
 from distsync.testing.simulation.table import ENOUGH, cells_of
 from distsync.testing.simulation.tally import Summary, Tally
@@ -26,7 +26,7 @@ FIERCE = 4.0
 
 
 @dataclass
-class Patience:
+class Backoff:
     """How long something that brings nothing is left out."""
 
     rest: int = 0
@@ -42,7 +42,7 @@ class Patience:
 
 
 @dataclass
-class Raising:
+class GuidedCampaign:
     """What to play on top of ``summary``. ``whole`` is all of it together, and grows with it."""
 
     summary: Summary
@@ -50,7 +50,7 @@ class Raising:
     stands: Mapping[str, tuple[str, ...]]
     """The kinds that each scenario stands."""
     whole: Tally = field(default_factory=Tally)
-    patience: dict[tuple[str, str], Patience] = field(default_factory=dict)
+    patience: dict[tuple[str, str], Backoff] = field(default_factory=dict)
     lacking: dict[str, set[str]] = field(default_factory=dict)
     """Kinds by reached place, as far as has been looked."""
 
@@ -67,7 +67,7 @@ class Raising:
             if not self.lacking[name]:
                 del self.lacking[name]
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[WorkUnit]:
         """One after the other; each depends on what was added meanwhile. Ends when nothing lacks any more."""
         while self.lacking or self.unreached():
             for scenario in self.stands:
@@ -79,7 +79,7 @@ class Raising:
         return [name for name in self.places if not self.whole.reached[name]]
 
     def _due(self, scenario: str, what: str) -> bool:
-        return self.patience.setdefault((scenario, what), Patience()).is_due()
+        return self.patience.setdefault((scenario, what), Backoff()).is_due()
 
     def _wanted(self, scenario: str) -> dict[str, set[str]]:
         """What lacks where this scenario comes to, and can be there."""
@@ -97,14 +97,16 @@ class Raising:
         tally = self.summary.tallies[scenario]
         return {place: count / tally.schedules for place, count in tally.reached.items()}
 
-    def _at_all(self, scenario: str) -> Iterator[Piece]:
+    def _at_all(self, scenario: str) -> Iterator[WorkUnit]:
         wanted = self._wanted(scenario)
         if wanted and self._due(scenario, ""):
             first = self._salts(AT_ALL)
-            shots = tuple(Shot(seed, fierce=FIERCE if seed % 4 == 0 else 1.0) for seed in range(first, first + AT_ALL))
-            yield Piece(scenario, shots=shots, wanted=wanted, often=self._often(scenario))
+            shots = tuple(
+                TargetedRun(seed, intensity=FIERCE if seed % 4 == 0 else 1.0) for seed in range(first, first + AT_ALL)
+            )
+            yield WorkUnit(scenario, shots=shots, wanted=wanted, often=self._often(scenario))
 
-    def _at_rare(self, scenario: str) -> Iterator[Piece]:
+    def _at_rare(self, scenario: str) -> Iterator[WorkUnit]:
         wanted = self._wanted(scenario)
         for place in wanted:
             tally, kinds = self.summary.tallies[scenario], self._wanted_at(scenario, place)
@@ -112,27 +114,27 @@ class Raising:
             if kinds and seeds and tally.reached[place] < RARE * tally.schedules and self._due(scenario, place):
                 first = self._salts(AT_ONE)
                 shots = [
-                    Shot(seed, salt, place, fierce)
+                    TargetedRun(seed, salt, place, fierce)
                     for salt in range(first, first + AT_ONE)
                     for seed, fierce in [seeds[salt % len(seeds)]]
                 ]
                 often = {**self._often(scenario), place: 0.0}
-                yield Piece(scenario, shots=tuple(shots), wanted={**wanted, place: kinds}, often=often)
+                yield WorkUnit(scenario, shots=tuple(shots), wanted={**wanted, place: kinds}, often=often)
 
-    def _fiercer(self, scenario: str) -> Iterator[Piece]:
+    def _fiercer(self, scenario: str) -> Iterator[WorkUnit]:
         """More seeds that reach what nothing or little has reached in the files that this scenario uses."""
         files = {place.partition(":")[0] for place in self.summary.tallies.get(scenario, Tally()).reached}
         hard = [name for name in self.places if self.whole.reached[name] < ENOUGH]
         if any(name.partition(":")[0] in files for name in hard) and self._due(scenario, "fiercer"):
             first = self._salts(AT_ALL)
-            yield Piece(scenario, first, first + AT_ALL, fierce=FIERCE)
+            yield WorkUnit(scenario, first, first + AT_ALL, intensity=FIERCE)
 
     def _salts(self, count: int) -> int:
         """Numbers that were not used before."""
         first, self.salt = self.salt + 1, self.salt + count
         return first
 
-    def added(self, piece: Piece, tally: Tally) -> int:
+    def added(self, piece: WorkUnit, tally: Tally) -> int:
         """A piece was played: how many cells came nearer to enough by it, at the place it was about, or anywhere."""
         gain, only = 0, piece.shots[0].only if piece.shots else None
         for place, struck in tally.cells.items():
@@ -140,10 +142,10 @@ class Raising:
                 continue
             before = self.whole.struck_at(place)
             gain += sum(before[kind] < ENOUGH for kind in struck if kind in piece.wanted.get(place, ()))
-        gain += sum(self.whole.reached[place] < ENOUGH for place in tally.reached) if piece.fierce != 1.0 else 0
+        gain += sum(self.whole.reached[place] < ENOUGH for place in tally.reached) if piece.intensity != 1.0 else 0
         self.whole.add(tally)
         self.summary.add(piece.scenario, tally)
         self._look(place for place in tally.reached if place in self.places)
-        what = "fiercer" if piece.fierce != 1.0 else only or ""
+        what = "fiercer" if piece.intensity != 1.0 else only or ""
         self.patience[piece.scenario, what].judge(gain)
         return gain

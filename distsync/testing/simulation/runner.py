@@ -19,7 +19,7 @@ from distsync.testing.simulation.faults import AT_EVENT, AT_REQUEST, Faults, Wat
 from distsync.testing.simulation.history import SimulationFailure
 from distsync.testing.simulation.scenarios import Scenario
 from distsync.testing.simulation.scenarios.base import OBSERVER
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 #: The chance of a kind at one of its opportunities, where it is the only one, and where it is one of many.
 ALONE, TOGETHER = 0.03, 0.006
@@ -33,7 +33,7 @@ class Report:
     schedules: int = 0
     picks: int = 0
     seconds: float = 0.0
-    struck: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     failures: list[SimulationFailure] = field(default_factory=list)
 
     @property
@@ -45,8 +45,8 @@ class Report:
         """The report, for people."""
         verdict = f"{len(self.failures)} FAILED" if self.failures else "no violation"
         yield f"{self.scenario}: {self.schedules} schedules, {verdict} ({self.speed:.0f} a second)"
-        if self.struck:
-            yield "    faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.struck.items()))
+        if self.injected:
+            yield "    faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.injected.items()))
         for failure in self.failures:
             yield f"    seed {failure.seed}: {failure.message}"
 
@@ -91,15 +91,15 @@ def scaled(kind: str, chance: float) -> float:
     return chance * (2 if kind in AT_REQUEST else 6 if kind in AT_EVENT else 1)
 
 
-def play(
+def run_seed(
     scenario: Scenario, seed: int, faults: Faults | None = None, watcher: Watcher | None = None, aims: bool = False
-) -> World:
+) -> Simulation:
     """One schedule; raises SimulationFailure."""
-    world = World(seed, faults=faults_of(scenario, seed) if faults is None else faults)
+    world = Simulation(seed, faults=faults_of(scenario, seed) if faults is None else faults)
     if watcher is not None:
         world.faults.watch(watcher, aims)
     try:
-        scenario.play(world)
+        scenario.run(world)
     except BaseException:
         world.__exit__(BaseException)
         raise
@@ -131,11 +131,11 @@ def run(
 def _play_one(report: Report, scenario: Scenario, seed: int) -> None:
     world = None
     try:
-        world = play(scenario, seed)
-        struck = world.faults.struck
+        world = run_seed(scenario, seed)
+        struck = world.faults.injected
         report.picks += world.scheduler.picks
     except SimulationFailure as failure:
         report.failures.append(failure)
-        struck = failure.struck
+        struck = failure.injected
     report.schedules += 1
-    report.struck.update(each.kind for each in struck)
+    report.injected.update(each.kind for each in struck)

@@ -19,7 +19,7 @@ from collections.abc import Callable
 RANKED_PICKS = 400
 
 #: A schedule by rank changes its mind at most so many times (PCT's depth: most bugs need 1 or 2).
-MOST_CHANGES = 4
+MAX_CHANGES = 4
 
 
 #: In C: it is asked of all who can run, at every pick.
@@ -79,7 +79,7 @@ class Timer:
     __slots__ = ("scheduler", "due_ms", "number", "action", "clockwork", "idle")
 
     def __init__(
-        self, scheduler: Scheduler, due_ms: int, action: Callable[[], object], clockwork: Clockwork, idle: bool
+        self, scheduler: Scheduler, due_ms: int, action: Callable[[], object], clockwork: TimerQueue, idle: bool
     ) -> None:
         self.scheduler = scheduler
         self.due_ms = due_ms
@@ -104,7 +104,7 @@ class Timer:
         self.take()
 
 
-class Clockwork(Actor):
+class TimerQueue(Actor):
     """Runs the timers of one owner that are due, in any order: a paused owner's wait."""
 
     __slots__ = ("due", "stopped")
@@ -158,14 +158,14 @@ class Scheduler:
         self.timers: list[Timer] = []
         self._number = 0
         self.ranked = self.rng.random() < by_rank
-        changes = self.rng.randint(0, MOST_CHANGES)
+        changes = self.rng.randint(0, MAX_CHANGES)
         self._changes = {self.rng.randint(1, RANKED_PICKS // 2) for _ in range(changes)} if self.ranked else set()
 
     def next_number(self) -> int:
         self._number += 1
         return self._number
 
-    def pick(self) -> bool:
+    def step(self) -> bool:
         """One actor does one piece of work; False if none can."""
         runnable = self.runnable
         if self.timers and self.timers[0].due_ms <= self.now_ms:

@@ -14,7 +14,7 @@ from distsync.server.config import EngineConfig
 from distsync.server.engine import Engine
 from distsync.session import steps
 from distsync.testing.simulation import translate
-from distsync.testing.simulation.lag import READS, Laggard
+from distsync.testing.simulation.lag import READS, LaggingServer
 from distsync.testing.simulation.network import BROKEN, Connection
 from distsync.wire import records
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from distsync.testing.simulation.process import SimProcess
-    from distsync.testing.simulation.world import World
+    from distsync.testing.simulation.world import Simulation
 
 CONFIG = EngineConfig(forgive_pauses=False, enforce_quota=True)
 
@@ -36,14 +36,14 @@ FOREIGNER = 0
 class SimServer:
     """See the module."""
 
-    def __init__(self, world: World, config: EngineConfig = CONFIG) -> None:
+    def __init__(self, world: Simulation, config: EngineConfig = CONFIG) -> None:
         self.world = world
         self.engine = Engine(config)
         self.connections: dict[int, Connection] = {}
         self.owners: dict[int, SimProcess] = {}
-        self.next_laggards: dict[SimProcess, Laggard] = {}
+        self.next_laggards: dict[SimProcess, LaggingServer] = {}
         """Which server the next connection of a process is to."""
-        self.laggards: dict[int, Laggard] = {}
+        self.laggards: dict[int, LaggingServer] = {}
         """Connections to a server that lags."""
         self.due_ms: int | None = None
         self.back_ms: int | None = None
@@ -185,7 +185,7 @@ class SimServer:
     def lag(self, connection: Connection, xid: int, request: Any) -> None:
         """The connection breaks, mostly with the answer, and the next one is to a server that does not know yet what
         happens from now on."""
-        self.next_laggards[self.owners[connection.peer]] = Laggard(self.engine)
+        self.next_laggards[self.owners[connection.peer]] = LaggingServer(self.engine)
         lose = self.lose_reply if self.world.rng.random() < 0.7 else self.lose_request
         lose(connection, xid, request)
 
@@ -211,7 +211,7 @@ class SimServer:
         self.world.note("servers", "are back", "")
         self.advance()
 
-    def ghost(self, connection: Connection, xid: int, request: Any) -> None:
+    def stale_session(self, connection: Connection, xid: int, request: Any) -> None:
         """The connection breaks, and to the next one the client comes as a new one; nobody else knows that."""
         self.owners[connection.peer].session.disowned = True
         lose = self.lose_reply if self.world.rng.random() < 0.5 else self.lose_request
@@ -219,7 +219,7 @@ class SimServer:
 
     # --- somebody else
 
-    def foreign(self, step: steps.Request[Any]) -> Any:
+    def external_client(self, step: steps.Request[Any]) -> Any:
         """The answer to a request of a client that is no process of this world; an error is raised."""
         now_ms = self.world.now_ms
         requests = ((1, translate.request_of(step)), (2, records.CloseSessionRequest()))
@@ -244,5 +244,5 @@ STRUCK: dict[str, Callable[[SimServer, Connection, int, Any], None]] = {
     "slow": SimServer.slow,
     "lag": SimServer.lag,
     "outage": SimServer.outage,
-    "ghost": SimServer.ghost,
+    "ghost": SimServer.stale_session,
 }

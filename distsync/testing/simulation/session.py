@@ -239,9 +239,9 @@ class SimSession:
         for submission in failed:
             submission.done(submission, error(submission.step))
 
-    def proven(self, session_id: int, fresh: bool = False) -> bool:
+    def is_proven(self, session_id: int, fresh: bool = False) -> bool:
         """Whether the lease clock proves now that this session lives."""
-        return self.process.keeper.lease.proves(session_id, self.world.now, fresh)
+        return self.process.keeper.lease.is_valid_at(session_id, self.world.now, fresh)
 
     def close(self) -> None:
         """The session is ended in good order, if there is a connection; else it times out."""

@@ -19,7 +19,7 @@ ENOUGH = 100
 
 
 @dataclass
-class Cells:
+class CoverageMatrix:
     """Places times faults. A cell is a place's name and a kind."""
 
     enough: list[tuple[str, str]] = field(default_factory=list)
@@ -35,9 +35,9 @@ class Cells:
         return len(self.few) + len(self.none) + len(self.unreached) * len(COUNTED)
 
 
-def cells_of(places: Iterable[Place], whole: Tally) -> Cells:
+def cells_of(places: Iterable[Place], whole: Tally) -> CoverageMatrix:
     """How far the cells of these places are filled."""
-    cells = Cells()
+    cells = CoverageMatrix()
     for place in places:
         if not whole.reached[place.name]:
             cells.unreached.append(place.name)

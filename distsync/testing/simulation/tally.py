@@ -35,7 +35,7 @@ class Tally:
     schedules: int = 0
     aimed: int = 0
     seconds: float = 0.0
-    struck: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     struck_in: Counter[str] = field(default_factory=Counter)
     """How many schedules each kind struck in; "none": no fault."""
     violated: int = 0
@@ -52,7 +52,7 @@ class Tally:
         self.schedules += other.schedules
         self.aimed += other.aimed
         self.seconds += other.seconds
-        self.struck.update(other.struck)
+        self.injected.update(other.injected)
         self.struck_in.update(other.struck_in)
         self.violated += other.violated
         kept = sorted([*self.violations, *other.violations], key=lambda each: (len(each["exactly"]), each["seed"]))
@@ -76,7 +76,7 @@ class Tally:
             "schedules": self.schedules,
             "aimed": self.aimed,
             "seconds": round(self.seconds, 3),
-            "struck": dict(sorted(self.struck.items())),
+            "injected": dict(sorted(self.injected.items())),
             "struck_in": dict(sorted(self.struck_in.items())),
             "violated": self.violated,
             "violations": self.violations,
@@ -93,7 +93,7 @@ class Tally:
             **{
                 **plain,
                 "seeds": [(first, end) for first, end in plain["seeds"]],
-                "struck": Counter(plain["struck"]),
+                "injected": Counter(plain["injected"]),
                 "struck_in": Counter(plain["struck_in"]),
                 "reached": Counter(plain["reached"]),
                 "examples": {

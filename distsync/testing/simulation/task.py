@@ -84,7 +84,7 @@ class Task(Actor):
                 self._leave_behind(frame, error)
             else:
                 if isinstance(step, Run):
-                    self._push(step.work, step.timeout)
+                    self._push(step.protocol, step.timeout)
                     failed, value = False, None
                     continue
                 self._perform(frame, step)
@@ -139,13 +139,13 @@ class Task(Actor):
     def _leave_behind(self, frame: Frame, error: BaseException) -> None:
         """A call that ends with an exception: what it made goes, but for what it has left held on purpose."""
         keeper, kept = self.process.keeper, frame.kept(error)
-        wanted = {step.path for step in kept if keeper.holds.stands(step.loss)}
-        for orphan in frame.ledger.orphans(wanted.__contains__):
+        wanted = {step.path for step in kept if keeper.holds.is_active(step.loss)}
+        for orphan in frame.created_nodes.leftovers(wanted.__contains__):
             if keeper.lease.session_id is not None:
-                keeper.clean_up(orphan, keeper.lease.session_id)
-        for step in frame.ledger.holds:
+                keeper.delete_leftover(orphan, keeper.lease.session_id)
+        for step in frame.created_nodes.holds:
             if step not in kept:
-                keeper.holds.lose(step.loss, INTERRUPTED)
+                keeper.holds.mark_lost(step.loss, INTERRUPTED)
 
     def _finish(self, failed: bool, value: Any) -> None:
         self.done = True
@@ -255,34 +255,34 @@ class Task(Actor):
     def _wait(self, frame: Frame, step: steps.Wait) -> None:
         signals = step.signals
         if any(signal.fired for signal in signals):
-            self.resume(False, steps.Woke.SIGNAL)
+            self.resume(False, steps.WakeReason.SIGNAL)
             return
 
         def leave() -> None:
             for signal in signals:
                 signal.unsubscribe(wake)
 
-        def over(woke: steps.Woke) -> None:
+        def over(woke: steps.WakeReason) -> None:
             leave()
             self.resume(False, woke)
 
         def wake() -> None:
-            over(steps.Woke.SIGNAL)
+            over(steps.WakeReason.SIGNAL)
 
         for signal in signals:
             signal.subscribe(wake)
         self._abandon = leave
         self._limit(frame, step, over)
 
-    def _limit(self, frame: Frame, step: steps.Wait, over: Callable[[steps.Woke], None]) -> None:
-        now_ms, woke = self.scheduler.now_ms, steps.Woke.LIMIT
+    def _limit(self, frame: Frame, step: steps.Wait, over: Callable[[steps.WakeReason], None]) -> None:
+        now_ms, woke = self.scheduler.now_ms, steps.WakeReason.LIMIT
         due_ms = None if step.limit is None else now_ms + max(0, round(step.limit * 1000))
         deadline_ms = frame.deadline_ms
-        if deadline_ms is not None and step.late and not frame.cleaning:
+        if deadline_ms is not None and step.deadline_error and not frame.cleaning:
             deadline_ms += frame.grace_ms
         if deadline_ms is not None and (due_ms is None or deadline_ms <= due_ms):
-            due_ms, woke = deadline_ms, steps.Woke.DEADLINE
-        self._on_deadline = lambda: over(steps.Woke.DEADLINE)
+            due_ms, woke = deadline_ms, steps.WakeReason.DEADLINE
+        self._on_deadline = lambda: over(steps.WakeReason.DEADLINE)
         if due_ms is not None and due_ms <= now_ms:
             over(woke)
         elif due_ms is not None:
@@ -322,22 +322,22 @@ class Task(Actor):
             self._at(due_ms, self._on_deadline)
 
     def _proven(self, frame: Frame, step: steps.Proven) -> None:
-        self.resume(False, self.process.session.proven(step.session_id, step.fresh))
+        self.resume(False, self.process.session.is_proven(step.session_id, step.fresh))
 
     def _hold(self, frame: Frame, step: steps.Hold) -> None:
-        frame.ledger.holds.append(step)
+        frame.created_nodes.holds.append(step)
         self.process.keeper.hold(step)
         self.resume(False, None)
 
-    def _unhold(self, frame: Frame, step: steps.Unhold) -> None:
+    def _unhold(self, frame: Frame, step: steps.StopHolding) -> None:
         self.process.keeper.unhold(step.loss)
         self.resume(False, None)
 
-    def _heed(self, frame: Frame, step: steps.Heed) -> None:
-        self.process.keeper.heed(step)
+    def _heed(self, frame: Frame, step: steps.WatchNode) -> None:
+        self.process.keeper.watch(step)
         self.resume(False, None)
 
-    def _lose(self, frame: Frame, step: steps.Lose) -> None:
+    def _lose(self, frame: Frame, step: steps.ReportLoss) -> None:
         self.process.keeper.holds.lose_path(step.path)
         self.resume(False, None)
 
@@ -345,11 +345,11 @@ class Task(Actor):
         self.resume(False, self.process.world.guid())
 
     def _background(self, frame: Frame, step: steps.Background) -> None:
-        self.process.background(step.work)
+        self.process.background(step.protocol)
         self.resume(False, None)
 
     def _at_close(self, frame: Frame, step: steps.AtClose) -> None:
-        self.process.at_close.append(step.work)
+        self.process.at_close.append(step.protocol)
         self.resume(False, None)
 
     def _call(self, frame: Frame, step: steps.Call) -> None:
@@ -371,9 +371,9 @@ PERFORM: dict[type, Callable[[Task, Frame, Any], None]] = {
     steps.Connected: Task._connected,
     steps.Proven: Task._proven,
     steps.Hold: Task._hold,
-    steps.Unhold: Task._unhold,
-    steps.Lose: Task._lose,
-    steps.Heed: Task._heed,
+    steps.StopHolding: Task._unhold,
+    steps.ReportLoss: Task._lose,
+    steps.WatchNode: Task._heed,
     steps.Guid: Task._guid,
     steps.Background: Task._background,
     steps.AtClose: Task._at_close,

@@ -12,7 +12,7 @@ from typing import Any
 from distsync.session import steps
 
 
-class Words:
+class TranscriptFormatter:
     """Puts values into words; signals are numbered as they are met."""
 
     def __init__(self) -> None:

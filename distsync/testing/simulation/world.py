@@ -11,26 +11,26 @@ from typing import Any
 
 from distsync.errors import ClientClosedError
 from distsync.session.steps import Request
-from distsync.testing.simulation.burial import bury
+from distsync.testing.simulation.burial import abandon
 from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.faults import Faults, Injector
 from distsync.testing.simulation.history import History, Record, SimulationFailure
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.schedule import Clockwork, Scheduler
+from distsync.testing.simulation.schedule import Scheduler, TimerQueue
 from distsync.testing.simulation.server import CONFIG, SimServer
 from distsync.testing.simulation.task import Task
 
 #: A schedule that goes on for longer does not come to rest.
-MOST_PICKS = 200_000
-MOST_SECONDS = 3_600.0
+MAX_STEPS = 200_000
+MAX_S = 3_600.0
 #: What goes on when all tasks are done has so long, after the last fault, to come to rest.
-SETTLE_SECONDS = 40.0
+SETTLE_S = 40.0
 
 
 NO_FAULTS = Faults()
 
 
-class World:
+class Simulation:
     """One schedule: many tasks of several processes against the embedded server's engine, in this thread.
 
     Everything that happens follows from ``seed``: the same program with the same seed does the same again.
@@ -43,7 +43,7 @@ class World:
         self.seed = seed
         self.scheduler = Scheduler(seed, by_rank)
         self.rng = self.scheduler.rng
-        self.clockwork = Clockwork(self.scheduler)
+        self.clockwork = TimerQueue(self.scheduler)
         self.server = SimServer(self, CONFIG)
         self.history = History()
         self.checks = list(checks)
@@ -71,9 +71,9 @@ class World:
         process = self.processes[name] = SimProcess(self, name, session_timeout, connect_timeout)
         return process
 
-    def foreign(self, step: Request[Any]) -> Any:
+    def external_client(self, step: Request[Any]) -> Any:
         """The answer to a request that somebody outside of this world makes at once; an error is raised."""
-        return self.server.foreign(step)
+        return self.server.external_client(step)
 
     def guid(self) -> str:
         return str(uuid.UUID(int=self.rng.getrandbits(128), version=4))
@@ -108,7 +108,7 @@ class World:
         """A promise was broken: the schedule ends here, and ``run`` raises SimulationFailure."""
         if self.failure is None and not self.muted:
             self.note("CHECK", "failed", message)
-            self.failure = SimulationFailure(message, self.seed, self.faults.plan, self.faults.struck, self.history)
+            self.failure = SimulationFailure(message, self.seed, self.faults.plan, self.faults.injected, self.history)
 
     def task_done(self, task: Task) -> None:
         """Told by the process of each task that ended by itself."""
@@ -129,27 +129,27 @@ class World:
         and then the checks see the end. A task that waits while nothing can wake it any more is a failure."""
         try:
             done = until or self._all_done
-            self._go(done, MOST_SECONDS)
+            self._go(done, MAX_S)
             if not done():
                 self.fail(f"asleep while nothing can wake them: {self._unfinished()}")
             elif until is None:
                 self.done_ms = self.now_ms
-                self._go(self._settled, MOST_SECONDS)
+                self._go(self._settled, MAX_S)
                 self._end()
         finally:
-            self._bury()
+            self._abandon()
         self._raise()
 
     def _go(self, done: Callable[[], bool], seconds: float) -> None:
         """Until ``done()``, or until nothing is under way, or a failure."""
-        scheduler, server, pick = self.scheduler, self.server, self.scheduler.pick
+        scheduler, server, pick = self.scheduler, self.server, self.scheduler.step
         latest_ms = scheduler.now_ms + round(seconds * 1000)
         while self.failure is None and not done() and scheduler.now_ms < latest_ms:
             if server.due_ms is not None and server.due_ms <= scheduler.now_ms:
                 server.advance()
             if not pick() and not self._leap():
                 return
-            if scheduler.picks > MOST_PICKS:
+            if scheduler.picks > MAX_STEPS:
                 self.fail(f"does not come to rest: {self._unfinished()}")
 
     def _leap(self) -> bool:
@@ -172,7 +172,7 @@ class World:
         return self.tasks_open == 0
 
     def _settled(self) -> bool:
-        return self.now_ms > max(self.done_ms, self.faults.last_ms) + SETTLE_SECONDS * 1000
+        return self.now_ms > max(self.done_ms, self.faults.last_ms) + SETTLE_S * 1000
 
     def _unfinished(self) -> str:
         tasks = [task for process in self.processes.values() for task in process.tasks if not task.daemon]
@@ -194,16 +194,16 @@ class World:
         """Every process ends its session in good order, and what the dead left has timed out."""
         try:
             for process in self.processes.values():
-                process.say_goodbye()
-            self._go(self._all_done, SETTLE_SECONDS)
+                process.run_close_hooks()
+            self._go(self._all_done, SETTLE_S)
             for process in self.processes.values():
                 process.close()
-            self._go(lambda: not self.server.engine.sessions, MOST_SECONDS)
+            self._go(lambda: not self.server.engine.sessions, MAX_S)
             self._raise()
         finally:
             self._end_all()
 
-    def __enter__(self) -> World:
+    def __enter__(self) -> Simulation:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
@@ -219,12 +219,12 @@ class World:
     def _end_all(self) -> None:
         for process in self.processes.values():
             process.end()
-        self._bury()
+        self._abandon()
 
-    def _bury(self) -> None:
+    def _abandon(self) -> None:
         """Coroutines of the dead are closed where nobody is looking: what their finally blocks do is unseen."""
         self.muted = True
         for coroutine in self.graveyard:
-            bury(coroutine)
+            abandon(coroutine)
         self.graveyard.clear()
         self.muted = False

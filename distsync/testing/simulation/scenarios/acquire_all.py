@@ -11,13 +11,13 @@ from typing import Any
 
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 from distsync.protocols.lock import Grant, LockCore
-from distsync.protocols.shared import Reading
+from distsync.protocols.shared import ReadSnapshot
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Exclusion, NothingLeft
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios import shared
 from distsync.testing.simulation.scenarios.base import ROOT, Scenario, finish, maybe_timeout, processes, spawn, work
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 #: In the order of their paths: two locks, and between them one that is shared.
 LOCKS = (f"{ROOT}/lock/a", shared.PATH, f"{ROOT}/zlock/z")
@@ -56,7 +56,7 @@ class Part:
     @property
     def held(self) -> bool:
         grant = self.grant
-        return grant is not None and not grant.loss.fired and self.process.proven(grant.place.session_id)
+        return grant is not None and not grant.loss.fired and self.process.is_proven(grant.place.session_id)
 
     @property
     def depth(self) -> int:
@@ -85,19 +85,19 @@ class Part:
             await Run(self.core.release(self.owner), self.process.session.timeout_ms / 1000)
 
     def return_to(self, before: Any, stranger: object) -> None:
-        ending = self.core.revert(self.owner, before, stranger)
+        ending = self.core.undo_acquire(self.owner, before, stranger)
         if ending is not None:
             self.process.background(ending)
 
     def let_go(self, was: Any) -> None:
         """A release was interrupted."""
         if self.what == "reader":
-            self.return_to(Reading(max(0, was.depth - 1)), object())
+            self.return_to(ReadSnapshot(max(0, was.depth - 1)), object())
         else:
-            self.process.background(self.core.give_up(was, self.owner))
+            self.process.background(self.core.finish_release(was, self.owner))
 
 
-async def acquire_all(world: World, parts: list[Part], timeout: float | None) -> bool:
+async def acquire_all(world: Simulation, parts: list[Part], timeout: float | None) -> bool:
     """False: not in time. Whatever else ends it is raised; none is held more than before then."""
     deadline = None if timeout is None else world.now + timeout
     begun: list[tuple[Part, Any, object]] = []
@@ -136,14 +136,14 @@ async def release_all(parts: list[Part]) -> None:
         raise failed[0]
 
 
-def drawn(world: World, process: SimProcess, owner: object) -> list[Part]:
+def drawn(world: Simulation, process: SimProcess, owner: object) -> list[Part]:
     """Two or three of the locks, in the order of their paths, in whatever order the thread names them."""
     named = world.rng.sample(LOCKS, world.rng.choice((2, 2, 3)))
     sides = {path: world.rng.choice(("reader", "writer")) if path == shared.PATH else "lock" for path in named}
     return [Part(process, owner, path, sides[path]) for path in sorted(named)]
 
 
-async def thread(world: World, process: SimProcess) -> None:
+async def thread(world: Simulation, process: SimProcess) -> None:
     """Takes some locks together some times; at times it holds the first of them already."""
     owner = object()
     for _ in range(world.rng.randint(1, 2)):
@@ -154,7 +154,7 @@ async def thread(world: World, process: SimProcess) -> None:
             await together(world, parts)
 
 
-async def within(world: World, parts: list[Part]) -> None:
+async def within(world: Simulation, parts: list[Part]) -> None:
     """All together, while the first one is held anyhow."""
     first = parts[0]
     if not await first.acquire(None):
@@ -167,13 +167,13 @@ async def within(world: World, parts: list[Part]) -> None:
         await let_go(world, [first])
 
 
-async def together(world: World, parts: list[Part]) -> None:
+async def together(world: Simulation, parts: list[Part]) -> None:
     before = [part.depth for part in parts]
     got = False
     try:
         got = await acquire_all(world, parts, maybe_timeout(world))
     except LockLostError as error:
-        if not world.faults.struck:
+        if not world.faults.injected:
             world.fail(f"a loss without a fault: {error}")
     finally:
         if not got:
@@ -182,14 +182,14 @@ async def together(world: World, parts: list[Part]) -> None:
         await use(world, parts, before)
 
 
-def none_is_kept(world: World, parts: list[Part], before: list[int]) -> None:
+def none_is_kept(world: Simulation, parts: list[Part], before: list[int]) -> None:
     """What a call that failed leaves held is what was held before, if it was not lost."""
     kept = [part.path for part, was in zip(parts, before, strict=True) if part.depth > was]
     if kept:
         world.fail(f"a call that failed keeps {kept}")
 
 
-async def use(world: World, parts: list[Part], before: list[int]) -> None:
+async def use(world: Simulation, parts: list[Part], before: list[int]) -> None:
     fresh = [part for part, was in zip(parts, before, strict=True) if not was]
     granted(world, fresh)
     try:
@@ -205,7 +205,7 @@ def tag(part: Part) -> str:
     return part.path if part.what == "lock" else part.what
 
 
-def granted(world: World, parts: list[Part]) -> None:
+def granted(world: Simulation, parts: list[Part]) -> None:
     """It is noted at the moment when the call returns."""
     for part in parts:
         grant = part.grant
@@ -216,16 +216,16 @@ def granted(world: World, parts: list[Part]) -> None:
             world.record("granted", what=what, session_id=place.session_id, token=token, loss=grant.loss, name=name)
 
 
-async def let_go(world: World, parts: list[Part]) -> None:
+async def let_go(world: Simulation, parts: list[Part]) -> None:
     """A loss is told of at the release, and never without a reason. Who has acquired anew since has only that."""
     try:
         await release_all(parts)
     except (LockLostError, NotHeldError) as error:
-        if not world.faults.struck:
+        if not world.faults.injected:
             world.fail(f"a loss without a fault: {error}")
 
 
-def all_is_let_go(world: World) -> None:
+def all_is_let_go(world: Simulation) -> None:
     """No process that lives believes that it holds, or waits."""
     for process in world.processes.values():
         busy = [path for path, core in process.shared.items() if process.alive and not core.idle]
@@ -233,7 +233,7 @@ def all_is_let_go(world: World) -> None:
             world.fail(f"{process.name} is not done with {busy}")
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     """Whoever takes them in one order waits in no circle; the world says so if somebody sleeps for ever."""
     world.checks += [Exclusion(path) for path in LOCKS if path != shared.PATH]
     world.checks += [shared.ReadersOrWriter(), shared.OneKindHolds()]
@@ -244,4 +244,4 @@ def play(world: World) -> None:
     finish(world, lambda: all_is_let_go(world))
 
 
-ACQUIRE_ALL = Scenario("acquire-all", play)
+ACQUIRE_ALL = Scenario("acquire-all", run)

@@ -16,20 +16,20 @@ from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.barrier_truth import Passing
+from distsync.testing.simulation.scenarios.barrier_truth import BarrierOracle
 from distsync.testing.simulation.scenarios.base import ROOT, Scenario, receipts, spawn, work
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/barrier/b"
 
 #: Who waits longer breaks the barrier: others have died, or do not come.
-PATIENCE_SECONDS = 30.0
+PATIENCE_S = 30.0
 
 
 class Party:
     """The threads of one process at the barrier."""
 
-    def __init__(self, world: World, process: SimProcess, parties: int, acts: bool) -> None:
+    def __init__(self, world: Simulation, process: SimProcess, parties: int, acts: bool) -> None:
         self.world = world
         self.parties = parties
         self.acts = acts
@@ -41,7 +41,7 @@ class Party:
         for turn in range(turns):
             await Run(work(world) if patient or world.rng.random() < 0.7 else a_long_while(world))
             call = f"{name}.{turn}"
-            seconds = PATIENCE_SECONDS if patient else world.rng.choice((0.0, 0.02, 1.0, PATIENCE_SECONDS))
+            seconds = PATIENCE_S if patient else world.rng.choice((0.0, 0.02, 1.0, PATIENCE_S))
             until_ms, knows = world.now_ms + round(seconds * 1000), self.core.generation
             world.record("arrives", call=call, until_ms=until_ms, knows=knows)
             try:
@@ -77,16 +77,16 @@ class Party:
             world.record("reset" if resets else "aborted")
 
 
-async def a_long_while(world: World) -> None:
+async def a_long_while(world: Simulation) -> None:
     """Long enough for the others to see who has gone."""
     await Wait(limit=world.rng.randint(0, 20))
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     rng = world.rng
     parties, turns, acts = rng.randint(2, 4), rng.randint(1, 3), rng.random() < 0.4
     surplus, meddles = rng.choice((0, 0, 0, 1, 2, 3)), rng.choice((0, 0, 0, 1, 2, 3))
-    world.checks += [Passing(PATH, parties, acts), NothingLeft(f"{PATH}/")]
+    world.checks += [BarrierOracle(PATH, parties, acts), NothingLeft(f"{PATH}/")]
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     for number in range(parties + surplus):
         process = made[number % len(made)]
@@ -98,4 +98,4 @@ def play(world: World) -> None:
     world.close()
 
 
-BARRIER = Scenario("barrier", play)
+BARRIER = Scenario("barrier", run)

@@ -17,7 +17,7 @@ from typing import Any
 from distsync.session.steps import Create, Together
 from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.history import Record
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 #: In this time who sleeps is told of what a change of the barrier's znode says.
 PROMPT_MS = 3_000
@@ -28,7 +28,7 @@ ARRIVING_MS = 1_000
 
 
 @dataclass
-class Stay:
+class WaiterNode:
     """One znode in the line, as long as it stands."""
 
     name: str
@@ -54,7 +54,7 @@ class Stay:
 
 
 @dataclass(frozen=True)
-class Debt:
+class PendingBreak:
     """A call that gave up, of this turn, has to break the barrier, whatever became of its connection."""
 
     call: str
@@ -64,7 +64,7 @@ class Debt:
     """The sessions in which it stood there, if its process did not know that it was in this turn."""
 
 
-class Passing(Check):
+class BarrierOracle(Check):
     """Judges each change of the barrier, and what each call is told of it."""
 
     def __init__(self, path: str, parties: int, acts: bool, leaves: bool = False) -> None:
@@ -72,8 +72,8 @@ class Passing(Check):
         self.leaves = leaves
         self.parties = parties
         self.acts = acts
-        self.line: dict[str, Stay] = {}
-        self.gone: dict[str, Stay] = {}
+        self.line: dict[str, WaiterNode] = {}
+        self.gone: dict[str, WaiterNode] = {}
         self.version, self.generation, self.broken, self.breaks, self.full_ms = -1, -1, False, 0, -1
         self.passed: dict[str, int] = {}
         self.arrived: dict[str, Record] = {}
@@ -89,60 +89,60 @@ class Passing(Check):
         """Since when it should be broken, as this call was interrupted."""
         self.turns: dict[str, tuple[int, int]] = {}
         """In which turn each call arrived."""
-        self.debts: list[Debt] = []
+        self.debts: list[PendingBreak] = []
 
     # --- what the threads say
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         say = getattr(self, f"_{record.event.replace(' ', '_')}", None)
         if say is not None:
             say(world, record)
 
-    def _arrives(self, world: World, record: Record) -> None:
+    def _arrives(self, world: Simulation, record: Record) -> None:
         self.arrived[record.call] = record
         self.turns[record.call] = self.turn
 
-    def _acts(self, world: World, record: Record) -> None:
+    def _acts(self, world: Simulation, record: Record) -> None:
         self.acted.append(record.call)
 
-    def _passes(self, world: World, record: Record) -> None:
+    def _passes(self, world: Simulation, record: Record) -> None:
         self.done[record.call] = record
         index = self.passed.get(record.call)
         if index != record.index:
             world.fail(f"{record.call} passes with the index {record.index}; the barrier let it pass with {index}")
 
-    def _broken(self, world: World, record: Record) -> None:
+    def _broken(self, world: Simulation, record: Record) -> None:
         self.done[record.call] = record
         if unhurt(world, record) and record.call in self.passed:
             world.fail(f"{record.call} found the barrier broken, and others passed with it")
         self._judge_time(world, record)
         self._note_debt(world, record)
 
-    def _leaves(self, world: World, record: Record) -> None:
+    def _leaves(self, world: Simulation, record: Record) -> None:
         self.done[record.call] = record
 
-    def _acted_badly(self, world: World, record: Record) -> None:
+    def _acted_badly(self, world: Simulation, record: Record) -> None:
         self.done[record.call] = record
 
-    def _resetting(self, world: World, record: Record) -> None:
+    def _resetting(self, world: Simulation, record: Record) -> None:
         self.begun[record.task] = list(self.line.values())
         self.resetters.append(record)
 
-    def _reset(self, world: World, record: Record) -> None:
+    def _reset(self, world: Simulation, record: Record) -> None:
         missed = [
             stay.call for stay in self.begun.pop(record.task) if stay in self.line.values() and not stay.sent_away
         ]
         if missed:
             world.fail(f"{record.task} has reset the barrier, and {missed} still stand there")
 
-    def _aborting(self, world: World, record: Record) -> None:
+    def _aborting(self, world: Simulation, record: Record) -> None:
         self.begun[record.task] = -1 if self.broken else self.breaks
 
-    def _aborted(self, world: World, record: Record) -> None:
+    def _aborted(self, world: Simulation, record: Record) -> None:
         if self.breaks == self.begun.pop(record.task):
             world.fail(f"{record.task} has broken the barrier, and it was not broken since")
 
-    def _judge_time(self, world: World, record: Record) -> None:
+    def _judge_time(self, world: Simulation, record: Record) -> None:
         """Who sleeps is told soon."""
         stays = [stay for stay in (*self.line.values(), *self.gone.values()) if stay.call == record.call]
         for stay in stays if unhurt(world, record) else ():
@@ -157,7 +157,7 @@ class Passing(Check):
         """Another one whenever the barrier opens, is reset, or breaks."""
         return max(0, self.generation), self.breaks
 
-    def _note_debt(self, world: World, record: Record) -> None:
+    def _note_debt(self, world: Simulation, record: Record) -> None:
         """Who never stood there, and does not know the turn that is missed by him, need not break it; nor who was taken
         out behind as many as it takes, be his time over or not."""
         call, turn = record.call, self.turns[record.call]
@@ -169,9 +169,9 @@ class Passing(Check):
         knew = self.arrived[call].knows == turn[0]
         if not self.broken and turn == self.turn and (stays or knew):
             unheard = () if knew else tuple(stay.session_id for stay in stays)
-            self.debts.append(Debt(call, record.process, turn, unheard))
+            self.debts.append(PendingBreak(call, record.process, turn, unheard))
 
-    def _unpaid(self, world: World, process: str) -> list[str]:
+    def _unpaid(self, world: Simulation, process: str) -> list[str]:
         """Whose session has ended before he heard that he stood there cannot know it any more."""
         live = world.server.engine.sessions
         self.debts = [
@@ -181,14 +181,14 @@ class Passing(Check):
         ]
         return [debt.call for debt in self.debts if debt.process == process]
 
-    def _judge_anew(self, world: World, stay: Stay) -> None:
+    def _judge_anew(self, world: Simulation, stay: WaiterNode) -> None:
         """Who gives up and comes anew finds it broken, as do those who come later in his process."""
         record = self.arrived[stay.call]
         earlier = [call for call in self._unpaid(world, record.process) if self.done[call].at_ms < record.at_ms]
         if earlier:
             world.fail(f"{stay.call} stands at a barrier which {earlier}, of its own process, did not break yet")
 
-    def _judge_debts(self, world: World) -> None:
+    def _judge_debts(self, world: Simulation) -> None:
         for process in world.processes.values():
             unpaid = self._unpaid(world, process.name)
             if process.alive and unpaid:
@@ -196,7 +196,7 @@ class Passing(Check):
 
     # --- what the server says
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(self.path)
         if node is None:
             return
@@ -232,7 +232,7 @@ class Passing(Check):
                 self._stands(world, name)
         self._judge_fullness(world)
 
-    def _is_reset(self, world: World, marks: set[str]) -> None:
+    def _is_reset(self, world: Simulation, marks: set[str]) -> None:
         made = marks - self.marks.keys()
         if len(made) != 1 or any(stay.number > number_of(min(made)) for stay in self.line.values()):
             world.fail(f"the barrier is reset with the marks {made}, and {list(self.line)} stand there")
@@ -249,9 +249,9 @@ class Passing(Check):
         self.owing = None
         self.full_ms = -1
 
-    def _is_unmarked(self, world: World, mark: str, resetter: Record, after: int) -> None:
+    def _is_unmarked(self, world: Simulation, mark: str, resetter: Record, after: int) -> None:
         """The mark is gone, and neither the data nor another mark says what it said."""
-        if unhurt(world, resetter) and all(each.kind != "intruder" for each in world.faults.struck):
+        if unhurt(world, resetter) and all(each.kind != "intruder" for each in world.faults.injected):
             world.fail(f"{mark} has gone unread")
         for stay in (*self.line.values(), *self.gone.values()):
             if stay.sent_away and after < stay.number < number_of(mark):
@@ -260,15 +260,15 @@ class Passing(Check):
                 stay.counted_on.clear()
                 self.stragglers = True
 
-    def group(self) -> list[Stay]:
+    def group(self) -> list[WaiterNode]:
         """Those who stand there and were not sent away, first one first, as many as it takes."""
         standing = [stay for stay in self.line.values() if not stay.sent_away]
         return sorted(standing, key=lambda stay: stay.number)[: self.parties]
 
-    def _stands(self, world: World, name: str) -> None:
+    def _stands(self, world: Simulation, name: str) -> None:
         znode = world.server.engine.tree.node(f"{self.path}/{name}")
         assert znode is not None
-        stay = self.line[name] = Stay(name, json.loads(znode.data or b""), znode.owner, world.now_ms)
+        stay = self.line[name] = WaiterNode(name, json.loads(znode.data or b""), znode.owner, world.now_ms)
         group = self.group()
         if stay in group and not self.broken:
             stay.counts = True
@@ -277,7 +277,7 @@ class Passing(Check):
             stay.told_ms = world.now_ms
         self._judge_anew(world, stay)
 
-    def _opens(self, world: World, was_broken: bool, left: list[Stay]) -> None:
+    def _opens(self, world: Simulation, was_broken: bool, left: list[WaiterNode]) -> None:
         self.full_ms = -1
         self._judge_owing(world)
         members = sorted(left, key=lambda stay: stay.number)
@@ -297,21 +297,21 @@ class Passing(Check):
         self.passed |= {call: index for index, call in enumerate(calls)}
         self._judge_action(world, calls)
 
-    def _judge_action(self, world: World, calls: list[str]) -> None:
+    def _judge_action(self, world: Simulation, calls: list[str]) -> None:
         acted = [call for call in self.acted if call in calls]
-        excused = world.faults.struck or self.stragglers
+        excused = world.faults.injected or self.stragglers
         if self.acts and (calls[-1] not in acted or (len(acted) > 1 and not excused)):
             world.fail(f"{calls} pass after the actions of {acted}")
 
-    def _breaks(self, world: World) -> None:
+    def _breaks(self, world: Simulation) -> None:
         self.breaks += 1
         self._judge_owing(world)
         for stay in self.line.values():
             stay.told_ms = stay.told_ms or world.now_ms
-        if not world.faults.struck and not self._has_cause(world):
+        if not world.faults.injected and not self._has_cause(world):
             world.fail("the barrier is broken, and nobody had a cause to break it")
 
-    def _has_cause(self, world: World) -> bool:
+    def _has_cause(self, world: Simulation) -> bool:
         """Without a fault: somebody aborts, or a call that counts has no more time or acts badly."""
         sent_away = {stay.call for stay in (*self.line.values(), *self.gone.values()) if stay.sent_away}
         inside = [call for call in self.arrived if call not in self.done and call not in sent_away]
@@ -320,7 +320,7 @@ class Passing(Check):
         aborting = any(isinstance(begun, int) for begun in self.begun.values())
         return bool(late or failed.intersection(inside) or aborting or self.stragglers)
 
-    def _leave(self, world: World, left: list[Stay]) -> None:
+    def _leave(self, world: Simulation, left: list[WaiterNode]) -> None:
         """Somebody has gone who did not pass: those who counted on him may not pass any more."""
         for gone in left:
             for stay in self.line.values():
@@ -331,20 +331,20 @@ class Passing(Check):
             if counted and not self.leaves and should_break(world, gone, self.arrived):
                 self.owing = self.owing or (world.now_ms, gone.call)
 
-    def _judge_owing(self, world: World) -> None:
+    def _judge_owing(self, world: Simulation) -> None:
         owing, self.owing = self.owing, None
         if owing is not None and world.now_ms - owing[0] > PROMPT_MS and only_interrupts(world):
             world.fail(f"{owing[1]} was interrupted and went, and did not break the barrier at once")
 
-    def end(self, world: World) -> None:
+    def end(self, world: Simulation) -> None:
         self._judge_owing(world)
         self._judge_debts(world)
 
-    def _judge_fullness(self, world: World) -> None:
+    def _judge_fullness(self, world: Simulation) -> None:
         """Where all are, somebody opens or breaks it soon."""
         group = self.group()
         full = len(group) == self.parties and not self.broken
-        if self.full_ms >= 0 and world.now_ms - self.full_ms > LOOK_MS and not world.faults.struck:
+        if self.full_ms >= 0 and world.now_ms - self.full_ms > LOOK_MS and not world.faults.injected:
             world.fail(f"{world.now_ms - self.full_ms} ms long all were there, and nobody passed")
         if not full:
             self.full_ms = -1
@@ -357,17 +357,17 @@ def number_of(name: str) -> int:
     return int(name[-10:])
 
 
-def unhurt(world: World, record: Record) -> bool:
+def unhurt(world: Simulation, record: Record) -> bool:
     """Whether no fault has struck this process."""
     return world.faults.spared(record.process)
 
 
-def only_interrupts(world: World) -> bool:
+def only_interrupts(world: Simulation) -> bool:
     """Whether nothing worse than Ctrl-C has struck."""
-    return all(each.kind == "interrupt" for each in world.faults.struck)
+    return all(each.kind == "interrupt" for each in world.faults.injected)
 
 
-def should_break(world: World, gone: Stay, arrived: dict[str, Record]) -> bool:
+def should_break(world: Simulation, gone: WaiterNode, arrived: dict[str, Record]) -> bool:
     """Whether this one was interrupted when it knew already that it stood there, and nothing else has happened."""
     record = arrived[gone.call]
     at = [at for task, at in world.interrupts if task.name == record.task]

@@ -21,7 +21,7 @@ from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.faults import BESIDES, KINDS
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 ROOT = "/distsync"
 
@@ -30,23 +30,23 @@ OBSERVER = "observer"
 
 #: Without a fault every thread is done in this time (virtual seconds): who needs longer was woken by its own
 #: impatience, after half a session time-out, and not by the one who should have.
-PROMPT_SECONDS = 3.0
+PROMPT_S = 3.0
 
-RESCUE_SECONDS = 30.0
+RESCUE_S = 30.0
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """``play`` gets a fresh world, and leaves it when all is done; ``kinds`` are the faults that it stands."""
+    """``run`` gets a fresh world, and leaves it when all is done; ``kinds`` are the faults that it stands."""
 
     name: str
-    play: Callable[[World], None]
+    run: Callable[[Simulation], None]
     kinds: tuple[str, ...] = KINDS
     besides: tuple[str, ...] = BESIDES
     """Those of its faults that came to the simulator later: by draws of their own, so that the seeds stay the same."""
 
 
-def processes(world: World, least: int, most: int) -> Iterator[SimProcess]:
+def processes(world: Simulation, least: int, most: int) -> Iterator[SimProcess]:
     """Some processes."""
     for name in "abcdefgh"[: world.rng.randint(least, most)]:
         yield world.process(name)
@@ -57,24 +57,24 @@ def receipts(process: SimProcess) -> Receipts:
     return process.local(f"{ROOT}/receipts", lambda: Receipts(f"{ROOT}/receipts"))
 
 
-def troubled(world: World, process: SimProcess) -> bool:
+def troubled(world: Simulation, process: SimProcess) -> bool:
     """Whether something happened to this process after which nobody can know what became of its last calls."""
     return not process.alive or process.session.ended > 0
 
 
-def came_too_late(world: World) -> int:
+def came_too_late(world: Simulation) -> int:
     """How many calls had ended without anything before their process died: what they may have taken too late was on
     its way back, and died with the process."""
     dead = [process for process in world.processes.values() if not process.alive]
     return sum("_settle" in name for process in dead for name in process.left_undone)
 
 
-async def work(world: World) -> None:
+async def work(world: Simulation) -> None:
     """Something that takes a while."""
     await Wait(limit=world.rng.randint(0, 20) / 1000)
 
 
-def maybe_timeout(world: World) -> float | None:
+def maybe_timeout(world: Simulation) -> float | None:
     """How long a thread is ready to wait: mostly for ever."""
     return world.rng.choice((None, None, None, 0.0, 0.05, 1.0, 30.0))
 
@@ -93,16 +93,16 @@ async def until_interrupted(process: SimProcess, body: Callable[[SimProcess], Co
         process.close()
 
 
-def finish(world: World, at_end: Callable[[], object] = lambda: None) -> None:
+def finish(world: Simulation, at_end: Callable[[], object] = lambda: None) -> None:
     """All threads come to their end, soon if nothing went wrong; ``at_end`` looks; then the world is closed."""
     world.run()
-    if not world.faults.struck and world.done_ms > PROMPT_SECONDS * 1000:
+    if not world.faults.injected and world.done_ms > PROMPT_S * 1000:
         world.fail(f"it took {world.done_ms / 1000:.1f} s although nothing went wrong: somebody was not woken")
     at_end()
     world.close()
 
 
-def apart(world: World, what: str) -> random.Random:
+def apart(world: Simulation, what: str) -> random.Random:
     """Draws for what came to a scenario later: those of the world, and so its seeds, stay what they were."""
     return random.Random(f"{world.seed} {what}")
 
@@ -111,27 +111,27 @@ class LastNumbers(Check):
     """In some schedules the children of ``path`` are counted from shortly before the last number on, as if that many
     had been there."""
 
-    def __init__(self, world: World, path: str) -> None:
+    def __init__(self, world: Simulation, path: str) -> None:
         draws = apart(world, f"numbers {path}")
         self.path = path
         self.first = LAST - draws.randint(0, 5) if draws.random() < 0.1 else 0
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(self.path) if self.first else None
         if node is not None and not node.creates:
             node.creates, self.first = self.first, 0
 
 
-def made_by_others(world: World, path: str, data: bytes) -> None:
+def made_by_others(world: Simulation, path: str, data: bytes) -> None:
     """The znode is there, by a client of another kind, and what it stands in, which may have been there."""
     parts = path.split("/")
     for number in range(2, len(parts)):
         with suppress(NodeExistsError):
-            world.foreign(Create("/".join(parts[:number])))
-    world.foreign(Create(path, data))
+            world.external_client(Create("/".join(parts[:number])))
+    world.external_client(Create(path, data))
 
 
-async def close_client(world: World, process: SimProcess, keeps: Callable[[], bool]) -> None:
+async def close_client(world: Simulation, process: SimProcess, keeps: Callable[[], bool]) -> None:
     """Its client is closed in the middle of everything: as it ``keeps``, or as it does no longer."""
     for wanted in (True, False)[: world.rng.randint(0, 2)]:
         for _ in range(100):
@@ -142,23 +142,25 @@ async def close_client(world: World, process: SimProcess, keeps: Callable[[], bo
     process.close()
 
 
-def upset(mild: tuple[str, ...], world: World) -> bool:
+def upset(mild: tuple[str, ...], world: Simulation) -> bool:
     """Whether faults have struck that are not ``mild``, a session has ended, or somebody is not sure what he has given
     back."""
     ended = any(process.session.ended for process in world.processes.values())
     unsure = ended or bool(world.history.events("unsure"))
-    return unsure or any(each.kind not in mild for each in world.faults.struck)
+    return unsure or any(each.kind not in mild for each in world.faults.injected)
 
 
 def rescue(
-    world: World, is_upset: Callable[[World], bool], give_one: Callable[[SimProcess], Coroutine[Any, Any, Any]]
+    world: Simulation,
+    is_upset: Callable[[Simulation], bool],
+    give_one: Callable[[SimProcess], Coroutine[Any, Any, Any]],
 ) -> None:
     """Once the world is upset, the observer gives one back now and then, so that nobody waits for ever."""
     observer = world.process(OBSERVER)
 
     async def give() -> None:
         while True:
-            await Wait(limit=RESCUE_SECONDS)
+            await Wait(limit=RESCUE_S)
             if is_upset(world):
                 await give_one(observer)
 
@@ -166,7 +168,7 @@ def rescue(
 
 
 def everybody_sees(
-    world: World, what: str, look: Callable[[SimProcess], Coroutine[Any, Any, Any]], truth: Callable[[], Any]
+    world: Simulation, what: str, look: Callable[[SimProcess], Coroutine[Any, Any, Any]], truth: Callable[[], Any]
 ) -> None:
     """Once all is quiet each process that lives looks again, by its copy if that claims to be current: it sees the
     truth. What a fault strikes meanwhile does not count."""
@@ -175,17 +177,17 @@ def everybody_sees(
     async def see(process: SimProcess) -> None:
         seen[process.name] = await Run(look(process))
 
-    before = len(world.faults.struck)
+    before = len(world.faults.injected)
     for process in world.processes.values():
         if process.alive:
             spawn(process, see(process), name="last")
     world.run()
     wrong = {name: value for name, value in seen.items() if value != truth()}
-    if wrong and len(world.faults.struck) == before:
+    if wrong and len(world.faults.injected) == before:
         world.fail(f"{what}: {wrong} was seen at the end, and the truth is {truth()}")
 
 
-def sleepers(world: World) -> list[str]:
+def sleepers(world: Simulation) -> list[str]:
     """The daemons that still wait."""
     return [
         task.name

@@ -23,10 +23,10 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 #: No place is changed beyond this: who finds it reached wants no change.
-MOST = 3
+MAX_VALUE = 3
 
 PATH = f"{ROOT}/shared/c"
 
@@ -40,19 +40,19 @@ def adding(place: str) -> Any:
 
     def change(data: bytes) -> bytes | None:
         values = json.loads(data)
-        if values.get(place, 0) >= MOST:
+        if values.get(place, 0) >= MAX_VALUE:
             return None
         return json.dumps({**values, place: values.get(place, 0) + 1}).encode()
 
     return change
 
 
-def count(world: World, place: str) -> int:
+def count(world: Simulation, place: str) -> int:
     """How often a place was changed for sure."""
     return len([record for record in world.history.events("changed") if record.place == place])
 
 
-async def changer(world: World, process: SimProcess, place: str) -> None:
+async def changer(world: Simulation, process: SimProcess, place: str) -> None:
     core = core_of(process)
     for _ in range(world.rng.randint(1, 3)):
         world.record("changing", place=place)
@@ -64,11 +64,11 @@ async def changer(world: World, process: SimProcess, place: str) -> None:
         await Run(work(world))
 
 
-async def reader(world: World, process: SimProcess) -> None:
+async def reader(world: Simulation, process: SimProcess) -> None:
     """Reads, or asks for a change and then wants none: what it is shown is no older than the call."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
-        least, shown = min(MOST, count(world, "shared")), list[bytes]()
+        least, shown = min(MAX_VALUE, count(world, "shared")), list[bytes]()
         try:
             if world.rng.random() < 0.5:
                 await Run(core.change(shown.append), maybe_timeout(world))
@@ -81,17 +81,17 @@ async def reader(world: World, process: SimProcess) -> None:
         await Run(work(world))
 
 
-def look_at_the_end(world: World) -> None:
+def look_at_the_end(world: Simulation) -> None:
     node = world.server.engine.tree.node(PATH)
     truth = json.loads(node.data or b"{}") if node else {}
     for place in {record.place for record in world.history.events("changing")}:
         done = count(world, place)
         begun = len([record for record in world.history.events("changing") if record.place == place])
-        if not min(done, MOST) <= truth.get(place, 0) <= min(begun, MOST):
+        if not min(done, MAX_VALUE) <= truth.get(place, 0) <= min(begun, MAX_VALUE):
             world.fail(f"{done} of {begun} changes of {place} were done, and {truth} is there")
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     for process in processes(world, 2, 3):
         for number in range(world.rng.randint(1, 2)):
             place = process.name if number == 0 else "shared"
@@ -100,4 +100,4 @@ def play(world: World) -> None:
     finish(world, lambda: look_at_the_end(world))
 
 
-CELL = Scenario("cell", play)
+CELL = Scenario("cell", run)

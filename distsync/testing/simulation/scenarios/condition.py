@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from distsync.errors import LockLostError, NotHeldError, OutcomeUnknownError
 from distsync.protocols.condition import ConditionCore
-from distsync.protocols.guard import remove
-from distsync.protocols.line import Place
+from distsync.protocols.guard import delete_until_session_ends
+from distsync.protocols.line import QueueEntry
 from distsync.protocols.lock import LockCore
 from distsync.session.steps import Background
 from distsync.testing.simulation.calls import Run
@@ -24,15 +24,15 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/condition/c"
 
 
-class Stock:
+class Inventory:
     """What the threads produce and consume; it is shared by all processes, and guarded by the lock."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         self.world = world
         self.goods = 0
         self.unguarded = False
@@ -40,14 +40,14 @@ class Stock:
     def guard(self, thread: Thread) -> None:
         """Whoever lost the lock inside of it may do what no condition can repair."""
         grant = thread.lock.grant
-        if grant is None or thread.lock.owner is not thread or not thread.process.proven(grant.place.session_id):
+        if grant is None or thread.lock.owner is not thread or not thread.process.is_proven(grant.place.session_id):
             self.unguarded = True
 
 
 class Thread:
     """One thread with its hands on the lock and the condition."""
 
-    def __init__(self, process: SimProcess, stock: Stock) -> None:
+    def __init__(self, process: SimProcess, stock: Inventory) -> None:
         self.process = process
         self.world = process.world
         self.stock = stock
@@ -73,12 +73,12 @@ class Thread:
             await self.lock.release(self)
         except (LockLostError, NotHeldError):
             self.stock.unguarded = True
-            if not self.world.faults.struck and not self.process.session.closed:
+            if not self.world.faults.injected and not self.process.session.closed:
                 self.world.fail("a loss without a fault")
 
     async def wait(self, timeout: float | None) -> bool:
         """As Condition.wait of the face."""
-        places: list[Place] = []
+        places: list[QueueEntry] = []
         try:
             await Run(self.core.enlist(b"", places))
             await self.release()
@@ -126,11 +126,11 @@ class Thread:
                 await self.release()
 
 
-async def _in_background(place: Place) -> None:
-    await Background(remove(place.path, place.session_id))
+async def _in_background(place: QueueEntry) -> None:
+    await Background(delete_until_session_ends(place.path, place.session_id))
 
 
-def check_sleepers(world: World, stock: Stock) -> None:
+def check_sleepers(world: Simulation, stock: Inventory) -> None:
     """Nobody waits while there are goods, unless the lock or a notify was lost with its thread."""
     missed = len(world.history.events("notifying")) - len(world.history.events("notified"))
     waiting = [name for name in sleepers(world) if "consumer" in name]
@@ -138,8 +138,8 @@ def check_sleepers(world: World, stock: Stock) -> None:
         world.fail(f"{', '.join(waiting)} sleep while there are {stock.goods} goods")
 
 
-def play(world: World) -> None:
-    stock = Stock(world)
+def run(world: Simulation) -> None:
+    stock = Inventory(world)
     world.checks += [Exclusion("lock")]
     for process in processes(world, 2, 3):
         for number in range(world.rng.randint(1, 2)):
@@ -154,4 +154,4 @@ def play(world: World) -> None:
     world.close()
 
 
-CONDITION = Scenario("condition", play)
+CONDITION = Scenario("condition", run)

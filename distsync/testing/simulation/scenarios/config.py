@@ -9,7 +9,7 @@ import json
 from typing import Any
 
 from distsync.errors import OutcomeUnknownError
-from distsync.protocols.config import ConfigCore, Settings
+from distsync.protocols.config import ConfigCore, ConfigSnapshot
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
@@ -25,7 +25,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/config/c"
 
@@ -43,7 +43,7 @@ def add(values: dict[str, Any]) -> dict[str, Any]:
     return {"a": values.get("a", 0) + 1, "b": values.get("b", 0) + 1}
 
 
-async def changer(world: World, process: SimProcess) -> None:
+async def changer(world: Simulation, process: SimProcess) -> None:
     """Adds to both settings some times."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 3)):
@@ -60,15 +60,15 @@ async def changer(world: World, process: SimProcess) -> None:
         await Run(work(world))
 
 
-class Told:
+class ListenerLog:
     """What a process was told of: each change begins where the one before has ended."""
 
-    def __init__(self, world: World, process: SimProcess) -> None:
+    def __init__(self, world: Simulation, process: SimProcess) -> None:
         self.world = world
         self.process = process
-        self.last: Settings | None = None
+        self.last: ConfigSnapshot | None = None
 
-    def __call__(self, before: Settings, now: Settings) -> None:
+    def __call__(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
         if self.last is not None and before != self.last:
             self.world.fail(f"a change from {before}, and the last one led to {self.last}")
         if now.values.get("a") != now.values.get("b"):
@@ -78,8 +78,8 @@ class Told:
         self.last = now
 
 
-async def listen(told: Told, tolds: list[Told]) -> None:
-    await Run(core_of(told.process).view.tell(told, None))
+async def listen(told: ListenerLog, tolds: list[ListenerLog]) -> None:
+    await Run(core_of(told.process).view.add_listener(told, None))
     tolds.append(told)
     await Run(_a_while())
 
@@ -88,7 +88,7 @@ async def _a_while() -> None:
     await Wait(limit=0.1)
 
 
-def settings(world: World) -> dict[str, Any]:
+def settings(world: Simulation) -> dict[str, Any]:
     node = world.server.engine.tree.node(PATH)
     values: dict[str, Any] = json.loads(node.data or b"{}") if node else {}
     return values
@@ -98,7 +98,7 @@ async def seen_by(process: SimProcess) -> dict[str, Any]:
     return (await core_of(process).view.get()).values
 
 
-def look_at_the_end(world: World, tolds: list[Told]) -> None:
+def look_at_the_end(world: Simulation, tolds: list[ListenerLog]) -> None:
     everybody_sees(world, "settings", seen_by, lambda: settings(world))
     truth = settings(world)
     for told in tolds:
@@ -109,16 +109,16 @@ def look_at_the_end(world: World, tolds: list[Told]) -> None:
         world.fail(f"{done} of {begun} changes were done, and {truth} is there")
 
 
-def play(world: World) -> None:
-    tolds: list[Told] = []
+def run(world: Simulation) -> None:
+    tolds: list[ListenerLog] = []
     eyes = world.process(OBSERVER)
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, changer(world, process))
         if world.rng.random() < 0.5:
-            spawn(process, listen(Told(world, process), tolds))
-    spawn(eyes, listen(Told(world, eyes), tolds))
+            spawn(process, listen(ListenerLog(world, process), tolds))
+    spawn(eyes, listen(ListenerLog(world, eyes), tolds))
     finish(world, lambda: look_at_the_end(world, tolds))
 
 
-CONFIG = Scenario("config", play)
+CONFIG = Scenario("config", run)

@@ -26,20 +26,20 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 COUNTER_PATH = f"{ROOT}/counter/c"
 VALUE_PATH = f"{ROOT}/value/v"
 
 #: The counter is set to multiples of this only, each once; additions come to less: a number says what it was set to.
-ERA = 1000
+EPOCH_SIZE = 1000
 SETTING = ("setting", "set")
 
 
 # Counter
 
 
-async def adder(world: World, process: SimProcess) -> None:
+async def adder(world: Simulation, process: SimProcess) -> None:
     """Adds some times, in either way, and may set the number anew."""
     core = process.local(COUNTER_PATH, lambda: CounterCore(COUNTER_PATH, 0, receipts(process)))
     for _ in range(world.rng.randint(1, 5)):
@@ -64,8 +64,8 @@ async def adder(world: World, process: SimProcess) -> None:
         world.record("added", amount=amount, number=number)
 
 
-async def set_anew(world: World, core: CounterCore) -> None:
-    number = ERA * (len(world.history.events("setting")) + 1)
+async def set_anew(world: Simulation, core: CounterCore) -> None:
+    number = EPOCH_SIZE * (len(world.history.events("setting")) + 1)
     world.record("setting", number=number)
     try:
         await Run(core.set(number))
@@ -74,14 +74,14 @@ async def set_anew(world: World, core: CounterCore) -> None:
     world.record("set", number=number)
 
 
-def play_counter(world: World) -> None:
+def play_counter(world: Simulation) -> None:
     for process in processes(world, 1, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, adder(world, process))
     finish(world, lambda: judge_counter(world))
 
 
-def judge_counter(world: World) -> None:
+def judge_counter(world: Simulation) -> None:
     """The number is what it was set to last, and the sum of all that were added since, and of some of those that nobody
     can know of."""
     history = world.history
@@ -92,18 +92,20 @@ def judge_counter(world: World) -> None:
             world.fail(f"two additions were the one to {end}: {spans}")
     answered = Bag(record.amount for record in (*added, *history.events("refused")))
     open_calls = (Bag(record.amount for record in history.events("adding")) - answered).elements()
-    there: Node | None = world.foreign(GetData(COUNTER_PATH)) if world.foreign(Exists(COUNTER_PATH)) else None
+    there: Node | None = (
+        world.external_client(GetData(COUNTER_PATH)) if world.external_client(Exists(COUNTER_PATH)) else None
+    )
     number = int(there.data) if there else 0
-    era, more = number // ERA, number % ERA
-    sure = sum(record.amount for record in added if record.number // ERA == era)
+    era, more = number // EPOCH_SIZE, number % EPOCH_SIZE
+    sure = sum(record.amount for record in added if record.number // EPOCH_SIZE == era)
     if more - sure not in sums(open_calls):
-        world.fail(f"{sure} was added to {era * ERA} for sure, and the number is {number}")
+        world.fail(f"{sure} was added to {era * EPOCH_SIZE} for sure, and the number is {number}")
     judge_era(world, era)
 
 
-def judge_era(world: World, era: int) -> None:
+def judge_era(world: Simulation, era: int) -> None:
     """Nobody has set the number anew after it was set to the one of this era."""
-    order = [(record.event, record.number // ERA) for record in world.history.records if record.event in SETTING]
+    order = [(record.event, record.number // EPOCH_SIZE) for record in world.history.records if record.event in SETTING]
     later = order[order.index(("set", era)) :] if ("set", era) in order else [] if era else order
     newer = [each for event, each in later if event == "setting" and ("set", each) in order]
     if newer or era and ("setting", era) not in order:
@@ -121,14 +123,14 @@ def sums(amounts: Iterable[int]) -> set[int]:
 # Value
 
 
-async def writer(world: World, process: SimProcess, name: str) -> None:
+async def writer(world: Simulation, process: SimProcess, name: str) -> None:
     """Appends its marks, as ``update`` does."""
     core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
     for turn in range(world.rng.randint(1, 4)):
         mark = f"{name}.{turn},".encode()
         try:
             while True:
-                node = await Run(core.read_fresh() if world.rng.random() < 0.2 else core.read())
+                node = await Run(core.read_synced() if world.rng.random() < 0.2 else core.read())
                 world.record("writing", mark=mark)
                 if await Run(core.replace(node.stat.version, node.data + mark)) is not None:
                     break
@@ -137,7 +139,7 @@ async def writer(world: World, process: SimProcess, name: str) -> None:
         world.record("written", mark=mark)
 
 
-async def listener(world: World, process: SimProcess) -> None:
+async def listener(world: Simulation, process: SimProcess) -> None:
     """Hears of changes, each time later ones than it knows."""
     core = process.local(VALUE_PATH, lambda: ValueCore(VALUE_PATH, b"", receipts(process)))
     since, seen = None, b""
@@ -152,7 +154,7 @@ async def listener(world: World, process: SimProcess) -> None:
             return
 
 
-def play_value(world: World) -> None:
+def play_value(world: Simulation) -> None:
     for number, process in enumerate(processes(world, 2, 3)):
         for each in range(world.rng.randint(1, 2)):
             spawn(process, writer(world, process, f"w{number}{each}"))
@@ -162,9 +164,9 @@ def play_value(world: World) -> None:
     world.close()
 
 
-def judge_value(world: World) -> None:
+def judge_value(world: Simulation) -> None:
     """Each mark that was written is there once; who listens has heard of the last one."""
-    there = world.foreign(GetData(VALUE_PATH)).data if world.foreign(Exists(VALUE_PATH)) else b""
+    there = world.external_client(GetData(VALUE_PATH)).data if world.external_client(Exists(VALUE_PATH)) else b""
     marks = Bag(there.decode().split(",")[:-1])
     written = {record.mark.decode()[:-1] for record in world.history.events("written")}
     if not written <= marks.keys() or any(count > 1 for count in marks.values()):

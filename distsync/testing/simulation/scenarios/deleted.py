@@ -12,9 +12,9 @@ from contextlib import suppress
 from functools import partial
 
 from distsync.errors import CorruptNodeError, MismatchError, OutcomeUnknownError, ZnodeError
-from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
+from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
 from distsync.protocols.queue import QueueCore
-from distsync.protocols.site import Site, Work
+from distsync.protocols.site import ParticipantCallbacks, ParticipantCore
 from distsync.protocols.transaction import TransactionCore
 from distsync.session.steps import Delete, Multi, Wait
 from distsync.testing.simulation.calls import Run
@@ -32,7 +32,7 @@ from distsync.testing.simulation.scenarios.base import (
     work,
 )
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 QUEUE = f"{ROOT}/queue/d"
 PATH = f"{ROOT}/transaction/d"
@@ -42,11 +42,11 @@ SITES = ("bank", "hotel")
 LATER_MS = 60_000
 
 #: What is stood besides came later: seeds stay what they were.
-STOOD = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "pause", "late_event")
-LATER = (*BESIDES, *(kind for kind in KINDS if kind not in STOOD))
+TOLERATED_FAULTS = ("lost_request", "lost_reply", "cut", "expire_away", "expire_live", "slow", "pause", "late_event")
+LATE_FAULTS = (*BESIDES, *(kind for kind in KINDS if kind not in TOLERATED_FAULTS))
 
 
-def below(world: World, top: str) -> list[str]:
+def below(world: Simulation, top: str) -> list[str]:
     """The paths below, the deepest first."""
     return sorted((path for path in world.leftovers() if path.startswith(top)), reverse=True)
 
@@ -57,7 +57,7 @@ def below(world: World, top: str) -> list[str]:
 class Queue:
     """One schedule of a queue whose empty folders are deleted."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         self.world = world
         self.put: set[str] = set()
         self.putting: set[str] = set()
@@ -94,9 +94,9 @@ class Queue:
             folders = [path for path in below(self.world, f"{QUEUE}/items") if "/i_" not in path]
             with suppress(ZnodeError):
                 if folders:
-                    self.world.foreign(Multi(tuple(map(Delete, folders))))
+                    self.world.external_client(Multi(tuple(map(Delete, folders))))
 
-    def play(self) -> None:
+    def run(self) -> None:
         world = self.world
         for process in processes(world, 2, 3):
             spawn(process, self.producer(process, process.name))
@@ -122,13 +122,13 @@ class Queue:
 # A transaction
 
 
-class Sabotage:
+class ExternalDeleter:
     """Two sites that vote for commit, their coordinator, and an administrator who deletes parts of it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         self.world = world
-        self.terms = Terms(SITES, world.rng.choice((COORDINATOR, PEERS)))
-        self.others = Terms(SITES, PEERS if self.terms.decided_by == COORDINATOR else COORDINATOR)
+        self.terms = TransactionConfig(SITES, world.rng.choice((COORDINATOR, PEERS)))
+        self.others = TransactionConfig(SITES, PEERS if self.terms.decided_by == COORDINATOR else COORDINATOR)
         self.said: dict[str, set[str]] = {}
         self.begun: list[str] = []
         self.is_over = False
@@ -149,14 +149,14 @@ class Sabotage:
             await work(self.world)
             return True, ""
 
-        plan = Work(
+        plan = ParticipantCallbacks(
             lambda *_: prepare(),
             lambda transaction, _: self.say(transaction, COMMIT),
             lambda transaction, _: self.say(transaction, ABORT),
         )
         while True:
             try:
-                await Run(Site(self.core(process), site).take_part(plan, b"{}"))
+                await Run(ParticipantCore(self.core(process), site).take_part(plan, b"{}"))
             except OutcomeUnknownError:
                 pass
             except CorruptNodeError:
@@ -218,17 +218,17 @@ class Sabotage:
             found = below(self.world, rng.choice((f"{PATH}/t_", f"{PATH}/t_", PATH, f"{PATH}/sites")))
             if rng.random() < 0.5:
                 with suppress(ZnodeError):
-                    self.world.foreign(Multi(tuple(map(Delete, found)))) if found else None
+                    self.world.external_client(Multi(tuple(map(Delete, found)))) if found else None
             for path in found:
                 with suppress(ZnodeError):
-                    self.world.foreign(Delete(path))
+                    self.world.external_client(Delete(path))
                 await Run(work(self.world))
 
     def clear(self) -> None:
         """What is left where nothing can be decided any more."""
         left = below(self.world, f"{PATH}/t_")
         if left and not any(path.endswith(("/open", "/decision")) for path in left):
-            self.world.foreign(Multi(tuple(map(Delete, left))))
+            self.world.external_client(Multi(tuple(map(Delete, left))))
 
     async def another(self, process: SimProcess) -> None:
         """Comes with other terms: these hold if nobody is left who was told the first ones."""
@@ -238,7 +238,7 @@ class Sabotage:
         try:
             await Run(core.record())
         except MismatchError:
-            if not self.sites_there() and not self.current() and not self.world.faults.struck:
+            if not self.sites_there() and not self.current() and not self.world.faults.injected:
                 self.world.fail("other terms are refused, and nobody is there who was told these")
 
     def ended(self) -> bool:
@@ -253,7 +253,7 @@ class Sabotage:
         node = self.world.server.engine.tree.node(PATH)
         return node is not None and json.loads(node.data or b"")[2] is not None
 
-    def play(self) -> None:
+    def run(self) -> None:
         world = self.world
         coordinator, outside = world.process("coordinator"), world.process("outside")
         spawn(coordinator, self.coordinate(coordinator))
@@ -277,11 +277,11 @@ class Sabotage:
         world.close()
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     if world.rng.random() < 0.3:
-        Queue(world).play()
+        Queue(world).run()
     else:
-        Sabotage(world).play()
+        ExternalDeleter(world).run()
 
 
-DELETED = Scenario("deleted", play, STOOD, LATER)
+DELETED = Scenario("deleted", run, TOLERATED_FAULTS, LATE_FAULTS)

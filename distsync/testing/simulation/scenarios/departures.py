@@ -12,14 +12,14 @@ from distsync.protocols.barrier import BarrierCore
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.process import SimProcess
-from distsync.testing.simulation.scenarios.barrier import PATH, PATIENCE_SECONDS
-from distsync.testing.simulation.scenarios.barrier_truth import Passing
+from distsync.testing.simulation.scenarios.barrier import PATH, PATIENCE_S
+from distsync.testing.simulation.scenarios.barrier_truth import BarrierOracle
 from distsync.testing.simulation.scenarios.base import Scenario, finish, receipts, spawn, work
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 
-async def meet(world: World, process: SimProcess, passing: Passing, name: str, turns: int) -> None:
+async def meet(world: Simulation, process: SimProcess, passing: BarrierOracle, name: str, turns: int) -> None:
     """Meets others some times; comes again when he has left without passing."""
     core = process.local(PATH, lambda: BarrierCore(PATH, passing.parties, receipts(process)))
     for turn in range(turns):
@@ -29,11 +29,11 @@ async def meet(world: World, process: SimProcess, passing: Passing, name: str, t
             times += 1
 
 
-async def has_met(world: World, core: BarrierCore, passing: Passing, call: str) -> bool:
+async def has_met(world: Simulation, core: BarrierCore, passing: BarrierOracle, call: str) -> bool:
     """Whether he need not come again."""
-    world.record("arrives", call=call, until_ms=world.now_ms + PATIENCE_SECONDS * 1000, knows=core.generation)
+    world.record("arrives", call=call, until_ms=world.now_ms + PATIENCE_S * 1000, knows=core.generation)
     try:
-        index = await Run(core.wait(json.dumps(call).encode(), leaves=True), PATIENCE_SECONDS)
+        index = await Run(core.wait(json.dumps(call).encode(), on_cancel_leave=True), PATIENCE_S)
         world.record("passes", call=call, index=index)
     except BrokenBarrierError:
         world.record("broken", call=call)
@@ -43,7 +43,7 @@ async def has_met(world: World, core: BarrierCore, passing: Passing, call: str) 
     return True
 
 
-async def unsettle(world: World, tasks: list[Task], times: int) -> None:
+async def unsettle(world: Simulation, tasks: list[Task], times: int) -> None:
     """Makes some of them leave, wherever they are in their call."""
     for _ in range(times):
         await Run(work(world))
@@ -53,10 +53,10 @@ async def unsettle(world: World, tasks: list[Task], times: int) -> None:
             task.throw(KeyboardInterrupt())
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     rng = world.rng
     parties, turns = rng.randint(2, 4), rng.randint(1, 3)
-    passing = Passing(PATH, parties, acts=False, leaves=True)
+    passing = BarrierOracle(PATH, parties, acts=False, leaves=True)
     world.checks += [passing, NothingLeft(f"{PATH}/")]
     made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
     tasks = []
@@ -67,4 +67,4 @@ def play(world: World) -> None:
     finish(world)
 
 
-DEPARTURES = Scenario("departures", play)
+DEPARTURES = Scenario("departures", run)

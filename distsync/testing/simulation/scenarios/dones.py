@@ -19,7 +19,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/queue/done"
 
@@ -28,18 +28,18 @@ def core_of(process: SimProcess) -> QueueCore:
     return process.local(PATH, lambda: QueueCore(PATH, receipts(process)))
 
 
-async def put_all(world: World, process: SimProcess, items: int) -> None:
+async def put_all(world: Simulation, process: SimProcess, items: int) -> None:
     for number in range(items):
         await Run(core_of(process).put(b"%d" % number))
         world.record("put")
 
 
-async def worker(world: World, process: SimProcess, dones: int) -> None:
+async def worker(world: Simulation, process: SimProcess, dones: int) -> None:
     """Gets some items, and says that so many are done, whether it has got them or not."""
     core = core_of(process)
     for _ in range(dones):
         if world.rng.random() < 0.7:
-            await Run(core.get(b"", wait=False))
+            await Run(core.get(b"", blocking=False))
         world.record("begun")
         due = await Run(core.task_done())
         world.record("due" if due else "too many")
@@ -47,12 +47,12 @@ async def worker(world: World, process: SimProcess, dones: int) -> None:
             await Run(work(world))
 
 
-async def join(world: World, process: SimProcess) -> None:
+async def join(world: Simulation, process: SimProcess) -> None:
     await Run(core_of(process).join())
     world.record("joined")
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     observer, items = world.process(OBSERVER), world.rng.randint(1, 4)
     spawn(observer, put_all(world, observer, items))
     world.run(lambda: world.tasks_open == 0)
@@ -63,11 +63,11 @@ def play(world: World) -> None:
     finish(world, lambda: compare(world, items))
 
 
-def compare(world: World, items: int) -> None:
+def compare(world: Simulation, items: int) -> None:
     """Who was killed, or interrupted, may have counted or not."""
     events = world.history.events
     begun, due, over = (len(events(name)) for name in ("begun", "due", "too many"))
-    puts, dones = (world.foreign(Exists(f"{PATH}/{name}")).version for name in ("puts", "dones"))
+    puts, dones = (world.external_client(Exists(f"{PATH}/{name}")).version for name in ("puts", "dones"))
     unsure = begun - due - over
     if dones > puts and all(process.alive for process in world.processes.values()):
         world.fail(f"{dones} are done of {puts}")
@@ -80,4 +80,4 @@ def compare(world: World, items: int) -> None:
         world.fail("all is done, and who waits for that sleeps")
 
 
-DONES = Scenario("dones", play)
+DONES = Scenario("dones", run)

@@ -18,7 +18,7 @@ from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import (
     OBSERVER,
-    PROMPT_SECONDS,
+    PROMPT_S,
     ROOT,
     Scenario,
     apart,
@@ -26,7 +26,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/double_barrier/d"
 
@@ -37,7 +37,7 @@ LOOK_MS = 8_000
 PAUSE_MS = 15_000
 
 #: Who waits longer to enter goes: others have died, or do not come.
-PATIENCE_SECONDS = 30.0
+PATIENCE_S = 30.0
 
 
 class Meetings(Check):
@@ -68,7 +68,7 @@ class Meetings(Check):
 
     # --- what the server says
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(PATH)
         if node is None:
             return
@@ -87,7 +87,7 @@ class Meetings(Check):
         if ("ready" in node.children) != bool(inside):
             world.fail(f"ready is {'there' if 'ready' in node.children else 'not there'}, inside are {inside}")
 
-    def _judge_opening(self, world: World, names: tuple[str, ...]) -> None:
+    def _judge_opening(self, world: Simulation, names: tuple[str, ...]) -> None:
         calls = [self.calls[name] for name in names]
         for name, call in zip(names, calls, strict=True):
             if name not in self.standing:
@@ -103,41 +103,41 @@ class Meetings(Check):
 
     # --- what the threads say
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         say = getattr(self, f"_{record.event.replace(' ', '_')}", None)
         if say is not None:
             say(world, record)
 
-    def _enters(self, world: World, record: Record) -> None:
+    def _enters(self, world: Simulation, record: Record) -> None:
         self.begun_ms[record.call] = world.now_ms
 
-    def _entered(self, world: World, record: Record) -> None:
+    def _entered(self, world: Simulation, record: Record) -> None:
         if record.call not in self.groups:
             world.fail(f"{record.call} has entered, and nobody let it in")
 
-    def _not_entered(self, world: World, record: Record) -> None:
-        if record.call in self.groups and not world.faults.struck:
+    def _not_entered(self, world: Simulation, record: Record) -> None:
+        if record.call in self.groups and not world.faults.injected:
             world.fail(f"{record.call} was let in, and was not told so")
-        if record.call in [self.calls[name] for name in self.standing] and not world.faults.struck:
+        if record.call in [self.calls[name] for name in self.standing] and not world.faults.injected:
             world.fail(f"{record.call} has gone, and still stands there")
         if self.deserted_ms is not None:
             since_ms = max(self.deserted_ms, self.begun_ms[record.call], world.faults.last_ms + PAUSE_MS)
             if world.now_ms - since_ms > LOOK_MS:
                 world.fail(f"{record.call} waited for those inside, who were dead for {world.now_ms - since_ms} ms")
 
-    def _leaves(self, world: World, record: Record) -> None:
+    def _leaves(self, world: Simulation, record: Record) -> None:
         self.leaving.add(record.call)
 
-    def _left(self, world: World, record: Record) -> None:
+    def _left(self, world: Simulation, record: Record) -> None:
         if record.call in [self.calls[name] for name in self.inside]:
             world.fail(f"{record.call} has left, and its meeting is not over")
         for name in self.groups[record.call]:
             call = self.calls[name]
-            if call not in self.leaving and (name in self.standing or not world.faults.struck):
+            if call not in self.leaving and (name in self.standing or not world.faults.injected):
                 world.fail(f"{record.call} leaves, and {call} is not ready to")
 
-    def _lost(self, world: World, record: Record) -> None:
-        if not world.faults.struck:
+    def _lost(self, world: Simulation, record: Record) -> None:
+        if not world.faults.injected:
             world.fail(f"a loss without a fault: {record.call}")
 
 
@@ -149,7 +149,7 @@ def threads_of(calls: list[str]) -> set[str]:
 class Member:
     """A thread at the barrier."""
 
-    def __init__(self, world: World, process: SimProcess, parties: int, name: str, patient: bool) -> None:
+    def __init__(self, world: Simulation, process: SimProcess, parties: int, name: str, patient: bool) -> None:
         self.world = world
         self.name = name
         self.patient = patient
@@ -166,7 +166,7 @@ class Member:
 
     async def _once(self, call: str) -> None:
         world = self.world
-        seconds = PATIENCE_SECONDS if self.patient else world.rng.choice((0.0, 0.02, 1.0, PATIENCE_SECONDS))
+        seconds = PATIENCE_S if self.patient else world.rng.choice((0.0, 0.02, 1.0, PATIENCE_S))
         world.record("enters", call=call)
         try:
             entered = await Run(self.core.enter(json.dumps(call).encode(), self), seconds)
@@ -184,11 +184,11 @@ class Member:
             world.record("left" if all_left else "left in vain", call=call)
 
 
-async def a_while(world: World) -> None:
+async def a_while(world: Simulation) -> None:
     await Wait(limit=world.rng.randint(0, 20))
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     rng = world.rng
     parties, turns = rng.randint(1, 4), rng.randint(1, 3)
     surplus = rng.choice((0, 0, 0, 1, 2, 3))
@@ -204,13 +204,13 @@ def play(world: World) -> None:
         all_patient = all_patient and patient
         spawn(process, Member(world, process, parties, f"m{number}", patient).meet(turns))
     world.run()
-    if all_patient and not world.faults.struck and world.done_ms > PROMPT_SECONDS * 1000:
+    if all_patient and not world.faults.injected and world.done_ms > PROMPT_S * 1000:
         world.fail(f"it took {world.done_ms} ms although nothing went wrong: somebody was not woken")
     meet_once_more(world, meetings)
     world.close()
 
 
-def meet_once_more(world: World, meetings: Meetings) -> None:
+def meet_once_more(world: Simulation, meetings: Meetings) -> None:
     """Whoever comes afterwards meets, at once, and then nothing is left, whatever has happened before."""
     meetings.last = True
     late, begun_ms = world.process(OBSERVER), world.now_ms
@@ -218,8 +218,8 @@ def meet_once_more(world: World, meetings: Meetings) -> None:
         spawn(late, Member(world, late, meetings.parties, f"last{number}", True).meet(1))
     world.run()
     met = [record.call for record in world.history.events("left") if record.process == OBSERVER]
-    if len(met) != meetings.parties or world.done_ms - begun_ms > PROMPT_SECONDS * 1000:
+    if len(met) != meetings.parties or world.done_ms - begun_ms > PROMPT_S * 1000:
         world.fail(f"{met} met at the end, in {world.done_ms - begun_ms} ms, and it takes {meetings.parties}")
 
 
-DOUBLE_BARRIER = Scenario("double_barrier", play)
+DOUBLE_BARRIER = Scenario("double_barrier", run)

@@ -15,7 +15,7 @@ from distsync.testing.simulation.checks import NothingLeft
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import OBSERVER, Scenario, processes, spawn
 from distsync.testing.simulation.scenarios.shared import PATH, ReadersOrWriter, granted, of
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 
 def grant_of(core: SharedCore, owner: object, what: str) -> Grant | None:
@@ -23,7 +23,7 @@ def grant_of(core: SharedCore, owner: object, what: str) -> Grant | None:
     return (share.grant if share else None) if what == "reader" else core.writer.grant
 
 
-async def holder(world: World, process: SimProcess) -> None:
+async def holder(world: Simulation, process: SimProcess) -> None:
     """Writes and reads, until it is asked or for a while; then reads on, likewise."""
     owner, core = object(), of(process)
     for _ in range(world.rng.randint(1, 2)):
@@ -42,34 +42,34 @@ async def holder(world: World, process: SimProcess) -> None:
             await let_go(world, core, owner, "reader")
 
 
-async def until_asked(world: World, core: SharedCore, owner: object, what: str) -> None:
+async def until_asked(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
     grant = grant_of(core, owner, what)
     if grant is None:
         return
     heeds = world.rng.random() < 0.6
     if heeds:
-        await revoke.heed(grant, reads=what == "reader")
-    await Wait(grant.loss, *([grant.plea] if heeds else []), limit=world.rng.choice((0.01, 0.5, 3.0)))
+        await revoke.watch_revocation(grant, reads=what == "reader")
+    await Wait(grant.loss, *([grant.revoke_requested] if heeds else []), limit=world.rng.choice((0.01, 0.5, 3.0)))
 
 
-async def let_go(world: World, core: SharedCore, owner: object, what: str) -> None:
+async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner))
     except (LockLostError, NotHeldError) as error:  # it may have been interrupted before it read
-        if not world.faults.struck and not world.tampered:
+        if not world.faults.injected and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
 
 
-async def revoker(world: World, holders: list[SimProcess]) -> None:
+async def revoker(world: Simulation, holders: list[SimProcess]) -> None:
     """Takes the lock from whoever holds, again and again, as long as anybody wants to."""
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
-            asked = await Run(revoke.ask(PATH))
+            asked = await Run(revoke.request_revocation(PATH))
         except NotHeldError:
             await Run(pause())
             continue
-        left = await Run(revoke.left_of(asked, True), world.rng.choice((0.0, 0.02, 0.5, 2.0)))
+        left = await Run(revoke.still_held(asked, True), world.rng.choice((0.0, 0.02, 0.5, 2.0)))
         if left:
             world.tampered.update(each.session.session_id or 0 for each in holders)
             await Run(revoke.delete(left, True))
@@ -80,7 +80,7 @@ async def pause() -> None:
     await Wait(limit=0.2)
 
 
-def nobody_is_left(world: World, asked: list[str]) -> None:
+def nobody_is_left(world: Simulation, asked: list[str]) -> None:
     """A holder's znode, and what follows it, has its number."""
     names = [path.rpartition("/")[2] for path in (*asked, *world.leftovers()) if path.startswith(f"{PATH}/")]
     numbers = [each.number for each in line.in_order(names)]
@@ -90,7 +90,7 @@ def nobody_is_left(world: World, asked: list[str]) -> None:
         world.fail(f"the lock was taken from {asked}, and of {again or still} something stands")
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     world.checks += [ReadersOrWriter(), NothingLeft(f"{PATH}/")]
     holders = list(processes(world, 2, 3))
     for process in holders:
@@ -102,4 +102,4 @@ def play(world: World) -> None:
     world.close()
 
 
-DOWNGRADES = Scenario("downgrades", play)
+DOWNGRADES = Scenario("downgrades", run)

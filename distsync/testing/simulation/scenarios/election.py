@@ -28,7 +28,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/election/e"
 
@@ -39,7 +39,7 @@ class NamesTheFirst(Check):
     def __init__(self) -> None:
         self.judged: int | None = None
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         tree = world.server.engine.tree
         node, folder = tree.node(f"{PATH}/{LEADER}"), tree.node(PATH)
         if node is None or folder is None or node.czxid == self.judged:
@@ -51,7 +51,7 @@ class NamesTheFirst(Check):
             world.fail(f"LEADER names {named}, but {first[0].name if first else 'nobody'} stands first")
 
 
-def named(world: World) -> Any:
+def named(world: Simulation) -> Any:
     """The token that LEADER names."""
     node = world.server.engine.tree.node(f"{PATH}/{LEADER}")
     return json.loads(node.data or b"{}")["token"] if node else None
@@ -61,7 +61,7 @@ def core_of(process: SimProcess) -> ElectionCore:
     return process.local(PATH, lambda: ElectionCore(PATH))
 
 
-async def candidate(world: World, process: SimProcess) -> None:
+async def candidate(world: Simulation, process: SimProcess) -> None:
     """Stands some times, and leads, as a ``with`` block does."""
     owner, core = object(), core_of(process)
     until = apart(world, process.name).choice((None, None, 0.0, 1.0))
@@ -71,7 +71,7 @@ async def candidate(world: World, process: SimProcess) -> None:
             await lead(world, core, owner, until)
 
 
-async def lead(world: World, core: ElectionCore, owner: object, until: float | None) -> None:
+async def lead(world: Simulation, core: ElectionCore, owner: object, until: float | None) -> None:
     grant = core.grant
     if grant is not None:
         place = grant.place
@@ -95,16 +95,16 @@ async def _long() -> None:
     await Wait(limit=0.7)
 
 
-async def step_down(world: World, core: ElectionCore, owner: object) -> None:
+async def step_down(world: Simulation, core: ElectionCore, owner: object) -> None:
     try:
         await core.release(owner)
     except LockLostError as error:
         world.record("lost")
-        if not world.faults.struck:
+        if not world.faults.injected:
             world.fail(f"a loss without a fault: {error}")
 
 
-async def onlooker(world: World, process: SimProcess, seen: dict[str, Any]) -> None:
+async def onlooker(world: Simulation, process: SimProcess, seen: dict[str, Any]) -> None:
     """Sees one leader after the other."""
     core = core_of(process)
     while True:
@@ -118,7 +118,7 @@ async def seen_by(process: SimProcess) -> Any:
     return leading and leading.token
 
 
-def look_at_the_end(world: World, seen: dict[str, Any], eyes: set[str]) -> None:
+def look_at_the_end(world: Simulation, seen: dict[str, Any], eyes: set[str]) -> None:
     """Whoever looks all the time has seen the last state, and so does whoever looks again."""
     last = named(world)
     for name, token in seen.items():
@@ -127,7 +127,7 @@ def look_at_the_end(world: World, seen: dict[str, Any], eyes: set[str]) -> None:
     everybody_sees(world, "the leader", seen_by, lambda: named(world))
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     world.checks += [Exclusion("lead"), NamesTheFirst(), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
     seen: dict[str, Any] = {}
     for process in processes(world, 2, 3):
@@ -142,4 +142,4 @@ def play(world: World) -> None:
     finish(world, lambda: look_at_the_end(world, seen, {task.process.name for task in lookers if not task.done}))
 
 
-ELECTION = Scenario("election", play)
+ELECTION = Scenario("election", run)

@@ -21,7 +21,7 @@ from distsync.testing.simulation.scenarios.base import (
     work,
 )
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/event/e"
 
@@ -34,14 +34,14 @@ def core_of(process: SimProcess) -> EventCore:
     return process.local(PATH, lambda: EventCore(PATH, receipts(process)))
 
 
-async def waiter(world: World, process: SimProcess) -> None:
+async def waiter(world: Simulation, process: SimProcess) -> None:
     """Waits some times; True only if it was set."""
     for _ in range(world.rng.randint(1, 3)):
         if await Run(core_of(process).wait(), maybe_timeout(world)) and not world.history.events("setting"):
             world.fail("wait returned True, and nobody has set the event")
 
 
-async def looker(world: World, process: SimProcess) -> None:
+async def looker(world: Simulation, process: SimProcess) -> None:
     """Looks at it now and then; what was set and stays so is seen soon."""
     for _ in range(world.rng.randint(1, 4)):
         await Run(work(world))
@@ -49,13 +49,15 @@ async def looker(world: World, process: SimProcess) -> None:
         seen = await Run(core_of(process).is_set())
         marks = [record for record in world.history.records if record.event in CHANGES]
         last = marks[-1] if marks else None
-        if last and (world.faults.struck or last.event in ("setting", "clearing") or last.at_ms + PROMPT_MS > since_ms):
+        if last and (
+            world.faults.injected or last.event in ("setting", "clearing") or last.at_ms + PROMPT_MS > since_ms
+        ):
             continue  # nobody knows, or not yet
         if seen != (last is not None and last.event == "set"):
             world.fail(f"is_set is {seen}, after {last.event if last else 'nothing'}")
 
 
-async def pulser(world: World, process: SimProcess, waiters: list[Task]) -> None:
+async def pulser(world: Simulation, process: SimProcess, waiters: list[Task]) -> None:
     """Sets it and clears it; who waited before must go on."""
     for _ in range(world.rng.randint(1, 3)):
         await Run(work(world))
@@ -75,13 +77,13 @@ async def pulser(world: World, process: SimProcess, waiters: list[Task]) -> None
             world.record("cleared")
 
 
-async def teller(world: World, process: SimProcess) -> None:
+async def teller(world: Simulation, process: SimProcess) -> None:
     """Says what it is to be, and does not wait, as asyncio's callers do not; the last word stands."""
     core, begun = core_of(process), list[bool]()
 
     async def tell(flag: bool) -> None:
         begun.append(flag)
-        await core.tell(flag)
+        await core.set_in_background(flag)
 
     for number in range(world.rng.randint(1, 4)):
         flag = world.rng.random() < 0.5
@@ -94,14 +96,14 @@ async def teller(world: World, process: SimProcess) -> None:
             await Run(work(world))
         if flag and world.rng.random() < 0.5:
             await Run(core.wait_for_told(), maybe_timeout(world))
-    while core.told is not None:
+    while core.background_sets is not None:
         await Run(work(world))
     said = world.server.engine.tree.node(PATH)
     if (said is not None and said.data == SET) != flag and not process.session.ended:
         world.fail(f"the last that was told is {flag}, and it is {said and said.data!r}")
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     telling = apart(world, "event").random() < 0.3
     waiters = [
         spawn(process, waiter(world, process), name=f"waiter{number}", daemon=True)
@@ -120,4 +122,4 @@ def play(world: World) -> None:
     world.close()
 
 
-EVENT = Scenario("event", play)
+EVENT = Scenario("event", run)

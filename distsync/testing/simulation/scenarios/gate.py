@@ -22,7 +22,7 @@ from distsync.testing.simulation.scenarios.base import (
     work,
 )
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/gate/g"
 
@@ -39,12 +39,12 @@ class Closed(Check):
         self.openings = 0
         self.begun: dict[str, tuple[bool, int]] = {}
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         there = world.server.engine.tree.node(self.path) is not None
         self.openings += self.closed and not there
         self.closed = there
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         if record.event == "waiting":
             self.begun[record.task] = (self.closed, self.openings)
         elif record.event == "passed" and self.begun[record.task] == (True, self.openings):
@@ -55,7 +55,7 @@ def core_of(process: SimProcess) -> GateCore:
     return process.local(PATH, lambda: GateCore(PATH, receipts(process)))
 
 
-async def waiter(world: World, process: SimProcess) -> None:
+async def waiter(world: Simulation, process: SimProcess) -> None:
     """Waits some times."""
     for _ in range(world.rng.randint(1, 4)):
         world.record("waiting")
@@ -64,13 +64,13 @@ async def waiter(world: World, process: SimProcess) -> None:
         await Run(work(world))
 
 
-def calls_of(world: World, task: Task) -> tuple[int, int]:
+def calls_of(world: Simulation, task: Task) -> tuple[int, int]:
     """How many calls of wait it has begun, and how many have ended."""
     events = [record.event for record in world.history.records if record.task == task.name]
     return events.count("waiting"), events.count("passed") + events.count("gave up")
 
 
-async def keeper(world: World, process: SimProcess, waiters: list[Task], alone: bool) -> None:
+async def keeper(world: Simulation, process: SimProcess, waiters: list[Task], alone: bool) -> None:
     """Closes it and opens it; who waited before goes on."""
     for _ in range(world.rng.randint(1, 4)):
         if world.rng.random() < 0.5:
@@ -90,7 +90,7 @@ async def keeper(world: World, process: SimProcess, waiters: list[Task], alone: 
             world.record("opened", asleep=asleep)
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     world.checks.append(Closed(PATH))
     waiters = [
         spawn(process, waiter(world, process), name=f"waiter{number}{process.name}", daemon=True)
@@ -109,4 +109,4 @@ def play(world: World) -> None:
     world.close()
 
 
-GATE = Scenario("gate", play)
+GATE = Scenario("gate", run)

@@ -24,7 +24,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/group/g"
 QUOTA = f"/zookeeper/quota{PATH}"
@@ -35,7 +35,7 @@ def core_of(process: SimProcess) -> GroupCore:
     return process.local(PATH, lambda: GroupCore(PATH))
 
 
-async def member(world: World, process: SimProcess, left: set[str], stay: dict[str, SimProcess]) -> None:
+async def member(world: Simulation, process: SimProcess, left: set[str], stay: dict[str, SimProcess]) -> None:
     """Joins some times; and leaves, or stays."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 2)):
@@ -45,7 +45,7 @@ async def member(world: World, process: SimProcess, left: set[str], stay: dict[s
             if not has_quota(world):
                 raise
             continue
-        if name not in await Run(core.view.get()) and not world.faults.struck:
+        if name not in await Run(core.view.get()) and not world.faults.injected:
             world.fail(f"{name} does not see itself after it has joined")
         stay[name] = process
         await Run(work(world))
@@ -57,30 +57,30 @@ async def member(world: World, process: SimProcess, left: set[str], stay: dict[s
                 world.fail(f"{name} sees itself after it has left")
 
 
-def has_quota(world: World) -> bool:
+def has_quota(world: Simulation) -> bool:
     return apart(world, "officer").random() < 0.15
 
 
-def quota(world: World) -> None:
+def quota(world: Simulation) -> None:
     """For a while nobody more may be there."""
     draws = apart(world, "quota")
 
     def begins() -> None:
         made_by_others(world, LIMITS, b"count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=1")
-        world.foreign(Create(f"{QUOTA}/zookeeper_stats"))
+        world.external_client(Create(f"{QUOTA}/zookeeper_stats"))
         world.clockwork.after(draws.choice((5, 500, 12_000, 30_000)), ends)
 
     def ends() -> None:
-        world.foreign(Delete(LIMITS))
-        world.foreign(Delete(f"{QUOTA}/zookeeper_stats"))
+        world.external_client(Delete(LIMITS))
+        world.external_client(Delete(f"{QUOTA}/zookeeper_stats"))
 
     world.clockwork.after(draws.randint(0, 40), begins)
 
 
-class Told:
+class ListenerLog:
     """What one process was told of."""
 
-    def __init__(self, world: World, process: SimProcess) -> None:
+    def __init__(self, world: Simulation, process: SimProcess) -> None:
         self.world = world
         self.process = process
         self.members: set[str] = set()
@@ -91,7 +91,7 @@ class Told:
         self.members = set(now)
 
 
-def members(world: World) -> set[str]:
+def members(world: Simulation) -> set[str]:
     node = world.server.engine.tree.node(PATH)
     return set(node.children) if node else set()
 
@@ -100,7 +100,7 @@ async def seen_by(process: SimProcess) -> set[str]:
     return set(await core_of(process).view.get())
 
 
-def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[str, SimProcess]) -> None:
+def look_at_the_end(world: Simulation, tolds: list[ListenerLog], left: set[str], stay: dict[str, SimProcess]) -> None:
     everybody_sees(world, "members", seen_by, lambda: members(world))
     truth = members(world)
     for told in tolds:
@@ -111,7 +111,7 @@ def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[
         if process.alive and not mine <= truth:
             world.fail(f"{process.name} believes that {mine - truth} are members, and they are not")
     missing = {name for name, process in stay.items() if process.alive} - truth
-    if missing and not any(each.kind == "intruder" for each in world.faults.struck):
+    if missing and not any(each.kind == "intruder" for each in world.faults.injected):
         world.fail(f"{missing} have joined, and did not come back")
     if truth & left:
         world.fail(f"{truth & left} have left, and are there")
@@ -120,18 +120,18 @@ def look_at_the_end(world: World, tolds: list[Told], left: set[str], stay: dict[
         world.fail(f"{truth - everybody} are there, and nobody is them")
 
 
-async def listen(process: SimProcess, told: Told, tolds: list[Told]) -> None:
-    await Run(core_of(process).view.tell(told, {}))
+async def listen(process: SimProcess, told: ListenerLog, tolds: list[ListenerLog]) -> None:
+    await Run(core_of(process).view.add_listener(told, {}))
     tolds.append(told)
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     left: set[str] = set()
     stay: dict[str, SimProcess] = {}
-    tolds: list[Told] = []
+    tolds: list[ListenerLog] = []
     for process in (*processes(world, 2, 3), world.process(OBSERVER)):
         if process.name == OBSERVER or world.rng.random() < 0.5:
-            spawn(process, listen(process, Told(world, process), tolds))
+            spawn(process, listen(process, ListenerLog(world, process), tolds))
         if process.name != OBSERVER:
             for _ in range(world.rng.randint(1, 2)):
                 spawn(process, member(world, process, left, stay))
@@ -140,4 +140,4 @@ def play(world: World) -> None:
     finish(world, lambda: look_at_the_end(world, tolds, left, stay))
 
 
-GROUP = Scenario("group", play)
+GROUP = Scenario("group", run)

@@ -34,7 +34,7 @@ from distsync.testing.simulation.scenarios.base import (
     work,
 )
 from distsync.testing.simulation.scenarios.semaphore import PATH, count_free, ours
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 LOCK_PATH = f"{ROOT}/lock/l"
 
@@ -42,7 +42,7 @@ LOCK_PATH = f"{ROOT}/lock/l"
 # A lock that each gives back himself: nothing is changed for him
 
 
-async def locker(world: World, process: SimProcess) -> None:
+async def locker(world: Simulation, process: SimProcess) -> None:
     """Takes the lock some times, as a ``with`` block does."""
     owner, core = object(), process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
     for _ in range(world.rng.randint(1, 2)):
@@ -60,16 +60,16 @@ async def locker(world: World, process: SimProcess) -> None:
             await Run(unlock(world, core, owner))
 
 
-async def unlock(world: World, core: LockCore, owner: object) -> None:
+async def unlock(world: Simulation, core: LockCore, owner: object) -> None:
     """Neither a loss nor a release by somebody else without a fault."""
     try:
         await handed.release(core, owner)
     except (LockLostError, ReleasedTooOftenError) as error:
-        if not world.faults.struck:
+        if not world.faults.injected:
             world.fail(f"a loss without a fault: {error}")
 
 
-def play_lock(world: World) -> None:
+def play_lock(world: Simulation) -> None:
     world.checks += [Exclusion("lock"), NothingLeft(f"{LOCK_PATH}/")]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
@@ -88,13 +88,13 @@ is_upset = partial(upset, MILD)
 class NoneAdded(Check):
     """Where there is a bound, a permit that somebody else gives back is the one that was taken, and no further one."""
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(PATH)
         if node is not None and json.loads(node.data or b"")["extra"]:
             world.fail("a permit was added")
 
 
-async def passer(world: World, process: SimProcess, givers: list[SimProcess], permits: int) -> None:
+async def passer(world: Simulation, process: SimProcess, givers: list[SimProcess], permits: int) -> None:
     """Takes a permit some times; he or somebody else gives it back, and does so though he is interrupted."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     for _ in range(world.rng.randint(1, 3)):
@@ -121,7 +121,7 @@ async def passer(world: World, process: SimProcess, givers: list[SimProcess], pe
                     spawn(giver, give_back(world, giver, permits, count))
 
 
-async def give_back(world: World, process: SimProcess, permits: int, count: int) -> None:
+async def give_back(world: Simulation, process: SimProcess, permits: int, count: int) -> None:
     """As the face does, who sees to a release that was interrupted before it had begun."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     begun = [False]
@@ -134,7 +134,7 @@ async def give_back(world: World, process: SimProcess, permits: int, count: int)
             await Run(releasing())
             return
         except (LockLostError, OverReleaseError) as error:
-            if not world.faults.struck:
+            if not world.faults.injected:
                 world.fail(f"a permit was taken, and cannot be given back: {error}")
             if count > 1:
                 world.record("unsure")
@@ -152,7 +152,7 @@ async def give_one(process: SimProcess, permits: int) -> None:
     await Run(handed._release_another(core, permits))
 
 
-def play_permits(world: World) -> None:
+def play_permits(world: Simulation) -> None:
     permits = world.rng.randint(1, 3)
     world.checks += [NoneAdded(), NothingLeft(f"{PATH}/", lambda path: is_upset(world)), LastNumbers(world, PATH)]
     givers = list(processes(world, 2, 3))
@@ -165,16 +165,16 @@ def play_permits(world: World) -> None:
     finish(world, lambda: count_free_at_last(world, permits))
 
 
-async def rewrite(world: World) -> None:
+async def rewrite(world: Simulation) -> None:
     """Somebody writes into the semaphore what stands there."""
     for _ in range(4):
         await Wait(limit=world.rng.randint(0, 20) / 1000)
         node = world.server.engine.tree.node(PATH)
         if node is not None:
-            world.foreign(SetData(PATH, node.data or b""))
+            world.external_client(SetData(PATH, node.data or b""))
 
 
-def count_free_at_last(world: World, permits: int) -> None:
+def count_free_at_last(world: Simulation, permits: int) -> None:
     """Where a permit may have stayed taken, it can be given back by anybody."""
     if is_upset(world):
         observer = world.processes[OBSERVER]

@@ -13,7 +13,7 @@ from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import ROOT, Scenario, finish, processes, spawn, work
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/ids/i"
 
@@ -26,7 +26,7 @@ class Unique(Check):
         self.by_process: Counter[str] = Counter()
         self.last: dict[str, int] = {}
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         for number in record.fields.get("ids", ()):
             if number in self.taken:
                 world.fail(f"{record.task} got {number}, which {self.taken[number]} has")
@@ -37,7 +37,7 @@ class Unique(Check):
             self.by_process[record.process] += 1
 
 
-async def taker(world: World, process: SimProcess, block: int) -> None:
+async def taker(world: Simulation, process: SimProcess, block: int) -> None:
     """Takes some ids."""
     core = process.local(PATH, lambda: IdsCore(PATH, block, 1))
     for _ in range(world.rng.randint(1, 6)):
@@ -46,7 +46,7 @@ async def taker(world: World, process: SimProcess, block: int) -> None:
             await Run(work(world))
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     block = world.rng.choice((1, 2, 3, 10))
     unique = Unique()
     world.checks.append(unique)
@@ -56,12 +56,12 @@ def play(world: World) -> None:
     finish(world, lambda: judge(world, unique, block))
 
 
-def judge(world: World, unique: Unique, block: int) -> None:
+def judge(world: Simulation, unique: Unique, block: int) -> None:
     """Without a fault, no process has begun a block while it had ids left."""
     blocks = sum(-(-count // block) for count in unique.by_process.values())
     begun = -(-max(unique.taken, default=0) // block)
-    if not world.faults.struck and begun > blocks:
+    if not world.faults.injected and begun > blocks:
         world.fail(f"{begun} blocks were begun, {blocks} would have been enough")
 
 
-IDS = Scenario("ids", play)
+IDS = Scenario("ids", run)

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from distsync.errors import Full, LockLostError, OutcomeUnknownError, ShutDown
-from distsync.protocols.claims import Delivery, Label, due_of
+from distsync.protocols.claims import ClaimedItem, ItemHeader, due_time
 from distsync.protocols.joinable import JoinableCore
 from distsync.protocols.many import Progress, put_many
 from distsync.protocols.segments import SEGMENT
@@ -32,18 +32,18 @@ from distsync.testing.simulation.scenarios.base import (
     work,
 )
 from distsync.testing.simulation.scenarios.queues import close_some_time, not_put, segments_of, thrown_away
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/joinable_queue/q"
 
 #: Longer than any session, pause and delay.
-QUIET_SECONDS = 60.0
+QUIET_S = 60.0
 
 #: An answer may take so long; so much later than it is due a delayed item may be got: the servers' clock is asked for.
 ROUND_TRIPS_MS = 100
 
 
-class Alone(Check):
+class ExclusiveClaim(Check):
     """No two workers who can prove it have one item; none has it before it is due, or too often."""
 
     def __init__(self, most: int) -> None:
@@ -52,7 +52,7 @@ class Alone(Check):
         self.due: dict[Any, int] = {}
         self.seen: set[tuple[Any, int]] = set()
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         item = record.fields.get("item")
         if record.event == "putting":
             self.due[item] = record.at_ms + record.delay_ms
@@ -64,7 +64,7 @@ class Alone(Check):
         elif record.event == "got":
             self._got(world, record, item)
 
-    def _got(self, world: World, record: Record, item: Any) -> None:
+    def _got(self, world: Simulation, record: Record, item: Any) -> None:
         before = self.having.get(item)
         if before is not None and before.task != record.task and holds(world, before) and holds(world, record):
             world.fail(f"{record.task} gets {item}, which {before.task} has since {before.at_ms} ms")
@@ -77,20 +77,20 @@ class Alone(Check):
         self.seen.add((item, record.deliveries))
 
 
-class Play:
+class ScenarioRun:
     """One schedule."""
 
-    def __init__(self, world: World, bounded: bool) -> None:
+    def __init__(self, world: Simulation, bounded: bool) -> None:
         self.world = world
         self.maxsize = world.rng.randint(1, 3) if bounded else 0
         world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late takes its item out again
         self.most = world.rng.choice((0, 0, 1, 2, 3))
         self.ahead = self.most != 1 and world.rng.random() < 0.4
-        self.latest: dict[str, Delivery] = {}
+        self.latest: dict[str, ClaimedItem] = {}
         """Who got the item of each claim last."""
         self.abandoned: dict[str, SimProcess] = {}
         """Claims that were lost, as their worker was told; he left it at that, and nobody else has them."""
-        world.checks.append(Alone(self.most))
+        world.checks.append(ExclusiveClaim(self.most))
 
     def core(self, process: SimProcess) -> JoinableCore:
         return process.local(PATH, lambda: JoinableCore(PATH, receipts(process)))
@@ -117,7 +117,7 @@ class Play:
         world, progress = self.world, Progress()
         for item in items:
             world.record("putting", item=item, delay_ms=0, key=None)
-        encoded = [("", Label().before(json.dumps(item).encode())) for item in items]
+        encoded = [("", ItemHeader().before(json.dumps(item).encode())) for item in items]
         try:
             await Run(put_many(core, encoded, True, progress, self.maxsize), maybe_timeout(world))
         except (Full, ShutDown, OutcomeUnknownError) as error:
@@ -151,10 +151,10 @@ class Play:
                     continue
                 await self.finish(core, delivery)
 
-    async def claimed(self, process: SimProcess, core: JoinableCore, timeout: float | None) -> list[Delivery] | None:
+    async def claimed(self, process: SimProcess, core: JoinableCore, timeout: float | None) -> list[ClaimedItem] | None:
         """One or two, as get and get_many do, or one and some ahead, for the next calls."""
         most, prefetch = self.world.rng.choice((1, 1, 2)), self.world.rng.choice((0, 0, 1, 2)) if self.ahead else 0
-        claimed: list[Delivery] = []
+        claimed: list[ClaimedItem] = []
         try:
             await Run(core.claim_into(claimed, b"{}", timeout != 0.0, most, self.most, prefetch), timeout)
         except BaseException:
@@ -163,7 +163,7 @@ class Play:
             raise
         return claimed
 
-    def got(self, process: SimProcess, delivery: Delivery) -> None:
+    def got(self, process: SimProcess, delivery: ClaimedItem) -> None:
         self.latest[delivery.claim] = delivery
         self.abandoned.pop(delivery.claim, None)
         self.world.record(
@@ -174,7 +174,7 @@ class Play:
             deliveries=delivery.label.deliveries,
         )
 
-    async def finish(self, core: JoinableCore, delivery: Delivery) -> None:
+    async def finish(self, core: JoinableCore, delivery: ClaimedItem) -> None:
         world, item = self.world, item_of(delivery)
         delay = world.rng.choice((None, None, None, 0.0, 0.02, 5.0))
         try:
@@ -187,7 +187,7 @@ class Play:
                 await Run(core.nack(delivery, delay, self.most))
         except LockLostError as error:
             world.record("lost", item=item)
-            if not world.faults.struck:
+            if not world.faults.injected:
                 world.fail(f"a loss without a fault: {error}")
         except OutcomeUnknownError:
             world.record("unknown end", item=item)
@@ -197,7 +197,7 @@ class Play:
         core = self.core(process)
         while True:
             try:
-                claimed = await Run(core.claim(b"{}", max_deliveries=self.most), QUIET_SECONDS)
+                claimed = await Run(core.claim(b"{}", max_deliveries=self.most), QUIET_S)
             except ShutDown:
                 return
             if claimed is None:
@@ -209,7 +209,7 @@ class Play:
                 await Run(core.done(delivery))
                 self.world.record("done", item=item_of(delivery))
 
-    def play(self) -> None:
+    def run(self) -> None:
         world, rng, number = self.world, self.world.rng, 0
         for process in processes(world, 2, 3):
             for _ in range(rng.choice((1, 1, 2))):
@@ -259,7 +259,7 @@ class Play:
         """No worker waits for what is there for him; no putter where there is room."""
         claims = self.claims()
         free = [path for path in self.items() if "~".join(path.split("/")[-2:]) not in claims]
-        due = [path for path in free if "/d_" not in path or due_of(path) + ROUND_TRIPS_MS <= self.world.now_ms]
+        due = [path for path in free if "/d_" not in path or due_time(path) + ROUND_TRIPS_MS <= self.world.now_ms]
         last = {record.task: record for record in self.world.history.records}
         asked = [record for record in last.values() if record.event in ("claiming", "putting")]  # none at work
         since_ms = self.world.now_ms - ROUND_TRIPS_MS  # who has just asked may have his answer yet
@@ -293,8 +293,8 @@ class Play:
             self.world.fail(f"what was left comes as {drained}, not as {expected}")
 
     def item(self, path: str) -> Any:
-        node = self.world.foreign(GetData(path))
-        return tuple(json.loads(Label.split(node.data)[1]))
+        node = self.world.external_client(GetData(path))
+        return tuple(json.loads(ItemHeader.split(node.data)[1]))
 
     def account(self) -> None:
         """What was put is done once, or dead; nothing else is; nothing is left."""
@@ -323,18 +323,18 @@ def arrival(path: str) -> tuple[str, str]:
     return path.rpartition("/")[0], path[-10:]
 
 
-def item_of(delivery: Delivery) -> Any:
+def item_of(delivery: ClaimedItem) -> Any:
     return tuple(json.loads(delivery.payload))
 
 
-async def a_long_while(world: World) -> None:
+async def a_long_while(world: Simulation) -> None:
     """Long enough for a session to end."""
     await Wait(limit=world.rng.randint(0, 20))
 
 
-def play(world: World, bounded: bool) -> None:
+def run(world: Simulation, bounded: bool) -> None:
     with segments_of(world.rng.choice((2, 3, SEGMENT))):
-        Play(world, bounded).play()
+        ScenarioRun(world, bounded).run()
 
 
-JOINABLE = Scenario("joinable", lambda world: play(world, world.rng.random() < 0.3))
+JOINABLE = Scenario("joinable", lambda world: run(world, world.rng.random() < 0.3))

@@ -31,49 +31,56 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/lock/k"
 KEEP = 0.1
 #: As good as without end, and at its end before a schedule is: somebody who was cut off never asked.
 LONG = 15.0
 #: What is kept goes at the latest after so long (seconds), if nobody comes.
-LONGEST = 2 * KEEP + 0.1
+MAX_CACHED_S = 2 * KEEP + 0.1
 
 
 def core_of(process: SimProcess) -> LockCore:
     return process.local(PATH, lambda: LockCore(PATH))
 
 
-def data_of(keep: float) -> bytes:
-    return json.dumps({"keep": keep} if keep else {}).encode()
+def data_of(linger: float) -> bytes:
+    return json.dumps({"keep": linger} if linger else {}).encode()
 
 
-async def take(world: World, process: SimProcess, owner: object, keep: float, timeout: float | None) -> bool:
+async def take(world: Simulation, process: SimProcess, owner: object, linger: float, timeout: float | None) -> bool:
     """As the faces do: at once where it is kept, and else by the protocol."""
     core = core_of(process)
-    kept = core.kept
-    if kept is not None and world.rng.random() < 0.6 and process.proven(kept.place.session_id) and core.retake(owner):
+    kept = core.cached
+    if (
+        kept is not None
+        and world.rng.random() < 0.6
+        and process.is_proven(kept.place.session_id)
+        and core.acquire_from_cache(owner)
+    ):
         return True
     brief = timeout is not None and timeout < 0.5
-    return bool(await Run(core.acquire(owner, data_of(keep), timeout != 0.0, keep=keep, brief=brief), timeout))
+    return bool(
+        await Run(core.acquire(owner, data_of(linger), timeout != 0.0, linger=linger, is_short_wait=brief), timeout)
+    )
 
 
-async def let_go(world: World, process: SimProcess, owner: object, keep: float) -> None:
+async def let_go(world: Simulation, process: SimProcess, owner: object, linger: float) -> None:
     """A loss is told of at the release, and never without a reason."""
     core, grant = core_of(process), core_of(process).grant
     quick = grant is not None and core.owner is owner and world.rng.random() < 0.6
-    if keep and quick and grant is not None and process.proven(grant.place.session_id) and core.put_by():
+    if linger and quick and grant is not None and process.is_proven(grant.place.session_id) and core.release_to_cache():
         return
     try:
-        await Run(core.release(owner, keep > 0))
+        await Run(core.release(owner, linger > 0))
     except LockLostError as error:
         world.record("lost")
-        if not world.faults.struck and not world.tampered:
+        if not world.faults.injected and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
 
 
-async def hold(world: World, process: SimProcess, owner: object, keep: float, depth: int) -> None:
+async def hold(world: Simulation, process: SimProcess, owner: object, linger: float, depth: int) -> None:
     grant = core_of(process).grant
     if grant is not None:
         place = grant.place
@@ -84,36 +91,36 @@ async def hold(world: World, process: SimProcess, owner: object, keep: float, de
             world.record("working", what="lock")
     finally:
         world.record("released", what="lock")
-        await let_go(world, process, owner, keep)
+        await let_go(world, process, owner, linger)
 
 
-async def thread(world: World, process: SimProcess, keep: float, depth: int) -> None:
+async def thread(world: Simulation, process: SimProcess, linger: float, depth: int) -> None:
     """Takes the lock some times, mostly soon again, at times after it has gone."""
     owner = object()
     for _ in range(world.rng.randint(1, 5)):
-        if await take(world, process, owner, keep, maybe_timeout(world)):
-            await hold(world, process, owner, keep, depth)
+        if await take(world, process, owner, linger, maybe_timeout(world)):
+            await hold(world, process, owner, linger, depth)
         await Run(pause(world))
 
 
-async def pause(world: World) -> None:
+async def pause(world: Simulation) -> None:
     await Wait(limit=world.rng.choice((0.0, 0.0, 0.003, 0.03, 0.15, 0.3)))
 
 
-class Truth(Check):
+class HolderOracle(Check):
     """Who holds, by what the tasks say: for those who look."""
 
     def __init__(self) -> None:
         self.holding: set[str] = set()
         self.changes = 0
 
-    def see(self, world: World, record: Any) -> None:
+    def see(self, world: Simulation, record: Any) -> None:
         if record.fields.get("what") == "lock" and record.event in ("granted", "released"):
             self.changes += 1
             (self.holding.add if record.event == "granted" else self.holding.discard)(record.task)
 
 
-async def looker(world: World, process: SimProcess) -> None:
+async def looker(world: Simulation, process: SimProcess) -> None:
     """Looks whether it is held; at times breaks it, or asks for it."""
     core = core_of(process)
     for _ in range(world.rng.randint(1, 4)):
@@ -128,21 +135,21 @@ async def looker(world: World, process: SimProcess) -> None:
             await ask(world)
 
 
-def break_it(world: World) -> None:
+def break_it(world: Simulation) -> None:
     """Somebody deletes the znode of whoever holds or keeps."""
     names = [path.rpartition("/")[2] for path in world.leftovers() if path.startswith(f"{PATH}/")]
     for first in line.in_order(names)[:1]:
-        stat = world.foreign(steps.Exists(f"{PATH}/{first.name}"))
+        stat = world.external_client(steps.Exists(f"{PATH}/{first.name}"))
         if stat is not None:
             world.tampered.add(stat.ephemeral_owner)
-            world.foreign(steps.Delete(f"{PATH}/{first.name}"))
+            world.external_client(steps.Delete(f"{PATH}/{first.name}"))
 
 
-async def ask(world: World) -> None:
+async def ask(world: Simulation) -> None:
     """A holder is asked, and after a while it is taken from him."""
     try:
-        asked = await Run(revoke.ask(PATH))
-        left = await Run(revoke.left_of(asked), 0.4)
+        asked = await Run(revoke.request_revocation(PATH))
+        left = await Run(revoke.still_held(asked), 0.4)
     except NotHeldError:
         return
     if left:
@@ -150,12 +157,12 @@ async def ask(world: World) -> None:
         await Run(revoke.delete(left))
 
 
-def play(world: World, depth: int) -> None:
+def run(world: Simulation, depth: int) -> None:
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     for process in processes(world, 2, 3):
-        keep = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
+        linger = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
         for _ in range(world.rng.randint(1, 2)):
-            spawn(process, thread(world, process, keep, depth))
+            spawn(process, thread(world, process, linger, depth))
     if world.rng.random() < 0.4:
         spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER]), name="looker")
     rng = apart(world, "kept")
@@ -165,14 +172,14 @@ def play(world: World, depth: int) -> None:
         made_by_others(world, PATH, b"of a client that writes there")
     if rng.random() < 0.15:
         core = core_of(process)
-        spawn(process, close_client(world, process, lambda: core.kept is not None), name="closer")
+        spawn(process, close_client(world, process, lambda: core.cached is not None), name="closer")
     finish(world)
 
 
 # Truth: what those see who look while one process keeps
 
 
-async def keeper(world: World, process: SimProcess, over: list[bool]) -> None:
+async def keeper(world: Simulation, process: SimProcess, over: list[bool]) -> None:
     """Holds it again and again, all the time that others try."""
     owner = object()
     while not over:
@@ -181,11 +188,11 @@ async def keeper(world: World, process: SimProcess, over: list[bool]) -> None:
         await Run(gap(world))
 
 
-async def gap(world: World) -> None:
+async def gap(world: Simulation) -> None:
     await Wait(limit=world.rng.choice((0.0, 0.001, 0.005, 0.02)))
 
 
-async def waiter(world: World, process: SimProcess, over: list[bool]) -> None:
+async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> None:
     """However often the other one takes it again, he has his turn."""
     await Run(pause(world))
     owner = object()
@@ -197,7 +204,7 @@ async def waiter(world: World, process: SimProcess, over: list[bool]) -> None:
         over.append(True)
 
 
-async def trier(world: World, process: SimProcess, over: list[bool]) -> None:
+async def trier(world: Simulation, process: SimProcess, over: list[bool]) -> None:
     """Without waiting he has it one day, for it is free most of the time."""
     owner = object()
     try:
@@ -208,7 +215,7 @@ async def trier(world: World, process: SimProcess, over: list[bool]) -> None:
         over.append(True)
 
 
-def play_fair(world: World) -> None:
+def play_fair(world: Simulation) -> None:
     """One process takes the lock again and again, and keeps it; another one waits, or tries: nobody starves."""
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     over: list[bool] = []
@@ -223,7 +230,7 @@ def play_fair(world: World) -> None:
 # What is idle is free: for who tries, and for who looks
 
 
-async def once(world: World, process: SimProcess, kept: list[bool]) -> None:
+async def once(world: Simulation, process: SimProcess, kept: list[bool]) -> None:
     owner = object()
     for _ in range(world.rng.randint(1, 3)):
         if await take(world, process, owner, LONG, None):
@@ -231,7 +238,7 @@ async def once(world: World, process: SimProcess, kept: list[bool]) -> None:
     kept.append(True)
 
 
-async def finder(world: World, process: SimProcess, kept: list[bool], how: str, found: list[bool]) -> None:
+async def finder(world: Simulation, process: SimProcess, kept: list[bool], how: str, found: list[bool]) -> None:
     """Looks, or tries, once it is released for good. Whether it was free goes to ``found``."""
     owner, core = object(), core_of(process)
     while not kept:
@@ -240,13 +247,13 @@ async def finder(world: World, process: SimProcess, kept: list[bool], how: str, 
         free = not await Run(core.locked())
     else:
         timeout = {"try": 0.0, "brief": 0.01, "wait": None}[how]
-        free = await Run(core.acquire(owner, b"{}", how != "try", brief=how == "brief"), timeout)
+        free = await Run(core.acquire(owner, b"{}", how != "try", is_short_wait=how == "brief"), timeout)
     found.append(free)
     if free and how != "locked":
         await hold(world, process, owner, 0.0, 1)
 
 
-def play_idle(world: World) -> None:
+def play_idle(world: Simulation) -> None:
     """Whoever tries has it, and whoever looks sees it free; of several who try at the same time one has it."""
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/")]
     kept: list[bool] = []
@@ -260,12 +267,12 @@ def play_idle(world: World) -> None:
         spawn(other, finder(world, other, kept, how, found))
     world.run()
     free = all(found) if how == "locked" else any(found)
-    if not free and not world.faults.struck:
+    if not free and not world.faults.injected:
         world.fail(f"nobody holds it, and it was refused ({how}): {found}")
     world.close()
 
 
-KEPT_LOCK = Scenario("kept-lock", lambda world: play(world, 1))
-KEPT_RLOCK = Scenario("kept-rlock", lambda world: play(world, 2))
+KEPT_LOCK = Scenario("kept-lock", lambda world: run(world, 1))
+KEPT_RLOCK = Scenario("kept-rlock", lambda world: run(world, 2))
 KEPT_FAIR = Scenario("kept-fair", play_fair, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))
 KEPT_IDLE = Scenario("kept-idle", play_idle, ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause"))

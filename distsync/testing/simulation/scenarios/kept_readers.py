@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from distsync.errors import DeadlineError, LockLostError, NotHeldError, UpgradeError
 from distsync.protocols import line, revoke
-from distsync.protocols.keep import standing
+from distsync.protocols.keep import holders_and_waiters
 from distsync.protocols.shared import SharedCore
 from distsync.session import steps
 from distsync.testing.simulation.calls import Run
@@ -32,7 +32,7 @@ from distsync.testing.simulation.scenarios.base import (
 from distsync.testing.simulation.scenarios.kept import KEEP, LONG, data_of, gap, pause
 from distsync.testing.simulation.scenarios.shared import PATH, OneKindHolds, ReadersOrWriter, granted, of
 from distsync.testing.simulation.task import Task
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 #: What others do is seen in a copy of the line when its event has come.
 EVENT_MS = 100
@@ -45,7 +45,7 @@ class Holding(Check):
         self.records: dict[tuple[str, str], Record] = {}
         self.ended = 0
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         key = (record.task, str(record.fields.get("what")))
         if record.event == "granted":
             self.records[key] = record
@@ -53,36 +53,36 @@ class Holding(Check):
             self.records.pop(key, None)
             self.ended += 1
 
-    def surely(self, world: World, since_ms: int = 0) -> set[str]:
+    def surely(self, world: Simulation, since_ms: int = 0) -> set[str]:
         """The sides that are held, for so long."""
         until_ms = world.now_ms - since_ms
         return {what for (_, what), each in self.records.items() if each.at_ms <= until_ms and holds(world, each)}
 
 
-async def let_go(world: World, core: SharedCore, owner: object, what: str, keep: float) -> None:
+async def let_go(world: Simulation, core: SharedCore, owner: object, what: str, linger: float) -> None:
     """A loss is told of at the release, and never without a reason."""
     world.record("released", what=what)
     try:
-        await Run((core if what == "reader" else core.writer).release(owner, keep > 0))
+        await Run((core if what == "reader" else core.writer).release(owner, linger > 0))
     except LockLostError as error:
-        if not world.faults.struck and not world.tampered:
+        if not world.faults.injected and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
 
 
 async def take(
-    world: World, core: SharedCore, owner: object, what: str, keep: float, timeout: float | None = None
+    world: Simulation, core: SharedCore, owner: object, what: str, linger: float, timeout: float | None = None
 ) -> bool:
     side, brief = core if what == "reader" else core.writer, timeout is not None and timeout < 0.5
-    work = side.acquire(owner, data_of(keep), timeout != 0.0, keep=keep, brief=brief)
+    work = side.acquire(owner, data_of(linger), timeout != 0.0, linger=linger, is_short_wait=brief)
     if not await Run(work, timeout):
         return False
     granted(world, core, owner, what)
     return True
 
 
-async def reads(world: World, core: SharedCore, owner: object, keep: float) -> None:
+async def reads(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
     """Reads, deeper at times; never becomes a writer."""
-    if not await take(world, core, owner, "reader", keep, maybe_timeout(world)):
+    if not await take(world, core, owner, "reader", linger, maybe_timeout(world)):
         return
     try:
         await Run(work(world))
@@ -94,49 +94,49 @@ async def reads(world: World, core: SharedCore, owner: object, keep: float) -> N
     except LockLostError:
         return
     finally:
-        if core.depth(owner) or owner in core.lost:
-            await let_go(world, core, owner, "reader", keep)
+        if core.depth(owner) or owner in core.unreported_losses:
+            await let_go(world, core, owner, "reader", linger)
         else:
             world.record("released", what="reader")
 
 
-async def upgrade(world: World, core: SharedCore, owner: object) -> None:
+async def upgrade(world: Simulation, core: SharedCore, owner: object) -> None:
     with suppress(UpgradeError):
         await Run(core.writer.acquire(owner, b"{}", False), 0.0)
         if core.writer.owner is owner:
             await Run(core.writer.release(owner))
 
 
-async def writes(world: World, core: SharedCore, owner: object, keep: float) -> None:
+async def writes(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
     """Writes; at times reads on."""
-    if not await take(world, core, owner, "writer", keep, maybe_timeout(world)):
+    if not await take(world, core, owner, "writer", linger, maybe_timeout(world)):
         return
     reading = False
     try:
         await Run(work(world))
         world.record("working", what="writer")
         if world.rng.random() < 0.3:
-            reading = await take(world, core, owner, "reader", keep)
+            reading = await take(world, core, owner, "reader", linger)
     finally:
         try:
-            await let_go(world, core, owner, "writer", keep)
+            await let_go(world, core, owner, "writer", linger)
             if reading:
                 await Run(work(world))
         finally:
-            if core.depth(owner) or owner in core.lost:
-                await let_go(world, core, owner, "reader", keep)
+            if core.depth(owner) or owner in core.unreported_losses:
+                await let_go(world, core, owner, "reader", linger)
             world.record("released", what="reader")
 
 
-async def thread(world: World, process: SimProcess, keep: float, share: float) -> None:
+async def thread(world: Simulation, process: SimProcess, linger: float, share: float) -> None:
     """Reads mostly, soon again mostly, at times after it has gone."""
     owner, core = object(), of(process)
     for _ in range(world.rng.randint(1, 6)):
-        await (writes if world.rng.random() < share else reads)(world, core, owner, keep)
+        await (writes if world.rng.random() < share else reads)(world, core, owner, linger)
         await Run(pause(world))
 
 
-async def looker(world: World, process: SimProcess, holding: Holding) -> None:
+async def looker(world: Simulation, process: SimProcess, holding: Holding) -> None:
     """Looks who holds it; at times breaks it, or asks for it."""
     core = of(process)
     for _ in range(world.rng.randint(1, 4)):
@@ -151,15 +151,15 @@ async def looker(world: World, process: SimProcess, holding: Holding) -> None:
             await ask(world)
 
 
-async def look(world: World, core: SharedCore, holding: Holding, timeout: float | None) -> None:
+async def look(world: Simulation, core: SharedCore, holding: Holding, timeout: float | None) -> None:
     """What was held all the time is seen."""
     by_copy = world.rng.random() < 0.5
     before, ended = holding.surely(world, EVENT_MS if by_copy else 0), holding.ended
     if by_copy:
         seen = {what for what, rule in RULES.items() if await Run(core.is_held(rule), timeout)}
     else:
-        found = [path.rpartition("/")[2] for path, _ in await Run(standing(PATH), timeout)]
-        front = line.front(line.in_order(found))
+        found = [path.rpartition("/")[2] for path, _ in await Run(holders_and_waiters(PATH), timeout)]
+        front = line.current_holders(line.in_order(found))
         seen = {what for what, rule in RULES.items() if any(map(rule, front))}
     held = before & holding.surely(world) if ended == holding.ended else set()
     if held and not (seen if "reader" in held else "writer" in seen):  # who reads may still do so by a writer's znode
@@ -169,23 +169,23 @@ async def look(world: World, core: SharedCore, holding: Holding, timeout: float 
 RULES = {"writer": line.shared, "reader": lambda each: not line.shared(each)}
 
 
-def break_one(world: World) -> None:
+def break_one(world: Simulation) -> None:
     """Somebody deletes the znode of one who holds, keeps or waits."""
     paths = [path for path in world.leftovers() if path.startswith(f"{PATH}/")]
     if paths:
         path = world.rng.choice(sorted(paths))
-        stat = world.foreign(steps.Exists(path))
+        stat = world.external_client(steps.Exists(path))
         if stat is not None:
             world.tampered.add(stat.ephemeral_owner)
-            world.foreign(steps.Delete(path))
+            world.external_client(steps.Delete(path))
 
 
-async def ask(world: World) -> None:
+async def ask(world: Simulation) -> None:
     """Who holds is asked, and after a while it is taken from him."""
     rule = world.rng.choice((revoke.everybody, RULES["reader"], RULES["writer"]))
     try:
-        asked = await Run(revoke.ask(PATH, rule))
-        left = await Run(revoke.left_of(asked, True), 0.4)
+        asked = await Run(revoke.request_revocation(PATH, rule))
+        left = await Run(revoke.still_held(asked, True), 0.4)
     except NotHeldError:
         return
     if left:
@@ -193,14 +193,14 @@ async def ask(world: World) -> None:
         await Run(revoke.delete(left, True))
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     holding = Holding()
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/"), holding]
     share = world.rng.choice((0.0, 0.1, 0.3, 0.6))
     for process in processes(world, 2, 4):
-        keep = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
+        linger = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
         for _ in range(world.rng.randint(1, 3)):
-            spawn(process, thread(world, process, keep, share))
+            spawn(process, thread(world, process, linger, share))
     if world.rng.random() < 0.5:
         spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER], holding), name="looker")
     rng = apart(world, "kept readers")
@@ -208,28 +208,28 @@ def play(world: World) -> None:
         made_by_others(world, PATH, b"of a client that writes there")
     if rng.random() < 0.15:
         core = of(process)
-        spawn(process, close_client(world, process, lambda: core.kept is not None), name="closer")
+        spawn(process, close_client(world, process, lambda: core.cached is not None), name="closer")
     finish(world)
 
 
 # What is idle is free; and a writer has his turn
 
 
-async def read_and_let_go(world: World, core: SharedCore, owner: object, keep: float) -> None:
+async def read_and_let_go(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
     try:
         await Run(work(world))
     finally:
-        await let_go(world, core, owner, "reader", keep)
+        await let_go(world, core, owner, "reader", linger)
 
 
-async def once(world: World, process: SimProcess) -> None:
+async def once(world: Simulation, process: SimProcess) -> None:
     owner, core = object(), of(process)
     for _ in range(world.rng.randint(1, 3)):
         if await take(world, core, owner, "reader", LONG):
             await read_and_let_go(world, core, owner, LONG)
 
 
-async def finder(world: World, process: SimProcess, readers: list[Task], how: str, found: list[bool]) -> None:
+async def finder(world: Simulation, process: SimProcess, readers: list[Task], how: str, found: list[bool]) -> None:
     """Looks, or tries to write, once all have released it for good. Whether it was free goes to ``found``."""
     owner, core = object(), of(process)
     while not all(reader.done or not reader.process.alive for reader in readers):
@@ -237,10 +237,10 @@ async def finder(world: World, process: SimProcess, readers: list[Task], how: st
     if how == "locked":
         free = not await Run(core.is_held(RULES["reader"]))
     elif how == "holders":
-        free = not await Run(standing(PATH))
+        free = not await Run(holders_and_waiters(PATH))
     elif how == "ask":
         try:
-            free = not await Run(revoke.ask(PATH))
+            free = not await Run(revoke.request_revocation(PATH))
         except NotHeldError:
             free = True
     else:
@@ -251,7 +251,7 @@ async def finder(world: World, process: SimProcess, readers: list[Task], how: st
     found.append(free)
 
 
-def play_idle(world: World) -> None:
+def play_idle(world: Simulation) -> None:
     """Whoever tries has it, and whoever looks sees it free; of several who try at the same time one has it."""
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
     found: list[bool] = []
@@ -263,12 +263,12 @@ def play_idle(world: World) -> None:
         spawn(other, finder(world, other, readers, how, found))
     world.run()
     free = any(found) if how == "try" else all(found)
-    if not free and not world.faults.struck:
+    if not free and not world.faults.injected:
         world.fail(f"nobody holds it, and it was refused ({how}): {found}")
     world.close()
 
 
-async def keeper(world: World, process: SimProcess, writer: SimProcess, over: list[bool]) -> None:
+async def keeper(world: Simulation, process: SimProcess, writer: SimProcess, over: list[bool]) -> None:
     """Reads again and again, as long as somebody wants to write."""
     owner, core = object(), of(process)
     while not over and writer.alive:
@@ -277,7 +277,7 @@ async def keeper(world: World, process: SimProcess, writer: SimProcess, over: li
         await Run(gap(world))
 
 
-async def waiter(world: World, process: SimProcess, over: list[bool]) -> None:
+async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> None:
     owner, core = object(), of(process)
     try:
         await Run(pause(world))
@@ -288,7 +288,7 @@ async def waiter(world: World, process: SimProcess, over: list[bool]) -> None:
         over.append(True)
 
 
-def play_fair(world: World) -> None:
+def play_fair(world: Simulation) -> None:
     """However often others read, who writes has his turn: in another process, or in one of theirs."""
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
     over: list[bool] = []
@@ -302,14 +302,14 @@ def play_fair(world: World) -> None:
     finish(world)
 
 
-def play_idle_or_fair(world: World) -> None:
+def play_idle_or_fair(world: Simulation) -> None:
     (play_idle if world.seed % 3 else play_fair)(world)
 
 
 #: What is stood besides came later: seeds stay what they were.
-STOOD = ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause")
+TOLERATED_FAULTS = ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause")
 #: No intruder: a writer whose place is deleted by hand learns it when who is ahead lets go; nobody else asks for that.
-LATER = (*BESIDES, *(kind for kind in KINDS if kind not in (*STOOD, "intruder")))
+LATE_FAULTS = (*BESIDES, *(kind for kind in KINDS if kind not in (*TOLERATED_FAULTS, "intruder")))
 
-KEPT_READERS = Scenario("kept-readers", play)
-KEPT_READERS_IDLE = Scenario("kept-readers-idle", play_idle_or_fair, STOOD, LATER)
+KEPT_READERS = Scenario("kept-readers", run)
+KEPT_READERS_IDLE = Scenario("kept-readers-idle", play_idle_or_fair, TOLERATED_FAULTS, LATE_FAULTS)

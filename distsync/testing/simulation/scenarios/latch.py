@@ -23,7 +23,7 @@ from distsync.testing.simulation.scenarios.base import (
     work,
 )
 from distsync.testing.simulation.scenarios.gate import Closed
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/latch/l"
 
@@ -35,7 +35,7 @@ class Steps(Check):
         self.count = count
         self.begun = 0
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         if record.event == "counting":
             self.begun += record.steps
         elif record.event == "setting":
@@ -47,7 +47,7 @@ class Steps(Check):
 class Party:
     """The threads of one process at the latch."""
 
-    def __init__(self, world: World, process: SimProcess, count: int) -> None:
+    def __init__(self, world: Simulation, process: SimProcess, count: int) -> None:
         self.world = world
         self.core = process.local(PATH, lambda: LatchCore(PATH, count, receipts(process)))
 
@@ -78,7 +78,7 @@ class Party:
             return
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     rng = world.rng
     count = rng.randint(0, 5)
     world.checks += [Closed(f"{PATH}/closed"), Steps(count)]
@@ -94,13 +94,13 @@ def play(world: World) -> None:
     world.close()
 
 
-def judge(world: World, count: int) -> None:
+def judge(world: Simulation, count: int) -> None:
     """Each step has counted once, and nobody sleeps in front of an open latch."""
-    if world.foreign(Exists(PATH)) is None:
+    if world.external_client(Exists(PATH)) is None:
         return
-    node: Node = world.foreign(GetData(PATH))
-    left = tally_in(PATH, node).left
-    closed = world.foreign(Exists(f"{PATH}/closed")) is not None
+    node: Node = world.external_client(GetData(PATH))
+    left = tally_in(PATH, node).remaining
+    closed = world.external_client(Exists(f"{PATH}/closed")) is not None
     if closed != (left > 0):
         world.fail(f"{left} are left, and the latch is {'closed' if closed else 'open'}")
     if left == 0 and sleepers(world):
@@ -111,4 +111,4 @@ def judge(world: World, count: int) -> None:
         world.fail(f"{left} of {count} are left after {done} steps that are done, of {begun} that began")
 
 
-LATCH = Scenario("latch", play)
+LATCH = Scenario("latch", run)

@@ -20,12 +20,12 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/lock/l"
 
 
-async def thread(world: World, process: SimProcess, depth: int) -> None:
+async def thread(world: Simulation, process: SimProcess, depth: int) -> None:
     """Takes the lock some times, as a ``with`` block does."""
     owner = object()
     core = process.local(PATH, lambda: LockCore(PATH))
@@ -35,7 +35,7 @@ async def thread(world: World, process: SimProcess, depth: int) -> None:
             await hold(world, core, owner, depth)
 
 
-async def hold(world: World, core: LockCore, owner: object, depth: int) -> None:
+async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> None:
     """Holds the lock ``depth`` times, and lets it go."""
     grant = core.grant
     if grant is not None:
@@ -50,17 +50,17 @@ async def hold(world: World, core: LockCore, owner: object, depth: int) -> None:
         await Run(let_go(world, core, owner))
 
 
-async def let_go(world: World, core: LockCore, owner: object) -> None:
+async def let_go(world: Simulation, core: LockCore, owner: object) -> None:
     """A loss is told of at the release, and never without a reason."""
     try:
         await core.release(owner)
     except LockLostError as error:
         world.record("lost")
-        if not world.faults.struck:
+        if not world.faults.injected:
             world.fail(f"a loss without a fault: {error}")
 
 
-def play(world: World, depth: int) -> None:
+def run(world: Simulation, depth: int) -> None:
     world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
@@ -68,5 +68,5 @@ def play(world: World, depth: int) -> None:
     finish(world)
 
 
-LOCK = Scenario("lock", lambda world: play(world, 1))
-RLOCK = Scenario("rlock", lambda world: play(world, 2))
+LOCK = Scenario("lock", lambda world: run(world, 1))
+RLOCK = Scenario("rlock", lambda world: run(world, 2))

@@ -30,7 +30,7 @@ from distsync.testing.simulation.scenarios import (
     semaphore,
 )
 from distsync.testing.simulation.scenarios.base import Scenario, maybe_timeout, receipts, spawn
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 Names = frozenset[str]
 
@@ -38,7 +38,7 @@ Names = frozenset[str]
 class State:
     """What stands in a znode at one moment: the names below it, and its data; None if it is not there."""
 
-    def __init__(self, world: World, path: str) -> None:
+    def __init__(self, world: Simulation, path: str) -> None:
         node = world.server.engine.tree.node(path)
         self.names: Names | None = None if node is None else frozenset(node.children)
         self.data = b"" if node is None else node.data or b""
@@ -60,11 +60,11 @@ class State:
 class States(Check):
     """The states of one znode, one after the other."""
 
-    def __init__(self, world: World, path: str) -> None:
+    def __init__(self, world: Simulation, path: str) -> None:
         self.path = path
         self.all = [State(world, path)]
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         state = State(world, self.path)
         if state != self.all[-1]:
             self.all.append(state)
@@ -145,18 +145,18 @@ def meet_twice(answer: tuple[int, int], states: Sequence[State], parties: int) -
     return 0 <= waiting <= len(there) and 0 <= inside <= min(parties, len(told))
 
 
-async def names_taken(_: Any) -> tuple[str, ...]:
-    return await keep.names_taken(lock.PATH, Watch())
+async def holder_names(_: Any) -> tuple[str, ...]:
+    return await keep.holder_names(lock.PATH, Watch())
 
 
 Fits = Callable[[Any, Sequence[State], int], bool]
 
 
 @dataclass(frozen=True)
-class Way:
+class ObserverCase:
     """What one looks at: the znode where the truth stands, how the core is made, of which size, and the looks."""
 
-    play: Callable[[World], None]
+    run: Callable[[Simulation], None]
     core: str
     truth: str
     make: Callable[[SimProcess, int], Any]
@@ -164,45 +164,45 @@ class Way:
     looks: tuple[tuple[Callable[[Any], Awaitable[Any]], Fits], ...]
 
 
-def pool(make: Callable[[SimProcess, int], Any], truth: str, room: str) -> Way:
+def pool(make: Callable[[SimProcess, int], Any], truth: str, room: str) -> ObserverCase:
     looks: Any = (
         (lambda core: core.value(), is_free_in_pool),
         (lambda core: core.leases(), are_leases),
     )
-    return Way(partial(semaphore.play_pool, make, room), semaphore.PATH, truth, make, "initial", looks)
+    return ObserverCase(partial(semaphore.play_pool, make, room), semaphore.PATH, truth, make, "initial", looks)
 
 
 WAYS = (
-    Way(gate.play, gate.PATH, gate.PATH, lambda process, _: gate.core_of(process), "", (
+    ObserverCase(gate.run, gate.PATH, gate.PATH, lambda process, _: gate.core_of(process), "", (
         (lambda core: core.is_open(), is_open),
     )),
-    Way(semaphore.play_semaphore, semaphore.PATH, semaphore.PATH, semaphore.ours, "initial", (
+    ObserverCase(semaphore.play_semaphore, semaphore.PATH, semaphore.PATH, semaphore.ours, "initial", (
         (lambda core: core.value(), is_free),
         (lambda core: core.capacity(), may_have),
     )),
     pool(semaphore.kazoos, semaphore.PATH, f"{semaphore.PATH}-__lock__"),
     pool(semaphore.curators, f"{semaphore.PATH}/leases", f"{semaphore.PATH}/locks"),
-    Way(condition.play, condition.PATH, f"{condition.PATH}/waiters",
+    ObserverCase(condition.run, condition.PATH, f"{condition.PATH}/waiters",
         lambda process, _: ConditionCore(condition.PATH, receipts(process)), "", (
         (lambda core: core.waiting(), waits),
     )),
-    Way(lambda world: lock.play(world, 1), lock.PATH, lock.PATH, lambda process, _: None, "", (
+    ObserverCase(lambda world: lock.run(world, 1), lock.PATH, lock.PATH, lambda process, _: None, "", (
         (lambda _: line.contenders(lock.PATH), contend),
-        (lambda _: keep.standing(lock.PATH), contend),
-        (names_taken, stand),
+        (lambda _: keep.holders_and_waiters(lock.PATH), contend),
+        (holder_names, stand),
     )),
-    Way(barrier.play, barrier.PATH, barrier.PATH,
+    ObserverCase(barrier.run, barrier.PATH, barrier.PATH,
         lambda process, parties: BarrierCore(barrier.PATH, parties, receipts(process)), "parties", (
         (lambda core: core.state(), meet),
     )),
-    Way(double_barrier.play, double_barrier.PATH, double_barrier.PATH,
+    ObserverCase(double_barrier.run, double_barrier.PATH, double_barrier.PATH,
         lambda process, parties: DoubleBarrierCore(double_barrier.PATH, parties), "parties", (
         (lambda core: core.state(), meet_twice),
     )),
 )  # fmt: skip
 
 
-async def looker(world: World, process: SimProcess, way: Way, states: States) -> None:
+async def looker(world: Simulation, process: SimProcess, way: ObserverCase, states: States) -> None:
     """Looks some times, as soon as somebody else is there."""
     size = 0
     while way.size:
@@ -226,13 +226,13 @@ async def looker(world: World, process: SimProcess, way: Way, states: States) ->
         await Wait(limit=world.rng.randint(0, 20) / 1000)
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     way = world.rng.choice(WAYS)
     states = States(world, way.truth)
     world.checks.append(states)
     process = world.process("looker")
     spawn(process, looker(world, process, way, states))
-    way.play(world)
+    way.run(world)
 
 
-LOOKS = Scenario("looks", play)
+LOOKS = Scenario("looks", run)

@@ -21,7 +21,7 @@ from distsync.testing.simulation.scenarios.base import (
     processes,
     spawn,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/partition/p"
 SHARES = frozenset("abcde")
@@ -31,16 +31,16 @@ def core_of(process: SimProcess) -> PartitionerCore:
     return process.local(PATH, lambda: PartitionerCore(PATH, SHARES))
 
 
-def acquired(world: World, process: SimProcess, share: str, token: int) -> None:
+def acquired(world: Simulation, process: SimProcess, share: str, token: int) -> None:
     grant = core_of(process).held[share]
     world.record("granted", what=share, session_id=grant.place.session_id, token=token, loss=grant.loss)
 
 
-def released(world: World, share: str, token: int) -> None:
+def released(world: Simulation, share: str, token: int) -> None:
     world.record("released", what=share)
 
 
-async def member(world: World, process: SimProcess) -> None:
+async def member(world: Simulation, process: SimProcess) -> None:
     """Takes part for a while, or to the end."""
     await Run(pause(world))
     core, callbacks = core_of(process), Callbacks(partial(acquired, world, process), partial(released, world))
@@ -57,11 +57,11 @@ async def twin(process: SimProcess, callbacks: Callbacks) -> None:
     await Run(core_of(process).join(b"{}", callbacks))
 
 
-async def pause(world: World) -> None:
+async def pause(world: Simulation) -> None:
     await Wait(limit=world.rng.randint(0, 300) / 1000)
 
 
-def children(world: World, folder: str) -> set[str]:
+def children(world: Simulation, folder: str) -> set[str]:
     node = world.server.engine.tree.node(f"{PATH}/{folder}")
     return set(node.children) if node else set()
 
@@ -74,7 +74,7 @@ async def claims_seen_by(process: SimProcess) -> set[str]:
     return set(await core_of(process).claims.get())
 
 
-def look_at_the_end(world: World) -> None:
+def look_at_the_end(world: Simulation) -> None:
     everybody_sees(world, "members", members_seen_by, lambda: children(world, "members"))
     everybody_sees(world, "claims", claims_seen_by, lambda: children(world, "claims"))
     cores = [core_of(process) for process in world.processes.values() if process.alive]
@@ -89,11 +89,11 @@ def look_at_the_end(world: World) -> None:
         world.fail(f"the members hold {counts}")
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     world.checks += [Exclusion(share) for share in sorted(SHARES)]
     for process in processes(world, 2, 4):
         spawn(process, member(world, process))
     finish(world, lambda: look_at_the_end(world))
 
 
-PARTITION = Scenario("partition", play)
+PARTITION = Scenario("partition", run)

@@ -27,7 +27,7 @@ from distsync.testing.simulation.scenarios.base import (
     upset,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/lock/h"
 
@@ -36,10 +36,10 @@ MILD = ("lost_reply", "lost_request", "lag", "late_event")
 is_upset = partial(upset, MILD)
 
 
-class AsLongAsNothingEnds(Exclusion):
+class ExclusiveUntilSessionEnd(Exclusion):
     """One holder at most."""
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         if not is_upset(world):
             super().see(world, record)
 
@@ -48,7 +48,7 @@ def core_of(process: SimProcess) -> LockCore:
     return process.local(PATH, lambda: LockCore(PATH))
 
 
-async def holder(world: World, process: SimProcess, givers: list[SimProcess]) -> None:
+async def holder(world: Simulation, process: SimProcess, givers: list[SimProcess]) -> None:
     """Takes the lock some times; somebody gives it back for him."""
     core, owner = core_of(process), object()
     for _ in range(world.rng.randint(1, 3)):
@@ -70,11 +70,11 @@ async def holder(world: World, process: SimProcess, givers: list[SimProcess]) ->
                 await Run(work(world))
 
 
-async def give_back(world: World, process: SimProcess, owner: object) -> None:
+async def give_back(world: Simulation, process: SimProcess, owner: object) -> None:
     """Who did not know that his own was given back is told so first, and has given nothing back yet."""
     core = core_of(process)
     while True:
-        stale = core.grant is not None or bool(core.lost)
+        stale = core.grant is not None or bool(core.unreported_losses)
         try:
             if core.grant is not None:  # else a delete whose answer is lost is taken for the other's
                 await handed._look_after(core.grant)
@@ -82,7 +82,7 @@ async def give_back(world: World, process: SimProcess, owner: object) -> None:
             world.record("given back")
             return
         except (LockLostError, NotHeldError, ReleasedTooOftenError) as error:
-            if not stale and not world.faults.struck:
+            if not stale and not world.faults.injected:
                 world.fail(f"the lock is held, and cannot be given back: {error}")
             if not stale:
                 return
@@ -96,8 +96,8 @@ async def give_one(process: SimProcess) -> None:
         return
 
 
-def play(world: World) -> None:
-    world.checks += [AsLongAsNothingEnds("lock"), NothingLeft(f"{PATH}/", lambda path: is_upset(world))]
+def run(world: Simulation) -> None:
+    world.checks += [ExclusiveUntilSessionEnd("lock"), NothingLeft(f"{PATH}/", lambda path: is_upset(world))]
     givers = list(processes(world, 2, 3))
     for process in givers:
         spawn(process, holder(world, process, givers))
@@ -105,7 +105,7 @@ def play(world: World) -> None:
     finish(world, lambda: give_last(world))
 
 
-def give_last(world: World) -> None:
+def give_last(world: Simulation) -> None:
     """What stayed held can be given back by anybody."""
     if is_upset(world):
         observer = world.processes[OBSERVER]
@@ -116,4 +116,4 @@ def give_last(world: World) -> None:
             world.fail(f"held, and given back, and still held: {left}")
 
 
-PASSED_ON = Scenario("passed-on", play)
+PASSED_ON = Scenario("passed-on", run)

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from distsync.errors import NoNodeError, OutcomeUnknownError
 from distsync.protocols import parts
 from distsync.protocols.callers import Caller, sweep, sweep_all
-from distsync.protocols.claims import Delivery
+from distsync.protocols.claims import ClaimedItem
 from distsync.protocols.many import Progress
 from distsync.protocols.pool import DONE, WORN, PoolCore, Task
 from distsync.session.steps import Wait
@@ -30,16 +30,16 @@ from distsync.testing.simulation.scenarios.base import (
     until_interrupted,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/pool/p"
 GUID = "00000000-0000-4000-8000-000000000001"
 
 
-class Play:
+class ScenarioRun:
     """One schedule."""
 
-    def __init__(self, world: World, most: int = 0, sweeps: bool = False) -> None:
+    def __init__(self, world: Simulation, most: int = 0, sweeps: bool = False) -> None:
         self.world = world
         self.most = most
         """A task is delivered at most so often (0: as often as need be)."""
@@ -53,7 +53,7 @@ class Play:
 
     async def caller(self, process: SimProcess) -> None:
         core, world = self.core(process), self.world
-        caller = Caller(core, GUID, alone=False)
+        caller = Caller(core, GUID, is_private=False)
         await Run(caller.begin())
         for job in range(world.rng.randint(1, 3)):
             tasks = [(Task(GUID, job, part), b"%d.%d" % (job, part)) for part in range(world.rng.randint(1, 4))]
@@ -66,9 +66,9 @@ class Play:
             await Run(work(world))
         while self.surely - set(self.heard):
             for said in await Run(caller.receive()) or ():
-                if said.kind == WORN and self.most and (world.faults.struck or world.history.events("released")):
+                if said.kind == WORN and self.most and (world.faults.injected or world.history.events("released")):
                     pass  # so many workers died of it, lost it, or did not want it
-                elif said.data == b"" and world.faults.struck and self.sweeps:
+                elif said.data == b"" and world.faults.injected and self.sweeps:
                     pass  # it was taken for dead, and its parts are being removed: it learns that next
                 elif said.data != b"%d.%d" % (said.job, said.part):
                     world.fail(f"the answer to {said.job}.{said.part} is {said.data!r}")
@@ -96,7 +96,7 @@ class Play:
                 else:
                     await Run(self.finish(core, delivery))
 
-    async def finish(self, core: PoolCore, delivery: Delivery) -> None:
+    async def finish(self, core: PoolCore, delivery: ClaimedItem) -> None:
         try:
             payload = await core.payload(delivery)
         except NoNodeError:  # with its parts: the task was ended, or its caller has gone
@@ -110,7 +110,7 @@ class Play:
                 continue
 
     def heard_of_nobody(self) -> None:
-        if not self.world.faults.struck:
+        if not self.world.faults.injected:
             self.world.fail("the caller was taken for dead, and nothing went wrong")
 
     async def call(self, process: SimProcess) -> None:
@@ -127,7 +127,7 @@ class Play:
             await Run(sweep_all(core, f"{ROOT}/pool") if self.world.rng.random() < 0.3 else sweep(core))
             await Wait(limit=self.world.rng.choice(pauses))
 
-    def play(self) -> None:
+    def run(self) -> None:
         world = self.world
         calling = world.process("caller")
         spawn(calling, until_interrupted(calling, self.call if self.sweeps else self.caller), "caller")
@@ -174,14 +174,14 @@ def parts_of(size: int) -> Iterator[None]:
         parts.PART_BYTES = usual
 
 
-def play_swept(world: World) -> None:
+def play_swept(world: Simulation) -> None:
     """Payloads that are split, deliveries that are counted, callers that may be dead."""
     with parts_of(world.rng.choice((1, 2, 100))):
-        Play(world, world.rng.choice((0, 1, 2)), sweeps=True).play()
+        ScenarioRun(world, world.rng.choice((0, 1, 2)), sweeps=True).run()
 
 
 #: Interrupts came later: seeds stay what they were.
-STOOD = tuple(kind for kind in KINDS if kind != "interrupt")
+TOLERATED_FAULTS = tuple(kind for kind in KINDS if kind != "interrupt")
 
-POOL = Scenario("pool", lambda world: Play(world).play(), STOOD, (*BESIDES, "interrupt"))
-SWEPT_POOL = Scenario("swept-pool", play_swept, STOOD, (*BESIDES, "interrupt"))
+POOL = Scenario("pool", lambda world: ScenarioRun(world).run(), TOLERATED_FAULTS, (*BESIDES, "interrupt"))
+SWEPT_POOL = Scenario("swept-pool", play_swept, TOLERATED_FAULTS, (*BESIDES, "interrupt"))

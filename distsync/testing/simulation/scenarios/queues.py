@@ -35,7 +35,7 @@ from distsync.testing.simulation.scenarios.base import (
     troubled,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/queue/q"
 
@@ -55,7 +55,7 @@ def priority_core(path: str, made: Receipts) -> QueueCore:
     return PriorityCore(path, made, lambda _, data: json.loads(data))
 
 
-class Returns(Check):
+class RestoredItems(Check):
     """Knows the items that came back: they were there, were taken, and a restore put them into the queue again."""
 
     def __init__(self) -> None:
@@ -63,7 +63,7 @@ class Returns(Check):
         self.seen: set[tuple[Any, ...]] = set()
         self.restored: set[tuple[Any, ...]] = set()
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         tree = world.server.engine.tree
         items = tree.node(f"{PATH}/items")
         paths = set()
@@ -77,13 +77,13 @@ class Returns(Check):
             (self.restored if item in self.seen else self.seen).add(item)
 
 
-def not_put(world: World, error: Exception, item: Any) -> None:
+def not_put(world: Simulation, error: Exception, item: Any) -> None:
     if isinstance(error, ShutDown) and not world.history.events("shutting down"):
         world.fail(f"{item} is refused, and nobody has shut it down")
     world.record("unknown" if isinstance(error, OutcomeUnknownError) else "full", item=item)
 
 
-async def close_some_time(world: World, core: QueueCore, maxsize: int) -> None:
+async def close_some_time(world: Simulation, core: QueueCore, maxsize: int) -> None:
     immediate = world.rng.random() < 0.5
     await Run(work(world))
     world.record("shutting down", immediate=immediate)
@@ -92,17 +92,17 @@ async def close_some_time(world: World, core: QueueCore, maxsize: int) -> None:
         world.record("shut down")
 
 
-def thrown_away(world: World) -> bool:
+def thrown_away(world: Simulation) -> bool:
     """Whether somebody has thrown away what was there."""
     return any(record.immediate for record in world.history.events("shutting down"))
 
 
-class Play:
+class ScenarioRun:
     """One schedule of one kind of queue."""
 
     def __init__(
         self,
-        world: World,
+        world: Simulation,
         make: Make,
         maxsize: int,
         several: bool = False,
@@ -117,13 +117,13 @@ class Play:
         self.make = make
         self.maxsize = maxsize
         self.acknowledged: set[tuple[Any, ...]] = set()
-        self.returns = Returns()
+        self.returns = RestoredItems()
         if maxsize or closing == 1:
             world.checks.append(self.returns)
 
     def core(self, process: SimProcess) -> QueueCore:
         core = process.local(PATH, lambda: self.make(PATH, receipts(process)))
-        core.znodes.bulk = BULK
+        core.znodes.batch_counter = BULK
         return core
 
     async def producer_of_many(self, process: SimProcess, name: str) -> None:
@@ -214,7 +214,7 @@ class Play:
         """The items in the queue, by the server's word, in the order of their arrival."""
         paths = [path for path in self.world.leftovers() if path.startswith(f"{PATH}/items/") and "/i_" in path]
         paths.sort(key=lambda path: (path.rpartition("/")[0], int(path[-10:])))
-        return [tuple(json.loads(self.world.foreign(GetData(path)).data)) for path in paths]
+        return [tuple(json.loads(self.world.external_client(GetData(path)).data)) for path in paths]
 
     async def drain(self, process: SimProcess) -> None:
         """Gets what is left."""
@@ -223,7 +223,7 @@ class Play:
             while (data := await Run(core.get(b"", False, self.maxsize))) is not None:
                 self.world.record("drained", item=tuple(json.loads(data)))
 
-    def play(self) -> None:
+    def run(self) -> None:
         world, number = self.world, 0
         for process in processes(world, 2, 3):
             for _ in range(self.crowd + world.rng.choice((1, 1, 2))):
@@ -290,7 +290,7 @@ class Play:
         return unsure * (SEVERAL if self.several else 1)
 
 
-def check_given_up(world: World) -> None:
+def check_given_up(world: Simulation) -> None:
     """Nothing is sent of a put that has ended with Ctrl-C."""
     given_up: set[bytes] = set()
     for _, _, what, about in world.history.notes:
@@ -312,20 +312,20 @@ def segments_of(size: int) -> Iterator[None]:
         queue.SEGMENT = usual  # type: ignore[attr-defined]
 
 
-def play(
-    world: World, make: Make, bounded: bool, several: bool = False, crowd: int = 0, closing: float = CLOSING
+def run(
+    world: Simulation, make: Make, bounded: bool, several: bool = False, crowd: int = 0, closing: float = CLOSING
 ) -> None:
     maxsize = world.rng.randint(1, 3) if bounded else 0
     world.clean_up_ms = CLEAN_UP_MS if bounded else 0  # a put that is late takes its item out again
     with segments_of(world.rng.choice((2, 3, SEGMENT))):
-        Play(world, make, maxsize, several, crowd, closing).play()
+        ScenarioRun(world, make, maxsize, several, crowd, closing).run()
 
 
-FIFO = Scenario("fifo", partial(play, make=QueueCore, bounded=False))
-BOUNDED = Scenario("bounded", partial(play, make=QueueCore, bounded=True))
-SHUTDOWN = Scenario("shutdown", partial(play, make=QueueCore, bounded=True, crowd=1, closing=1.0))
-OVER = Scenario("over", partial(play, make=QueueCore, bounded=False, several=True, closing=1.0))
-MANY = Scenario("many", partial(play, make=QueueCore, bounded=False, several=True))
-TOGETHER = Scenario("together", partial(play, make=QueueCore, bounded=False, crowd=2))
-LIFO = Scenario("lifo", partial(play, make=OrderedCore, bounded=False))
-PRIORITY = Scenario("priority", partial(play, make=priority_core, bounded=False))
+FIFO = Scenario("fifo", partial(run, make=QueueCore, bounded=False))
+BOUNDED = Scenario("bounded", partial(run, make=QueueCore, bounded=True))
+SHUTDOWN = Scenario("shutdown", partial(run, make=QueueCore, bounded=True, crowd=1, closing=1.0))
+OVER = Scenario("over", partial(run, make=QueueCore, bounded=False, several=True, closing=1.0))
+MANY = Scenario("many", partial(run, make=QueueCore, bounded=False, several=True))
+TOGETHER = Scenario("together", partial(run, make=QueueCore, bounded=False, crowd=2))
+LIFO = Scenario("lifo", partial(run, make=OrderedCore, bounded=False))
+PRIORITY = Scenario("priority", partial(run, make=priority_core, bounded=False))

@@ -12,7 +12,7 @@ from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import ROOT, Scenario, processes, spawn, work
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/rate/r"
 #: How long a call takes at most that finds its tokens: without a fault.
@@ -29,14 +29,14 @@ class Rate(Check):
         self.used: list[tuple[int, int]] = []
         """Begin and tokens of each call that was granted, in the order of their ends."""
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         if record.event == "asking":
             self.asked[record.task] = world.now_ms
         elif record.event == "granted":
             self.used.append((self.asked[record.task], record.tokens))
             self._judge(world)
 
-    def _judge(self, world: World) -> None:
+    def _judge(self, world: Simulation) -> None:
         for begin in {begin for begin, _ in self.used}:
             used = sum(tokens for begun, tokens in self.used if begun >= begin)
             allowed = self.burst + self.rate * (world.now_ms - begin + 1) / 1000  # clocks count whole milliseconds
@@ -45,7 +45,7 @@ class Rate(Check):
                 world.fail(f"{used} tokens were used {span}, {allowed:.3f} may be")
 
 
-async def user(world: World, process: SimProcess, rate: float, burst: int) -> None:
+async def user(world: Simulation, process: SimProcess, rate: float, burst: int) -> None:
     """Uses tokens some times."""
     core = process.local(PATH, lambda: RateCore(PATH, rate, float(burst)))
     for _ in range(world.rng.randint(1, 5)):
@@ -58,7 +58,7 @@ async def user(world: World, process: SimProcess, rate: float, burst: int) -> No
             world.record("granted", tokens=tokens)
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     rate, burst = world.rng.choice((1.0, 5.0, 40.0, 300.0)), world.rng.choice((1, 1, 2, 5))
     world.checks.append(Rate(rate, burst))
     for process in processes(world, 1, 3):
@@ -67,9 +67,9 @@ def play(world: World) -> None:
     world.run()
     asked = sum(record.tokens for record in world.history.events("asking"))  # who is late may lose what was his
     longest_ms = max(0, asked - burst) / rate * 1000 + PROMPT_MS
-    if not world.faults.struck and world.done_ms > longest_ms:
+    if not world.faults.injected and world.done_ms > longest_ms:
         world.fail(f"{asked} tokens took {world.done_ms} ms: some were lost")
     world.close()
 
 
-RATE = Scenario("rate", play)
+RATE = Scenario("rate", run)

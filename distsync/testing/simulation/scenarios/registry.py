@@ -24,7 +24,7 @@ from distsync.testing.simulation.scenarios.base import (
     troubled,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/registry/r"
 
@@ -37,20 +37,20 @@ Due = dict[str, SimProcess]
 """The entries that stand as long as this process lives: it was told so, and has done nothing to them since."""
 
 
-async def registrar(world: World, process: SimProcess, number: int, due: Due) -> None:
+async def registrar(world: Simulation, process: SimProcess, number: int, due: Due) -> None:
     """Registers names of its own, and one that all want."""
     core = core_of(process)
     own = f"{process.name}{number}"
     for turn in range(world.rng.randint(1, 3)):
         name = world.rng.choice((own, own, "all"))
         data = f"{own}-{turn}".encode()
-        lasting, replaces = world.rng.random() < 0.4, world.rng.random() < 0.7
+        persistent, replaces = world.rng.random() < 0.4, world.rng.random() < 0.7
         try:
             if name == own:
                 due.pop(own, None)
-            put = await Run(core.put(name, data, lasting, replaces))
+            put = await Run(core.put(name, data, persistent, replaces))
             if put and name == own:
-                due.update({} if lasting else {own: process})
+                due.update({} if persistent else {own: process})
                 await check_found(world, process, core, name, data)
             await Run(work(world))
             if world.rng.random() < 0.4:
@@ -63,7 +63,9 @@ async def registrar(world: World, process: SimProcess, number: int, due: Due) ->
             continue
 
 
-async def check_found(world: World, process: SimProcess, core: RegistryCore, name: str, data: bytes | None) -> None:
+async def check_found(
+    world: Simulation, process: SimProcess, core: RegistryCore, name: str, data: bytes | None
+) -> None:
     """Who has registered sees it at once, unless its session was lost, or somebody has taken it away."""
     asks = apart(world, f"looks up {name} {world.now_ms}").random() < 0.3
     node = await Run(core.look_up(name)) if asks else (await Run(core.view.get())).get(name)
@@ -73,7 +75,7 @@ async def check_found(world: World, process: SimProcess, core: RegistryCore, nam
             world.fail(f"{process.name} has registered {name} as {data!r}, and found {found!r}")
 
 
-async def waiter(world: World, process: SimProcess, name: str) -> None:
+async def waiter(world: Simulation, process: SimProcess, name: str) -> None:
     """Waits for a name. Who finds it finds what somebody has registered."""
     node = await Run(core_of(process).find(name), maybe_timeout(world))
     if node is not None and not node.data.startswith(b"" if name == "all" else name.encode()):
@@ -89,7 +91,7 @@ async def looker(process: SimProcess, seen: dict[str, bytes]) -> None:
         await Run(core.view.changed(entries))
 
 
-def entries(world: World) -> dict[str, bytes]:
+def entries(world: Simulation) -> dict[str, bytes]:
     tree = world.server.engine.tree
     folder = tree.node(PATH)
     nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
@@ -100,7 +102,7 @@ async def seen_by(process: SimProcess) -> dict[str, bytes]:
     return {name: node.data for name, node in (await core_of(process).view.get()).items()}
 
 
-def look_at_the_end(world: World, seen: dict[str, bytes], due: Due) -> None:
+def look_at_the_end(world: Simulation, seen: dict[str, bytes], due: Due) -> None:
     waiting = [name for name in entries(world) if any(f"waiter-{name}" in task for task in sleepers(world))]
     if waiting:
         world.fail(f"somebody waits for {waiting}, which are there")
@@ -120,7 +122,7 @@ def look_at_the_end(world: World, seen: dict[str, bytes], due: Due) -> None:
             world.fail(f"{process.name} has registered {gone}, and they are there no more")
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     due: Due = {}
     for process in processes(world, 2, 3):
         for number in range(world.rng.randint(1, 2)):
@@ -134,4 +136,4 @@ def play(world: World) -> None:
     finish(world, lambda: look_at_the_end(world, seen, due))
 
 
-REGISTRY = Scenario("registry", play)
+REGISTRY = Scenario("registry", run)

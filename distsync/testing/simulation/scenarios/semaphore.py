@@ -32,7 +32,7 @@ from distsync.testing.simulation.scenarios.base import (
     troubled,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/semaphore/s"
 
@@ -56,7 +56,7 @@ def curators(process: SimProcess, permits: int) -> Leases:
     return CuratorSemaphoreCore(PATH, permits)
 
 
-async def holder(world: World, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
+async def holder(world: Simulation, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
     """Takes a permit some times, as a ``with`` block does."""
     core, owner = process.local(PATH, lambda: make(process, permits)), object()
     until = apart(world, process.name).choice((None, None, 0.0, 1.0))
@@ -74,12 +74,12 @@ async def holder(world: World, process: SimProcess, permits: int, bound: int | N
             await Run(give_back(world, core, bound, owner), until)
 
 
-async def give_back(world: World, core: Leases, bound: int | None, owner: object) -> None:
+async def give_back(world: Simulation, core: Leases, bound: int | None, owner: object) -> None:
     """A loss is told of at the release, and never without a reason; one too many, not without a stranger."""
     try:
         await core.release(1, bound, owner=owner)
     except LockLostError as error:
-        if not world.faults.struck:
+        if not world.faults.injected:
             world.fail(f"a loss without a fault: {error}")
     except OverReleaseError:
         if not world.history.events("adding"):
@@ -87,7 +87,7 @@ async def give_back(world: World, core: Leases, bound: int | None, owner: object
         world.record("one too many")
 
 
-async def stranger(world: World, process: SimProcess, permits: int, bound: int | None, count: int) -> None:
+async def stranger(world: Simulation, process: SimProcess, permits: int, bound: int | None, count: int) -> None:
     """Releases what it never acquired."""
     core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
     await Run(work(world))
@@ -113,7 +113,7 @@ class Bounded(Check):
         self.leases: set[str] = set()
         self.deaths = 0
 
-    def changed(self, world: World) -> None:
+    def changed(self, world: Simulation) -> None:
         node = world.server.engine.tree.node(PATH)
         if node is None:
             return
@@ -126,7 +126,7 @@ class Bounded(Check):
             )
         self.extra = extra
         gone = self.leases - leases
-        if world.faults.struck:
+        if world.faults.injected:
             self.deaths += len(gone)
         self.leases = leases
         free = self.permits + extra - len(leases)
@@ -134,14 +134,14 @@ class Bounded(Check):
             world.fail(f"{free} permits are free, and {self.permits} is the bound")
 
 
-def play_pool(make: Make, waiting_room: str, world: World) -> None:
+def play_pool(make: Make, waiting_room: str, world: Simulation) -> None:
     permits = world.rng.randint(1, 3)
     world.checks += [Capacity("permit", permits), NothingLeft(f"{waiting_room}/")]
     play_holders(world, permits, None, make)
     finish(world, lambda: count_free(world, permits, None, make))
 
 
-def play_semaphore(world: World) -> None:
+def play_semaphore(world: Simulation) -> None:
     """As a BoundedSemaphore, or as one to which a stranger adds permits."""
     rng = world.rng
     permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
@@ -157,14 +157,14 @@ def play_semaphore(world: World) -> None:
     finish(world, lambda: count_free(world, permits, bound, ours))
 
 
-def play_holders(world: World, permits: int, bound: int | None, make: Make) -> None:
+def play_holders(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
     world.checks.append(NothingLeft(f"{PATH}/leases/" if make is curators else f"{PATH}/"))
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 2)):
             spawn(process, holder(world, process, permits, bound, make))
 
 
-def count_free(world: World, permits: int, bound: int | None, make: Make) -> None:
+def count_free(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
     """All permits are free at the end, and those that strangers added."""
     counted = world.processes.get(OBSERVER) or world.process(OBSERVER)
     counting = counted.spawn(make(counted, permits).value())
@@ -181,7 +181,7 @@ def count_free(world: World, permits: int, bound: int | None, make: Make) -> Non
 # Semaphore(0)
 
 
-async def taker(world: World, process: SimProcess, takes: int) -> None:
+async def taker(world: Simulation, process: SimProcess, takes: int) -> None:
     """Uses up some permits."""
     core = process.local(PATH, lambda: SignalCore(PATH, receipts(process)))
     for _ in range(takes):
@@ -195,7 +195,7 @@ async def taker(world: World, process: SimProcess, takes: int) -> None:
         world.record("taken" if taken else "not taken", what="signal")
 
 
-async def giver(world: World, process: SimProcess, gives: int) -> None:
+async def giver(world: Simulation, process: SimProcess, gives: int) -> None:
     """Adds some permits."""
     core = process.local(PATH, lambda: SignalCore(PATH, receipts(process)))
     for _ in range(gives):
@@ -206,7 +206,7 @@ async def giver(world: World, process: SimProcess, gives: int) -> None:
         await Run(work(world))
 
 
-def play_signal(world: World) -> None:
+def play_signal(world: Simulation) -> None:
     givers = [world.process(name) for name in ("g", "h")]
     for process in givers:
         spawn(process, giver(world, process, world.rng.randint(1, 3)))
@@ -218,7 +218,7 @@ def play_signal(world: World) -> None:
     world.close()
 
 
-def count_permits(world: World) -> None:
+def count_permits(world: Simulation) -> None:
     """Permits are neither lost nor doubled, and nobody sleeps while there are some."""
     history = world.history
     left = sum(path.startswith(f"{PATH}/permits/") for path in world.leftovers())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from distsync.errors import LockLostError, NotHeldError, UpgradeError
 from distsync.protocols import line, revoke
 from distsync.protocols.lock import Grant, LockCore
-from distsync.protocols.shared import Marks, SharedCore
+from distsync.protocols.shared import NodeNames, SharedCore
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.checks import Check, Exclusion, NothingLeft, holds
@@ -25,7 +25,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/sharedlock/s"
 
@@ -37,7 +37,7 @@ class ReadersOrWriter(Check):
         self.holding: dict[tuple[str, str], Record] = {}
         self.newest = 0
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         what = record.fields.get("what")
         if what not in ("reader", "writer"):
             return
@@ -50,12 +50,12 @@ class ReadersOrWriter(Check):
             self.holding.pop(key, None)
         self._judge(world)
 
-    def _grows(self, world: World, record: Record) -> None:
+    def _grows(self, world: Simulation, record: Record) -> None:
         if holds(world, record) and record.token < self.newest:
             world.fail(f"{record.task} writes with the token {record.token}, after {self.newest}")
         self.newest = max(self.newest, record.token)
 
-    def _judge(self, world: World) -> None:
+    def _judge(self, world: Simulation) -> None:
         writers = [record for (_, what), record in self.holding.items() if what == "writer"]
         for writer in writers:
             others = [record for (task, _), record in self.holding.items() if task != writer.task]
@@ -68,21 +68,21 @@ class ReadersOrWriter(Check):
 class OneKindHolds(Check):
     """The server's history: while the znode of a granted reader stands, no writer's znode is ahead of it."""
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         if record.event != "granted" or not holds(world, record) or record.fields.get("name") is None:
             return
         order = line.in_order(path.rpartition("/")[2] for path in world.leftovers() if path.startswith(f"{PATH}/"))
-        front = [each.name for each in line.front(order)]
+        front = [each.name for each in line.current_holders(order)]
         if record.name not in front:
             world.fail(f"{record.task} was granted by {record.name}, and at the front stands {front}")
 
 
 def of(process: SimProcess) -> SharedCore:
-    marks = Marks(line.KAZOO_READ, line.KAZOO_LOCK) if process.world.seed % 4 == 0 else Marks()
+    marks = NodeNames(line.KAZOO_READ, line.KAZOO_LOCK) if process.world.seed % 4 == 0 else NodeNames()
     return process.local(PATH, lambda: SharedCore(PATH, marks))
 
 
-def granted(world: World, core: SharedCore, owner: object, what: str) -> None:
+def granted(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
     """It is noted at the moment when the call returns."""
     share = core.share_of(owner) if what == "reader" else None
     grant = share.grant if share else core.writer.grant
@@ -97,17 +97,17 @@ def granted(world: World, core: SharedCore, owner: object, what: str) -> None:
         )
 
 
-async def let_go(world: World, core: SharedCore, owner: object, what: str) -> None:
+async def let_go(world: Simulation, core: SharedCore, owner: object, what: str) -> None:
     """A loss is told of at the release, and never without a reason."""
     world.record("released", what=what)
     try:
         await Run((core if what == "reader" else core.writer).release(owner), world.rng.choice((None, 10.0, 0.0)))
     except LockLostError as error:
-        if not world.faults.struck and not world.tampered:
+        if not world.faults.injected and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
 
 
-async def reads(world: World, core: SharedCore, owner: object) -> None:
+async def reads(world: Simulation, core: SharedCore, owner: object) -> None:
     """Reads, twice at times, and is refused as a writer meanwhile."""
     timeout = maybe_timeout(world)
     if not await Run(core.acquire(owner, b"", timeout != 0.0), timeout):
@@ -122,7 +122,7 @@ async def reads(world: World, core: SharedCore, owner: object) -> None:
         await let_go(world, core, owner, "reader")
 
 
-async def reads_deeper(world: World, core: SharedCore, owner: object) -> None:
+async def reads_deeper(world: Simulation, core: SharedCore, owner: object) -> None:
     if not core.reads(owner):
         return
     try:
@@ -142,19 +142,19 @@ async def let_go_of_writer(core: SharedCore, owner: object) -> None:
         return
 
 
-def keep_of(world: World) -> float:
+def keep_of(world: Simulation) -> float:
     """For how long writers keep: in half of the schedules they do."""
     return 0.1 if world.seed % 2 else 0.0
 
 
-async def writes(world: World, core: SharedCore, owner: object, process: str) -> None:
+async def writes(world: Simulation, core: SharedCore, owner: object, process: str) -> None:
     """Writes; at times reads too, and goes on reading for a while."""
-    timeout, keep = maybe_timeout(world), keep_of(world)
-    kept = core.writer.kept
-    quick = keep and kept is not None and world.processes[process].proven(kept.place.session_id)
-    if not (quick and core.writer.retake(owner)):
-        data, brief = (b'{"keep": 0.1}' if keep else b""), timeout is not None and timeout < 0.5
-        if not await Run(core.writer.acquire(owner, data, timeout != 0.0, keep=keep, brief=brief), timeout):
+    timeout, linger = maybe_timeout(world), keep_of(world)
+    kept = core.writer.cached
+    quick = linger and kept is not None and world.processes[process].is_proven(kept.place.session_id)
+    if not (quick and core.writer.acquire_from_cache(owner)):
+        data, brief = (b'{"keep": 0.1}' if linger else b""), timeout is not None and timeout < 0.5
+        if not await Run(core.writer.acquire(owner, data, timeout != 0.0, linger=linger, is_short_wait=brief), timeout):
             return
     granted(world, core, owner, "writer")
     reading = False
@@ -168,7 +168,7 @@ async def writes(world: World, core: SharedCore, owner: object, process: str) ->
         await downgrade(world, core, owner, reading)
 
 
-async def downgrade(world: World, core: SharedCore, owner: object, reading: bool) -> None:
+async def downgrade(world: Simulation, core: SharedCore, owner: object, reading: bool) -> None:
     """Lets go of the writer first, or of the reader."""
     if not reading:
         await let_go(world, core, owner, "writer")
@@ -185,7 +185,7 @@ async def downgrade(world: World, core: SharedCore, owner: object, reading: bool
         await let_go(world, core, owner, order[1])
 
 
-async def thread(world: World, process: SimProcess) -> None:
+async def thread(world: Simulation, process: SimProcess) -> None:
     owner, core = object(), of(process)
     for _ in range(world.rng.randint(1, 3)):
         if world.rng.random() < 0.4:
@@ -194,7 +194,7 @@ async def thread(world: World, process: SimProcess) -> None:
             await reads(world, core, owner)
 
 
-def play_shared(world: World) -> None:
+def play_shared(world: Simulation) -> None:
     world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
     for process in processes(world, 2, 3):
         for _ in range(world.rng.randint(1, 3)):
@@ -208,7 +208,7 @@ def play_shared(world: World) -> None:
 LOCK_PATH = f"{ROOT}/lock/r"
 
 
-async def holder(world: World, process: SimProcess, consents: bool) -> None:
+async def holder(world: Simulation, process: SimProcess, consents: bool) -> None:
     """Holds the lock until somebody asks for it, or, without consent, for too long."""
     owner = object()
     core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
@@ -225,35 +225,35 @@ async def holder(world: World, process: SimProcess, consents: bool) -> None:
             await Run(give(world, core, owner))
 
 
-async def hold_on(world: World, grant: Grant, consents: bool) -> None:
+async def hold_on(world: Simulation, grant: Grant, consents: bool) -> None:
     if not consents:
         await Wait(grant.loss, limit=3.0)
         return
     if world.rng.random() < 0.3:
         await Wait(grant.loss, limit=1.0)  # its znode is watched already, when it begins to heed it
-    await revoke.heed(grant)
+    await revoke.watch_revocation(grant)
     await revoke.until_asked(grant)
 
 
-async def give(world: World, core: LockCore, owner: object) -> None:
+async def give(world: Simulation, core: LockCore, owner: object) -> None:
     try:
         await core.release(owner)
     except LockLostError as error:
-        if not world.faults.struck and not world.tampered:
+        if not world.faults.injected and not world.tampered:
             world.fail(f"a loss without a fault: {error}")
 
 
-async def revoker(world: World, holders: list[SimProcess], beams: bool) -> None:
+async def revoker(world: Simulation, holders: list[SimProcess], beams: bool) -> None:
     """Asks whoever holds, as long as anybody wants to: once, or, with ``beams``, again and again, and takes it from him
     at times."""
     while any(task for each in holders for task in each.tasks if not task.done and not task.background):
         try:
-            paths = await Run(revoke.ask(LOCK_PATH))
+            paths = await Run(revoke.request_revocation(LOCK_PATH))
         except NotHeldError:
             await Run(work(world))
             await Run(pause())
             continue
-        left = await Run(revoke.left_of(paths), world.rng.choice((0.0, 0.5, 2.0)) if beams else None)
+        left = await Run(revoke.still_held(paths), world.rng.choice((0.0, 0.5, 2.0)) if beams else None)
         if left and beams and world.rng.random() < 0.5:
             world.tampered.update(each.session.session_id or 0 for each in holders)
             await Run(revoke.delete(left))
@@ -263,7 +263,7 @@ async def pause() -> None:
     await Wait(limit=0.4)
 
 
-def play_revocation(world: World) -> None:
+def play_revocation(world: Simulation) -> None:
     """Who consents is always asked in the end, and lets go; who does not is lost to the beams, or ends by itself."""
     world.checks += [Exclusion("lock"), NothingLeft(f"{LOCK_PATH}/")]
     holders = list(processes(world, 2, 3))

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 
 from distsync.errors import DeadlineError, OutcomeUnknownError, UsageError, VoteRefusedError
-from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, Terms
-from distsync.protocols.site import Site, Work
+from distsync.protocols.ballot import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
+from distsync.protocols.site import ParticipantCallbacks, ParticipantCore
 from distsync.protocols.transaction import TransactionCore
 from distsync.session.steps import Wait
 from distsync.testing.simulation.calls import Run
@@ -20,12 +20,12 @@ from distsync.testing.simulation.checks import Check
 from distsync.testing.simulation.history import Record
 from distsync.testing.simulation.process import SimProcess
 from distsync.testing.simulation.scenarios.base import OBSERVER, ROOT, Scenario, apart, spawn, work
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/transaction/t"
 
 #: Longer than any session, and than any pause.
-QUIET_SECONDS = 60.0
+QUIET_S = 60.0
 
 #: Who votes by hand, or leaves, waits at most so many times before.
 SOME_TIMES = 6
@@ -44,7 +44,7 @@ class Agreement(Check):
         #: Sites for which somebody votes for commit by hand, in whatever transaction is the present one then.
         self.by_hand: set[str] = set()
 
-    def see(self, world: World, record: Record) -> None:
+    def see(self, world: Simulation, record: Record) -> None:
         if record.event == "prepared":
             self.votes.setdefault((record.transaction, record.site), set()).add(record.commit)
         elif record.event == "votes" and record.commit:
@@ -61,13 +61,13 @@ class Agreement(Check):
         return self.votes.get((transaction, site), set())
 
 
-class Play:
+class ScenarioRun:
     """One schedule."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         self.world = world
         sites = ("bank", "hotel", "rail")[: world.rng.randint(1, 3)]
-        self.terms = Terms(sites, world.rng.choice((COORDINATOR, PEERS)))
+        self.terms = TransactionConfig(sites, world.rng.choice((COORDINATOR, PEERS)))
         self.homes: dict[str, SimProcess] = {}
         self.begun: dict[SimProcess, str] = {}
         world.checks.append(Agreement(sites))
@@ -80,7 +80,7 @@ class Play:
         for number in range(times):
             await Run(work(world))
             try:
-                transaction = await Run(core.begin(b"%d" % number), world.rng.choice((1.0, 30.0, QUIET_SECONDS)))
+                transaction = await Run(core.begin(b"%d" % number), world.rng.choice((1.0, 30.0, QUIET_S)))
             except DeadlineError:
                 continue
             self.begun[process] = transaction
@@ -94,7 +94,7 @@ class Play:
                 decision = await Run(core.abort(transaction, "changed his mind"))
             else:
                 decision = await Run(
-                    core.decide(transaction, self.terms.sites), world.rng.choice((0.0, 0.02, 1.0, QUIET_SECONDS))
+                    core.decide(transaction, self.terms.sites), world.rng.choice((0.0, 0.02, 1.0, QUIET_S))
                 )
         except (DeadlineError, OutcomeUnknownError):
             return
@@ -102,9 +102,9 @@ class Play:
 
     async def serve(self, process: SimProcess, site: str, timeout: float | None, patient: bool = False) -> None:
         """A site: one transaction after another, until none comes in time, or (``patient``) for ever."""
-        take_part = Site(self.core(process), site).take_part
+        take_part = ParticipantCore(self.core(process), site).take_part
         do = partial(self.do, site)
-        plan = Work(partial(self.prepare, site), partial(do, COMMIT), partial(do, ABORT))
+        plan = ParticipantCallbacks(partial(self.prepare, site), partial(do, COMMIT), partial(do, ABORT))
         while True:
             try:
                 if await Run(take_part(plan, b"{}"), timeout) is None and not patient:
@@ -123,7 +123,7 @@ class Play:
 
     async def vote(self, process: SimProcess, site: str) -> None:
         """By hand, as soon as there is something to vote about."""
-        world, side = self.world, Site(self.core(process), site)
+        world, side = self.world, ParticipantCore(self.core(process), site)
         commit = world.rng.random() < 0.85
         world.record("votes", site=site, commit=commit)
         for _ in range(SOME_TIMES):
@@ -140,7 +140,7 @@ class Play:
         """It goes, whatever it does in another thread, and comes back with the next transaction."""
         for _ in range(self.world.rng.randint(1, SOME_TIMES)):
             await Run(work(self.world))
-        side, draws = Site(self.core(process), site), apart(self.world, "leaves")
+        side, draws = ParticipantCore(self.core(process), site), apart(self.world, "leaves")
         if draws.random() < 0.5:
             await Run(side.leave())
             return
@@ -151,7 +151,7 @@ class Play:
     def do(self, site: str, outcome: str, transaction: str, data: bytes) -> None:
         self.world.record("did", transaction=transaction, site=site, outcome=outcome)
 
-    def play(self) -> None:
+    def run(self) -> None:
         world, rng = self.world, self.world.rng
         made = [world.process(name) for name in "abcd"[: rng.randint(1, 4)]]
         for number, site in enumerate(self.terms.sites):
@@ -188,7 +188,7 @@ class Play:
             serving = any(task.name == f"{home.name}/{site}" for task in home.tasks)
             if not (home.alive and serving):
                 process = home if home.alive else world.processes[OBSERVER]
-                spawn(process, self.serve(process, site, QUIET_SECONDS), name=f"{site}again")
+                spawn(process, self.serve(process, site, QUIET_S), name=f"{site}again")
 
     def check_end(self) -> None:
         """Who voted has done what was decided, at least once, and once in each process; nothing of any transaction is
@@ -213,4 +213,4 @@ class Play:
                 world.fail(f"{record.site} has prepared {record.transaction}, and never heard what was decided")
 
 
-TRANSACTION = Scenario("transaction", lambda world: Play(world).play())
+TRANSACTION = Scenario("transaction", lambda world: ScenarioRun(world).run())

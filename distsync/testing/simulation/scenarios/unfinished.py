@@ -19,21 +19,21 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/queue/u"
 
 
 def core_of(process: SimProcess) -> QueueCore:
     core = process.local(PATH, lambda: QueueCore(PATH, receipts(process)))
-    core.znodes.bulk = 2
+    core.znodes.batch_counter = 2
     return core
 
 
 class Counts:
     """What the threads know: how many puts were begun, and were acknowledged; how many dones were begun, and due."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         self.world = world
         self.putting = self.put = self.doing = self.done = self.unknown = 0
 
@@ -74,7 +74,7 @@ class Counts:
         except OutcomeUnknownError:
             return
         self.done += was_due
-        if due and not was_due and not self.world.history.events("meddles") and not self.world.faults.struck:
+        if due and not was_due and not self.world.history.events("meddles") and not self.world.faults.injected:
             self.world.fail("an item was got, and its task_done was one too many")
         if self.done > self.putting:
             self.world.fail(f"{self.done} items were done, and {self.putting} put")
@@ -110,14 +110,14 @@ class Counts:
         joined = await Run(core.join(), 5.0)
         if joined is not (unfinished == 0) and unfinished == await Run(core.znodes.unfinished()):
             self.world.fail(f"{unfinished} are unfinished, and join says {joined}")
-        if unfinished and not self.world.faults.struck and not self.world.history.events("meddles"):
+        if unfinished and not self.world.faults.injected and not self.world.history.events("meddles"):
             self.world.fail(f"{unfinished} are unfinished at the end, and nothing went wrong")
         if unfinished > max(0, self.putting - self.done):
             self.world.fail(f"{unfinished} are unfinished, of {self.putting} put and {self.done} done")
         return int(unfinished)
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     rng, counts = world.rng, Counts(world)
     made = list(processes(world, 2, 3))
     for process in made:
@@ -139,4 +139,4 @@ def play(world: World) -> None:
     world.close()
 
 
-UNFINISHED = Scenario("unfinished", play)
+UNFINISHED = Scenario("unfinished", run)

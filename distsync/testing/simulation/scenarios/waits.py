@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from distsync.errors import CorruptNodeError, DeadlineError, OutcomeUnknownError, ZnodeError
-from distsync.protocols.config import ConfigCore, Settings
+from distsync.protocols.config import ConfigCore, ConfigSnapshot
 from distsync.session.steps import GetData, SetData, Wait
 from distsync.testing.simulation.calls import Run
 from distsync.testing.simulation.process import SimProcess
@@ -26,7 +26,7 @@ from distsync.testing.simulation.scenarios.base import (
     spawn,
     work,
 )
-from distsync.testing.simulation.world import World
+from distsync.testing.simulation.world import Simulation
 
 PATH = f"{ROOT}/config/w"
 UNREADABLE = b"?"
@@ -43,22 +43,22 @@ def core_of(process: SimProcess) -> ConfigCore:
     return process.local(PATH, lambda: ConfigCore(PATH, receipts(process), encode, decoded))
 
 
-def count_of(settings: Settings) -> int:
+def count_of(settings: ConfigSnapshot) -> int:
     return int(settings.values.get("count", 0))
 
 
-def has_more(seen: int, settings: Settings) -> bool:
+def has_more(seen: int, settings: ConfigSnapshot) -> bool:
     return count_of(settings) > seen
 
 
-def truth(world: World) -> int | None:
+def truth(world: Simulation) -> int | None:
     """What is there now; None: nobody can read it."""
     node = world.server.engine.tree.node(PATH)
     data = b"{}" if node is None else node.data or b"{}"
     return None if data == UNREADABLE else int(json.loads(data).get("count", 0))
 
 
-async def counter(world: World, process: SimProcess, steps: int) -> None:
+async def counter(world: Simulation, process: SimProcess, steps: int) -> None:
     """Counts up, however often it takes."""
     for _ in range(steps):
         try:
@@ -70,20 +70,20 @@ async def counter(world: World, process: SimProcess, steps: int) -> None:
         await Run(work(world))
 
 
-async def spoiler(world: World) -> None:
+async def spoiler(world: Simulation) -> None:
     """Writes what nobody can read, and after a while what was there before."""
     await Run(work(world))
     try:
-        before = world.foreign(GetData(PATH))
-        world.foreign(SetData(PATH, UNREADABLE, before.stat.version))
+        before = world.external_client(GetData(PATH))
+        world.external_client(SetData(PATH, UNREADABLE, before.stat.version))
     except ZnodeError:
         return
     world.record("spoilt")
     await Wait(limit=world.rng.choice((0.01, 0.1, 40.0)))
-    world.foreign(SetData(PATH, before.data))
+    world.external_client(SetData(PATH, before.data))
 
 
-async def waiter(world: World, process: SimProcess) -> None:
+async def waiter(world: Simulation, process: SimProcess) -> None:
     """Waits for more, or for another state."""
     view = core_of(process).view
     for _ in range(world.rng.randint(1, 3)):
@@ -105,14 +105,14 @@ async def waiter(world: World, process: SimProcess) -> None:
             await Wait(limit=0.05)
 
 
-class Told:
+class ListenerLog:
     """What a listener was told of: one state after the other, the first one that which was there."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: Simulation) -> None:
         self.world = world
-        self.last: Settings | None = None
+        self.last: ConfigSnapshot | None = None
 
-    def __call__(self, before: Settings, now: Settings) -> None:
+    def __call__(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
         if self.last is not None and before != self.last:
             self.world.fail(f"told of a change from {before}, and was told of {self.last}")
         if before == now:
@@ -120,18 +120,18 @@ class Told:
         self.last = now
 
 
-async def listen(process: SimProcess, told: Told) -> None:
-    await Run(core_of(process).view.tell(told))
+async def listen(process: SimProcess, told: ListenerLog) -> None:
+    await Run(core_of(process).view.add_listener(told))
 
 
-def play_settings(world: World) -> None:
+def play_settings(world: Simulation) -> None:
     rng, listeners = world.rng, []
     for process in processes(world, 2, 3):
         spawn(process, counter(world, process, rng.randint(0, 3)), name="counter")
         if rng.random() < 0.7:
             spawn(process, waiter(world, process), name="waiter", daemon=True)
         if rng.random() < 0.5:
-            listeners.append((process, Told(world)))
+            listeners.append((process, ListenerLog(world)))
             spawn(process, listen(*listeners[-1]), name="listener")
     if rng.random() < 0.5:
         outside = world.process("outside")
@@ -144,7 +144,7 @@ def play_settings(world: World) -> None:
     world.close()
 
 
-def check_sleepers(world: World) -> None:
+def check_sleepers(world: Simulation) -> None:
     """Who still waits has seen what is there."""
     there = truth(world)
     for process in world.processes.values():
@@ -157,7 +157,7 @@ def check_sleepers(world: World) -> None:
 # Shares
 
 
-async def watcher(world: World, process: SimProcess) -> None:
+async def watcher(world: Simulation, process: SimProcess) -> None:
     """Takes part, and waits for changes of its shares."""
     core = partition.core_of(process)
     for _ in range(world.rng.randint(1, 4)):
@@ -169,22 +169,22 @@ async def watcher(world: World, process: SimProcess) -> None:
         except DeadlineError:
             pass
         in_time = world.now_ms < until_ms
-        if in_time and not changed.fired and not any(loss.fired for loss in losses) and not world.faults.struck:
+        if in_time and not changed.fired and not any(loss.fired for loss in losses) and not world.faults.injected:
             world.fail("told of a change of the shares, and there was none")
 
 
-def play_shares(world: World) -> None:
+def play_shares(world: Simulation) -> None:
     process = world.process("watcher")
     spawn(process, partition.member(world, process))
     spawn(process, watcher(world, process))
-    partition.play(world)
+    partition.run(world)
 
 
-def play(world: World) -> None:
+def run(world: Simulation) -> None:
     if world.rng.random() < 0.7:
         play_settings(world)
     else:
         play_shares(world)
 
 
-WAITS = Scenario("waits", play)
+WAITS = Scenario("waits", run)
