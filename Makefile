@@ -14,7 +14,7 @@ BENCH_ARGS ?=
 FUZZ_ARGS ?= -max_total_time=300
 # most of what tests do is to wait for servers: a third worker fills two cores
 WORKERS ?= 3
-OFF = tests/conformance/test_cpython_locks.py tests/conformance/test_cpython_queue.py $(addprefix tests/faces/test_, \
+OFF = tests/conformance/test_cpython_locks.py tests/conformance/test_cpython_queue.py $(addprefix tests/objects/test_, \
 	lock.py rlock.py shared_lock.py condition.py election.py queue.py joinable_queue.py loss.py outage.py switched_off.py)
 STAMP = $(VENV)/.installed
 
@@ -28,7 +28,7 @@ test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real Zoo
 	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
 
 wire: $(STAMP)  ## the session tests with kazoo's own reading and writing
-	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/session -n $(WORKERS) $(PYTEST_ARGS)
+	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/client -n $(WORKERS) $(PYTEST_ARGS)
 
 off: $(STAMP) zookeeper  ## locks and queues, CPython's own tests and chaos, with all that makes it fast switched off
 	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_LINGER=0 DISTSYNC_TEST_FAST_WIRE=0 DISTSYNC_TEST_TOGETHER=0 \

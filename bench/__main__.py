@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from servers import TICK_MS, ServerProcess
+from helpers.servers import TICK_MS, ServerProcess
 
 from bench import plots
 from bench.harness import FULL, QUICK, Measure, Pace, Server, measured

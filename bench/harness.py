@@ -1,7 +1,7 @@
 """How it is measured: contestants take turns on the same server, and are compared within a round.
 
 Rules for this file: no contestant and no goal; those stand in measures/. What is counted is counted in a run of its
-own, through meter.py, which would be in the way of clocks.
+own, through counting_proxy.py, which would be in the way of clocks.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 import distsync
-from bench.meter import Counts, Meter
+from bench.counting_proxy import Counts, Meter
 from bench.results import COUNTED, Goal, Result
-from distsync.protocols.election import LEADER
-from distsync.protocols.tree import remove_tree
+from distsync._protocols.delete_tree import remove_tree
+from distsync._protocols.state.election import LEADER
 
 PATIENCE_S = 120
 

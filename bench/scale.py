@@ -19,11 +19,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from links import linked
-from loads import Crowd, busy, grow, many_files, pour, resident_bytes
-from servers import EmbeddedProcess
+from helpers.frame_client import linked
+from helpers.server_load import Crowd, busy, grow, many_files, pour, resident_bytes
+from helpers.servers import EmbeddedProcess
 
-from distsync.wire import records as r
+from distsync._wire import records as r
 
 DATA = bytes(100)
 NODE_BYTES = 700

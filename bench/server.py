@@ -29,12 +29,12 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from distsync.wire import records as r
-from distsync.wire.codec import encode_connect, encode_request
-from distsync.wire.frames import framed
+from distsync._wire import records as r
+from distsync._wire.codec import encode_connect, encode_request
+from distsync._wire.frames import framed
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from servers import LOOPBACK, EmbeddedProcess, ServerProcess, ZooKeeperProcess
+from helpers.servers import LOOPBACK, EmbeddedProcess, ServerProcess, ZooKeeperProcess
 
 DATA = bytes(100)
 WARM_UP = 25

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from bench.others import LESS
 from bench.results import COUNTED, KAZOO, OURS, Goal, Report, Result, Spread
+from bench.rivals import LESS
 
 if TYPE_CHECKING:
     from bench.harness import Measure

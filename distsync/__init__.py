@@ -8,10 +8,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from distsync.session.version import VERSION as _VERSION
+from distsync._version import VERSION as _VERSION
 
 if TYPE_CHECKING:
-    from distsync.acquiring import acquire_all as acquire_all
+    from distsync._client.client import Client as Client
+    from distsync._client.contender_info import Contender as Contender
+    from distsync._client.default_client import close_default as close_default
+    from distsync._client.default_client import connect as connect
+    from distsync._client.default_client import default_client as default_client
+    from distsync._client.default_client import set_default as set_default
+    from distsync._client.ensemble_status import Role as Role
+    from distsync._client.ensemble_status import Server as Server
+    from distsync._client.naming.inference import UnnamedObjectWarning as UnnamedObjectWarning
+    from distsync._objects.acquire_all import acquire_all as acquire_all
+    from distsync._objects.joinable_queue import Delivery as Delivery
+    from distsync._objects.joinable_queue import JoinableQueue as JoinableQueue
+    from distsync._objects.shared_lock import SharedLock as SharedLock
+    from distsync._objects.synchronized import synchronized as synchronized
+    from distsync._objects.transaction import Participant as Participant
+    from distsync._objects.transaction import Transaction as Transaction
     from distsync.errors import AccessDeniedError as AccessDeniedError
     from distsync.errors import ClientClosedError as ClientClosedError
     from distsync.errors import ConfigurationError as ConfigurationError
@@ -44,8 +59,6 @@ if TYPE_CHECKING:
     from distsync.errors import UsageError as UsageError
     from distsync.errors import VoteRefusedError as VoteRefusedError
     from distsync.errors import WorkerStartError as WorkerStartError
-    from distsync.joinable import Delivery as Delivery
-    from distsync.joinable import JoinableQueue as JoinableQueue
     from distsync.queue import Empty as Empty
     from distsync.queue import Full as Full
     from distsync.queue import LifoQueue as LifoQueue
@@ -69,17 +82,6 @@ if TYPE_CHECKING:
     from distsync.recipes import Registry as Registry
     from distsync.recipes import Value as Value
     from distsync.recipes import Versioned as Versioned
-    from distsync.session.client import Client as Client
-    from distsync.session.default import close_default as close_default
-    from distsync.session.default import connect as connect
-    from distsync.session.default import default_client as default_client
-    from distsync.session.default import set_default as set_default
-    from distsync.session.ensemble import Role as Role
-    from distsync.session.ensemble import Server as Server
-    from distsync.session.names import UnnamedObjectWarning as UnnamedObjectWarning
-    from distsync.session.whoami import Contender as Contender
-    from distsync.shared_locks import SharedLock as SharedLock
-    from distsync.synchronizing import synchronized as synchronized
     from distsync.threading import Barrier as Barrier
     from distsync.threading import BoundedSemaphore as BoundedSemaphore
     from distsync.threading import BrokenBarrierError as BrokenBarrierError
@@ -88,8 +90,6 @@ if TYPE_CHECKING:
     from distsync.threading import Lock as Lock
     from distsync.threading import RLock as RLock
     from distsync.threading import Semaphore as Semaphore
-    from distsync.transactions import Participant as Participant
-    from distsync.transactions import Transaction as Transaction
 
 __version__ = _VERSION
 
@@ -99,16 +99,16 @@ _HOMES = {
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
     "recipes": "Candidate Config CountDownLatch Counter DoubleBarrier Election Entry Gate Group IdGenerator"
     " Member Partitioner RateLimiter Registry Value Versioned",
-    "shared_locks": "SharedLock",
-    "acquiring": "acquire_all",
-    "synchronizing": "synchronized",
-    "transactions": "Transaction Participant",
-    "joinable": "JoinableQueue Delivery",
-    "session.default": "connect default_client set_default close_default",
-    "session.client": "Client",
-    "session.ensemble": "Role Server",
-    "session.names": "UnnamedObjectWarning",
-    "session.whoami": "Contender",
+    "_objects.shared_lock": "SharedLock",
+    "_objects.acquire_all": "acquire_all",
+    "_objects.synchronized": "synchronized",
+    "_objects.transaction": "Transaction Participant",
+    "_objects.joinable_queue": "JoinableQueue Delivery",
+    "_client.default_client": "connect default_client set_default close_default",
+    "_client.client": "Client",
+    "_client.ensemble_status": "Role Server",
+    "_client.naming.inference": "UnnamedObjectWarning",
+    "_client.contender_info": "Contender",
     "errors": "DistsyncError UsageError NotHeldError NotOwnerError UpgradeError OverReleaseError"
     " ReleasedTooOftenError PayloadError"
     " PayloadTooLargeError PayloadPickleError NameInUseError NameTakenError MismatchError VoteRefusedError"

@@ -8,17 +8,17 @@ from __future__ import annotations
 import asyncio as _stdlib
 from typing import TYPE_CHECKING, Any
 
-from distsync.awaited_locks import BoundedSemaphore as BoundedSemaphore
-from distsync.awaited_locks import Lock as Lock
-from distsync.awaited_locks import Semaphore as Semaphore
-from distsync.awaited_meetings import Barrier as Barrier
-from distsync.awaited_meetings import BrokenBarrierError as BrokenBarrierError
-from distsync.awaited_meetings import Condition as Condition
-from distsync.awaited_meetings import Event as Event
-from distsync.awaited_queues import LifoQueue as LifoQueue
-from distsync.awaited_queues import PriorityQueue as PriorityQueue
-from distsync.awaited_queues import Queue as Queue
-from distsync.awaited_queues import QueueShutDown as QueueShutDown
+from distsync._objects.aio.barriers import Barrier as Barrier
+from distsync._objects.aio.barriers import BrokenBarrierError as BrokenBarrierError
+from distsync._objects.aio.conditions import Condition as Condition
+from distsync._objects.aio.events import Event as Event
+from distsync._objects.aio.locks import Lock as Lock
+from distsync._objects.aio.queues import LifoQueue as LifoQueue
+from distsync._objects.aio.queues import PriorityQueue as PriorityQueue
+from distsync._objects.aio.queues import Queue as Queue
+from distsync._objects.aio.queues import QueueShutDown as QueueShutDown
+from distsync._objects.aio.semaphores import BoundedSemaphore as BoundedSemaphore
+from distsync._objects.aio.semaphores import Semaphore as Semaphore
 
 if TYPE_CHECKING:  # for type checkers; see __getattr__
     import sys

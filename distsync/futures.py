@@ -12,7 +12,7 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from distsync.session.client import Client
+    from distsync._client.client import Client
 
 __all__ = ["Executor", "PoolFuture"]
 

@@ -5,28 +5,28 @@ Rules for this file: names only; each is at home in a file of its own.
 
 from __future__ import annotations
 
-from distsync.acquiring import acquire_all as acquire_all
-from distsync.configs import Config as Config
-from distsync.counters import Counter as Counter
-from distsync.counters import Value as Value
-from distsync.counters import Versioned as Versioned
-from distsync.double_barriers import DoubleBarrier as DoubleBarrier
-from distsync.elections import Candidate as Candidate
-from distsync.elections import Election as Election
-from distsync.gates import Gate as Gate
-from distsync.groups import Group as Group
-from distsync.groups import Member as Member
-from distsync.joinable import Delivery as Delivery
-from distsync.joinable import JoinableQueue as JoinableQueue
-from distsync.latches import CountDownLatch as CountDownLatch
-from distsync.partitioners import Partitioner as Partitioner
-from distsync.rates import IdGenerator as IdGenerator
-from distsync.rates import RateLimiter as RateLimiter
-from distsync.registries import Entry as Entry
-from distsync.registries import Registry as Registry
-from distsync.shared_locks import SharedLock as SharedLock
-from distsync.transactions import Participant as Participant
-from distsync.transactions import Transaction as Transaction
+from distsync._objects.acquire_all import acquire_all as acquire_all
+from distsync._objects.barriers import DoubleBarrier as DoubleBarrier
+from distsync._objects.config import Config as Config
+from distsync._objects.count_down_latch import CountDownLatch as CountDownLatch
+from distsync._objects.counters import Counter as Counter
+from distsync._objects.counters import Value as Value
+from distsync._objects.counters import Versioned as Versioned
+from distsync._objects.election import Candidate as Candidate
+from distsync._objects.election import Election as Election
+from distsync._objects.gate import Gate as Gate
+from distsync._objects.group import Group as Group
+from distsync._objects.group import Member as Member
+from distsync._objects.id_generator import IdGenerator as IdGenerator
+from distsync._objects.joinable_queue import Delivery as Delivery
+from distsync._objects.joinable_queue import JoinableQueue as JoinableQueue
+from distsync._objects.partitioner import Partitioner as Partitioner
+from distsync._objects.rate_limiter import RateLimiter as RateLimiter
+from distsync._objects.registry import Entry as Entry
+from distsync._objects.registry import Registry as Registry
+from distsync._objects.shared_lock import SharedLock as SharedLock
+from distsync._objects.transaction import Participant as Participant
+from distsync._objects.transaction import Transaction as Transaction
 
 __all__ = [
     "Candidate",

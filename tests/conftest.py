@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import switches
+from helpers import feature_switches
+from helpers.leak_census import Census, Observer, nothing_more
+from helpers.servers import KINDS, ServerProcess, need_zookeeper
 from hypothesis import HealthCheck, settings
-from leaks import Census, Observer, nothing_more
-from servers import KINDS, ServerProcess, need_zookeeper
 
 # A test fails by what it finds, not by how much time the machine has for it.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -60,7 +60,7 @@ def nobodys_settings(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         for name in [name for name in os.environ if name.startswith("DISTSYNC_") and "TEST" not in name]:
             if name not in ("DISTSYNC_SIMULATIONS", "DISTSYNC_NEED_ZOOKEEPER", "DISTSYNC_LINGER"):
                 patch.delenv(name)
-        switches.set_by_environment(patch)
+        feature_switches.set_by_environment(patch)
         for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME", "XDG_DATA_HOME", "XDG_CACHE_HOME"):
             patch.setenv(name, str(home))
         yield
@@ -158,7 +158,7 @@ def namespace(request: pytest.FixtureRequest, observer: Observer) -> Iterator[st
 @pytest.fixture
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """A released lock goes with its release, as with ``linger=0``: what it costs while it is kept stands in
-    test_kept."""
+    test_lock_cache."""
     monkeypatch.setenv("DISTSYNC_LINGER", "0")
 
 
@@ -167,7 +167,7 @@ def make_client(
     request: pytest.FixtureRequest, server: ServerProcess, namespace: str, observer: Observer
 ) -> Iterator[Callable[..., Any]]:
     """A function that makes a client of the test's server and namespace; its keywords are the Client's own."""
-    from distsync.session.client import Client
+    from distsync._client.client import Client
 
     made: list[Any] = []
 
@@ -189,7 +189,7 @@ def make_client(
 @pytest.fixture
 def proxy(server: ServerProcess) -> Iterator[Any]:
     """Stands between a client and the server, and breaks on demand."""
-    from distsync.testing.proxy import Proxy
+    from distsync.testing.faulty_proxy import Proxy
 
     with Proxy(server.hosts) as made:
         yield made
@@ -198,9 +198,9 @@ def proxy(server: ServerProcess) -> Iterator[Any]:
 @pytest.fixture
 def client(make_client: Callable[..., Any]) -> Iterator[Any]:
     """A client, the default one as long as the test runs."""
-    from distsync.session import default
+    from distsync._client import default_client
 
     made = make_client()
-    default.set_default(made)
+    default_client.set_default(made)
     yield made
-    default.set_default(None)
+    default_client.set_default(None)

@@ -3,10 +3,34 @@
 from __future__ import annotations
 
 from bench.harness import Measure
-from bench.measures import contention, deep, elections, locks, loops, meetings, queues, stream, waiters, watched, wire
+from bench.measures import (
+    barriers,
+    cached_reads,
+    contention,
+    deep_queues,
+    elections,
+    locks,
+    loops,
+    queues,
+    throughput,
+    waiters,
+    wire,
+)
 
 MEASURES: dict[str, Measure] = {
     measure.name: measure
-    for module in (locks, contention, waiters, queues, stream, deep, meetings, watched, elections, loops, wire)
+    for module in (
+        locks,
+        contention,
+        waiters,
+        queues,
+        throughput,
+        deep_queues,
+        barriers,
+        cached_reads,
+        elections,
+        loops,
+        wire,
+    )
     for measure in module.MEASURES
 }

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import distsync
-from bench.crew import SPAWN, Crew
 from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, faster, figure
+from bench.role_processes import SPAWN, Crew
 
 LEAST, MAX_CONTENDERS, HELD_ON = "least share / mean", "greatest share / mean", "holdings / hand-overs"
 """A share: of the hand-overs. Who begins a moment before the others has it kept, and takes it a thousand times."""

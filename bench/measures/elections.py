@@ -10,9 +10,9 @@ from itertools import count
 from typing import Any
 
 import distsync
-from bench.crew import Crew
 from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, faster, figure
+from bench.role_processes import Crew
 
 LONG_S = 10.0
 """A session: where nobody is killed none is to end, however busy the machine is."""

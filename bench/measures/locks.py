@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 import distsync
-from bench import others
+from bench import rivals
 from bench.harness import Done, Measure, Place, Work, at_once, for_seconds
 from bench.results import KAZOO, OURS, faster, slower
-from distsync.session.steps import Create, Delete
+from distsync._protocols.steps import Create, Delete
 
 THREADS = 8
 BATCH = 20
@@ -37,13 +37,13 @@ def cycles_of_threads(locks: list[Any], seconds: float) -> Done:
 
 
 def kept(place: Place, _: int) -> Mapping[str, Work]:
-    redis = others.redis(place)
+    redis = rivals.redis(place)
     locks = {
         OURS: distsync.Lock(name="kept", client=place.client()),
         KAZOO: place.kazoo().Lock(f"{place.top}/kazoo"),
-        others.LOCAL: multiprocessing.Lock(),
-        others.MANAGER: others.manager(place).Lock(),
-        **({others.REDIS: redis.lock("lock", timeout=10)} if redis else {}),
+        rivals.LOCAL: multiprocessing.Lock(),
+        rivals.MANAGER: rivals.manager(place).Lock(),
+        **({rivals.REDIS: redis.lock("lock", timeout=10)} if redis else {}),
     }
     return {who: partial(cycles, lock, place.pace.seconds) for who, lock in locks.items()}
 
@@ -53,7 +53,7 @@ def kept_rlock(place: Place, _: int) -> Mapping[str, Work]:
     locks = {
         OURS: distsync.RLock(name="kept", client=place.client()),
         KAZOO: place.kazoo().Lock(f"{place.top}/kazoo"),
-        others.LOCAL_RLOCK: multiprocessing.RLock(),
+        rivals.LOCAL_RLOCK: multiprocessing.RLock(),
     }
     return {who: partial(cycles, lock, place.pace.seconds) for who, lock in locks.items()}
 
@@ -100,7 +100,7 @@ MEASURES = [
         "lock-kept",
         "Lock cycle while kept, one thread",
         kept,
-        (faster(500), slower(15, than=others.LOCAL), faster(than=others.MANAGER), faster(than=others.REDIS)),
+        (faster(500), slower(15, than=rivals.LOCAL), faster(than=rivals.MANAGER), faster(than=rivals.REDIS)),
         "no request at all: Python's own time for two calls, the lease clock's reading of the time, and the client's "
         "mutex. On the embedded server kazoo itself is faster, and so the ratio lower",
         operation="cycle",
@@ -109,7 +109,7 @@ MEASURES = [
         "rlock-kept",
         "RLock cycle while kept, one thread",
         kept_rlock,
-        (faster(), slower(1e9, than=others.LOCAL_RLOCK)),
+        (faster(), slower(1e9, than=rivals.LOCAL_RLOCK)),
         "as Lock; kazoo has no RLock, it is compared with its Lock",
         operation="cycle",
     ),

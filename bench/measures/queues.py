@@ -10,7 +10,7 @@ from kazoo.client import KazooClient
 
 import distsync
 import distsync.multiprocessing
-from bench import others
+from bench import rivals
 from bench.harness import Done, Measure, Place, Work, at_once, so_often
 from bench.results import KAZOO, OURS, faster
 
@@ -39,8 +39,8 @@ def putters(place: Place, redis: Any) -> dict[str, Callable[[bytes], object]]:
     return {
         OURS: distsync.Queue(name="q", client=place.client()).put,
         KAZOO: place.kazoo().Queue(f"{place.top}/kazoo").put,
-        others.MANAGER: others.manager(place).Queue().put,
-        **({others.REDIS: lambda item: redis.rpush("list", item)} if redis else {}),
+        rivals.MANAGER: rivals.manager(place).Queue().put,
+        **({rivals.REDIS: lambda item: redis.rpush("list", item)} if redis else {}),
     }
 
 
@@ -48,7 +48,7 @@ def put(place: Place, _: int) -> Mapping[str, Work]:
     def of(one: Callable[[bytes], object]) -> Work:
         return lambda: so_often(lambda: one(ITEM), place.pace.items)
 
-    return {who: of(one) for who, one in putters(place, others.redis(place)).items()}
+    return {who: of(one) for who, one in putters(place, rivals.redis(place)).items()}
 
 
 def put_threads(place: Place, _: int) -> Mapping[str, Work]:
@@ -87,7 +87,7 @@ def put_fed(place: Place, _: int) -> Mapping[str, Work]:
 
 
 def get(place: Place, _: int) -> Mapping[str, Work]:
-    ours, redis, shared = distsync.Queue(name="q", client=place.client()), others.redis(place), others.manager(place)
+    ours, redis, shared = distsync.Queue(name="q", client=place.client()), rivals.redis(place), rivals.manager(place)
     theirs, filler, local = place.kazoo().Queue(f"{place.top}/kazoo"), place.kazoo(place.observed), shared.Queue()
     items = place.pace.items
 
@@ -101,8 +101,8 @@ def get(place: Place, _: int) -> Mapping[str, Work]:
     return {
         OURS: of(past(place).put_many, ours.get),
         KAZOO: of(lambda _: fill_kazoo(filler, f"{place.top}/kazoo", items), theirs.get),
-        others.MANAGER: of(lambda many: [local.put(item) for item in many], local.get),
-        **({others.REDIS: of(lambda many: redis.rpush("list", *many), lambda: redis.blpop("list"))} if redis else {}),
+        rivals.MANAGER: of(lambda many: [local.put(item) for item in many], local.get),
+        **({rivals.REDIS: of(lambda many: redis.rpush("list", *many), lambda: redis.blpop("list"))} if redis else {}),
     }
 
 
@@ -138,7 +138,7 @@ MEASURES = [
         "put",
         "Queue.put, 1 thread",
         put,
-        (faster(1.0), faster(than=others.MANAGER), faster(than=others.REDIS)),
+        (faster(1.0), faster(than=rivals.MANAGER), faster(than=rivals.REDIS)),
         "one round trip and one request, as kazoo's; but that is a plain create, and this a transaction that also "
         "checks the segment, counts and leaves a receipt, which takes more of the server's time and of Python's",
         operation="put",
@@ -172,7 +172,7 @@ MEASURES = [
         "get",
         "Queue.get",
         get,
-        (faster(1.5), faster(than=others.MANAGER), faster(than=others.REDIS)),
+        (faster(1.5), faster(than=rivals.MANAGER), faster(than=rivals.REDIS)),
         "2 requests in one round trip, where kazoo's are one after the other; the taking is a transaction, which "
         "counts and leaves a receipt",
         operation="get",

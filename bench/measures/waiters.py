@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import distsync
-from bench.crew import Crew
 from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, constant, counted, faster
-from distsync.protocols.lock import LockCore
+from bench.role_processes import Crew
+from distsync._protocols.locks.lock import LockCore
 
 SESSION_S = 10.0
 

@@ -11,8 +11,8 @@ from typing import Any
 from bench.harness import Done, Measure, Place, Work, for_seconds, so_often
 from bench.measures.queues import ITEM
 from bench.results import KAZOO, OURS, faster, slower
-from distsync.protocols.guard import ensure
-from distsync.session.steps import Create, GetData, Step, Together
+from distsync._protocols.retries import ensure
+from distsync._protocols.steps import Create, GetData, Step, Together
 
 KAZOOS_WIRE, BARE = "distsync, kazoo's wire", "bare socket"
 

@@ -15,8 +15,8 @@ def main() -> int:
     except ImportError:
         print("the distsync command needs click: pip install distsync[cli]", file=sys.stderr)
         return 1
-    from distsync.cli.group import group
-    from distsync.cli.running import ReplaceCommand
+    from distsync.cli.command_group import group
+    from distsync.cli.script_runner import ReplaceCommand
 
     try:
         group(prog_name="distsync")

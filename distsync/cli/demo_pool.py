@@ -18,7 +18,7 @@ from typing import Any
 
 from rich.console import Console
 
-from distsync.cli.workers import Report, Workers
+from distsync.cli.demo_processes import Report, Workers
 
 PROGRAMS = Path(__file__).parent / "programs"
 SHARED, ALONE = PROGRAMS / "worker_pool.py", PROGRAMS / "worker_pool_stdlib.py"

@@ -10,7 +10,7 @@ import multiprocessing as _stdlib
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from distsync.multiprocessing import aliases as _aliases
+from distsync.multiprocessing import _stdlib_modules as _aliases
 from distsync.multiprocessing import context as _context
 
 _default = _context.default_context

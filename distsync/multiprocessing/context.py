@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from distsync.multiprocessing import process
 
 if TYPE_CHECKING:
-    from distsync.multiprocessing import locks
-    from distsync.session.client import Client
+    from distsync._client.client import Client
+    from distsync.multiprocessing import synchronize
 
 
 class DistsyncContext:
@@ -63,43 +63,47 @@ class DistsyncContext:
 
     # ---- locks and their like
 
-    def Lock(self, *, name: str | None = None, client: Client | None = None) -> locks.Lock:
-        """A lock that one process holds at a time, and that any may release. See ``locks.Lock``."""
-        from distsync.multiprocessing import locks
+    def Lock(self, *, name: str | None = None, client: Client | None = None) -> synchronize.Lock:
+        """A lock that one process holds at a time, and that any may release. See ``synchronize.Lock``."""
+        from distsync.multiprocessing import synchronize
 
-        return locks.Lock(name=name, client=client)
+        return synchronize.Lock(name=name, client=client)
 
-    def RLock(self, *, name: str | None = None, client: Client | None = None) -> locks.RLock:
-        """A lock that the thread which holds it may acquire again. See ``locks.RLock``."""
-        from distsync.multiprocessing import locks
+    def RLock(self, *, name: str | None = None, client: Client | None = None) -> synchronize.RLock:
+        """A lock that the thread which holds it may acquire again. See ``synchronize.RLock``."""
+        from distsync.multiprocessing import synchronize
 
-        return locks.RLock(name=name, client=client)
+        return synchronize.RLock(name=name, client=client)
 
-    def Semaphore(self, value: int = 1, *, name: str | None = None, client: Client | None = None) -> locks.Semaphore:
-        """A number of permits. See ``locks.Semaphore``."""
-        from distsync.multiprocessing import locks
+    def Semaphore(
+        self, value: int = 1, *, name: str | None = None, client: Client | None = None
+    ) -> synchronize.Semaphore:
+        """A number of permits. See ``synchronize.Semaphore``."""
+        from distsync.multiprocessing import synchronize
 
-        return locks.Semaphore(value, name=name, client=client)
+        return synchronize.Semaphore(value, name=name, client=client)
 
     def BoundedSemaphore(
         self, value: int = 1, *, name: str | None = None, client: Client | None = None
-    ) -> locks.BoundedSemaphore:
-        """A semaphore that is never released more often than acquired. See ``locks.BoundedSemaphore``."""
-        from distsync.multiprocessing import locks
+    ) -> synchronize.BoundedSemaphore:
+        """A semaphore that is never released more often than acquired. See ``synchronize.BoundedSemaphore``."""
+        from distsync.multiprocessing import synchronize
 
-        return locks.BoundedSemaphore(value, name=name, client=client)
+        return synchronize.BoundedSemaphore(value, name=name, client=client)
 
-    def Condition(self, lock: Any = None, *, name: str | None = None, client: Client | None = None) -> locks.Condition:
-        """Processes wait under a lock until one says that something has changed. See ``locks.Condition``."""
-        from distsync.multiprocessing import locks
+    def Condition(
+        self, lock: Any = None, *, name: str | None = None, client: Client | None = None
+    ) -> synchronize.Condition:
+        """Processes wait under a lock until one says that something has changed. See ``synchronize.Condition``."""
+        from distsync.multiprocessing import synchronize
 
-        return locks.Condition(lock, name=name, client=client)
+        return synchronize.Condition(lock, name=name, client=client)
 
-    def Event(self, *, name: str | None = None, client: Client | None = None) -> locks.Event:
-        """A flag that one sets and many wait for. See ``locks.Event``."""
-        from distsync.multiprocessing import locks
+    def Event(self, *, name: str | None = None, client: Client | None = None) -> synchronize.Event:
+        """A flag that one sets and many wait for. See ``synchronize.Event``."""
+        from distsync.multiprocessing import synchronize
 
-        return locks.Event(name=name, client=client)
+        return synchronize.Event(name=name, client=client)
 
     def Barrier(
         self,
@@ -109,11 +113,11 @@ class DistsyncContext:
         *,
         name: str | None = None,
         client: Client | None = None,
-    ) -> locks.Barrier:
-        """A place where so many wait for each other. See ``locks.Barrier``."""
-        from distsync.multiprocessing import locks
+    ) -> synchronize.Barrier:
+        """A place where so many wait for each other. See ``synchronize.Barrier``."""
+        from distsync.multiprocessing import synchronize
 
-        return locks.Barrier(parties, action, timeout, name=name, client=client)
+        return synchronize.Barrier(parties, action, timeout, name=name, client=client)
 
     # ---- queues
 
@@ -132,14 +136,14 @@ class DistsyncContext:
     # ---- values
 
     def RawValue(self, typecode_or_type: Any, *args: Any, name: str | None = None, client: Client | None = None) -> Any:
-        """A shared value without a lock. See ``shared.RawValue``."""
-        return _home("shared").RawValue(typecode_or_type, *args, name=name, client=client)
+        """A shared value without a lock. See ``sharedctypes.RawValue``."""
+        return _home("sharedctypes").RawValue(typecode_or_type, *args, name=name, client=client)
 
     def RawArray(
         self, typecode_or_type: Any, size_or_initializer: Any, *, name: str | None = None, client: Client | None = None
     ) -> Any:
-        """A shared array without a lock. See ``shared.RawArray``."""
-        return _home("shared").RawArray(typecode_or_type, size_or_initializer, name=name, client=client)
+        """A shared array without a lock. See ``sharedctypes.RawArray``."""
+        return _home("sharedctypes").RawArray(typecode_or_type, size_or_initializer, name=name, client=client)
 
     def Value(
         self,
@@ -149,8 +153,8 @@ class DistsyncContext:
         name: str | None = None,
         client: Client | None = None,
     ) -> Any:
-        """A shared value. See ``shared.Value``."""
-        return _home("shared").Value(
+        """A shared value. See ``sharedctypes.Value``."""
+        return _home("sharedctypes").Value(
             typecode_or_type, *args, lock=lock, ctx=self.get_context(), name=name, client=client
         )
 
@@ -163,9 +167,9 @@ class DistsyncContext:
         name: str | None = None,
         client: Client | None = None,
     ) -> Any:
-        """A shared array. See ``shared.Array``."""
+        """A shared array. See ``sharedctypes.Array``."""
         ctx = self.get_context()
-        return _home("shared").Array(
+        return _home("sharedctypes").Array(
             typecode_or_type, size_or_initializer, lock=lock, ctx=ctx, name=name, client=client
         )
 

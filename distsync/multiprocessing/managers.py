@@ -20,8 +20,13 @@ from multiprocessing import managers as _stdlib
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from distsync import named, queue, threading
-from distsync.multiprocessing.proxies import (
+from distsync import queue, threading
+from distsync._client import lifecycle
+from distsync._client.naming import inference, paths
+from distsync._objects import base
+from distsync._objects.base import SharedObject
+from distsync._protocols.delete_tree import remove_tree
+from distsync.multiprocessing._manager_proxies import (
     ArrayProxy,
     DictProxy,
     ListProxy,
@@ -29,13 +34,10 @@ from distsync.multiprocessing.proxies import (
     Shared,
     ValueProxy,
 )
-from distsync.multiprocessing.rest import stdlib_getattr
-from distsync.named import SharedObject
-from distsync.protocols.tree import remove_tree
-from distsync.session import fork, names, paths
+from distsync.multiprocessing._stdlib_fallback import stdlib_getattr
 
 if TYPE_CHECKING:
-    from distsync.session.client import Client
+    from distsync._client.client import Client
 
 _OURS = ["ArrayProxy", "DictProxy", "ListProxy", "Manager", "NamespaceProxy", "SyncManager", "ValueProxy"]
 __all__ = [*_OURS, *sorted({*_stdlib.__all__} - {*_OURS})]  # noqa: PLE0604  # others: see __getattr__
@@ -81,7 +83,7 @@ class SyncManager(SharedObject):
             raise TypeError(NO_SERVER.format("give hosts, authkey and name to distsync.connect() and name=, instead"))
         self._shared = name is not None or path is not None
         self._state = "initial"
-        fresh = None if self._shared else names.fresh_name().text  # also where it is bound to a name of a module
+        fresh = None if self._shared else inference.fresh_name().text  # also where it is bound to a name of a module
         super().__init__(fresh or name, client, path)
 
     @property
@@ -164,7 +166,7 @@ class SyncManager(SharedObject):
         made = kind(**self._place(kind._typeid, name))
         made._begin_with(value)
         if name is None:
-            made._finalizer = weakref.finalize(made, named._forget, made.client, made.path, fork.fork_count())
+            made._finalizer = weakref.finalize(made, base._forget, made.client, made.path, lifecycle.fork_count())
             made._finalizer.atexit = False
         return made
 
@@ -255,9 +257,9 @@ class SyncManager(SharedObject):
 
 def _arrived(kind: type[SyncManager], path: str, origin: Any) -> SyncManager:
     """A manager where its pickle arrived: it makes objects, and removes nothing at its end."""
-    from distsync.session import default
+    from distsync._client import default_client
 
-    made = kind(path=path, client=None if origin is None else default.client_of(origin))
+    made = kind(path=path, client=None if origin is None else default_client.client_of(origin))
     made.connect()
     return made
 

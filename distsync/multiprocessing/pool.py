@@ -1,7 +1,7 @@
 """Pool: worker processes, of this machine and of others, that share tasks.
 
 Rules for this file: multiprocessing's own Pool, whose threads and queues are replaced; what they do stands in
-submitting.py (the caller), crew.py (local processes) and worker.py (a worker process).
+_pool_client.py (the caller), _local_workers.py (local processes) and _pool_worker.py (a worker process).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from multiprocessing import pool as _stdlib
 from multiprocessing import util
 from typing import TYPE_CHECKING, Any
 
-from distsync.named import SharedObject
+from distsync._objects.base import SharedObject
 
 if TYPE_CHECKING:
-    from distsync.session.client import Client
+    from distsync._client.client import Client
 
 #: A task is given up after so many workers that did not live to its end.
 MAX_DELIVERIES = 5
@@ -92,10 +92,10 @@ class Pool(_stdlib.Pool, SharedObject):
         maxtasks: int | None,
     ) -> None:
         """Workers and threads run."""
-        from distsync.multiprocessing.crew import LocalWorkers
-        from distsync.multiprocessing.submitting import PoolClient
-        from distsync.multiprocessing.tasks import Encoder
-        from distsync.multiprocessing.worker import WorkerSpec
+        from distsync.multiprocessing._local_workers import LocalWorkers
+        from distsync.multiprocessing._pool_client import PoolClient
+        from distsync.multiprocessing._pool_worker import WorkerSpec
+        from distsync.multiprocessing._task_codec import Encoder
 
         client, limit, most = self.client, _checked_limit(max_payload), _checked_deliveries(max_deliveries)
         encoder = Encoder(client.settings, limit)
@@ -122,12 +122,12 @@ class Pool(_stdlib.Pool, SharedObject):
         self._terminate = util.Finalize(self, self._submitting.finalize, exitpriority=15)
 
     def _bar(self) -> Any:
-        from distsync.multiprocessing.progress import Bar
+        from distsync.multiprocessing._progress_bar import Bar
 
         return Bar(self.name if not self._fresh else "tasks")
 
     def _make_core(self, path: str) -> Any:
-        from distsync.protocols.pool import PoolCore
+        from distsync._protocols.pool.tasks import PoolCore
 
         return PoolCore(path, self._receipts)
 
@@ -201,7 +201,7 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
 
 def _checked_limit(max_payload: Any) -> int:
     """The longest payload, in bytes."""
-    from distsync.multiprocessing.tasks import LIMIT_BYTES, MAX_BYTES
+    from distsync.multiprocessing._task_codec import LIMIT_BYTES, MAX_BYTES
 
     if max_payload is None:
         return LIMIT_BYTES

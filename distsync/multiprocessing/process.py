@@ -18,11 +18,11 @@ from multiprocessing import context as _contexts
 from multiprocessing import process as _processes
 from typing import TYPE_CHECKING, Any
 
-from distsync.multiprocessing.children import Child, watcher
-from distsync.session import default, fork, wills
+from distsync._client import default_client, lifecycle, session_handover
+from distsync.multiprocessing._child_watcher import Child, watcher
 
 if TYPE_CHECKING:
-    from distsync.session.settings import Settings
+    from distsync._client.settings import Settings
 
 
 logger = logging.getLogger("distsync.multiprocessing")
@@ -40,7 +40,7 @@ class ChildBootstrap:
         self.child: Child | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (default.export_settings(), self.sender)
+        return _unpickle, (default_client.export_settings(), self.sender)
 
     def launch(self, start: Callable[[Any], Any], process: Any) -> Any:
         """The process is started, and watched. A forked child does not return from here."""
@@ -63,7 +63,7 @@ class ChildBootstrap:
             if self.receiver is not None:
                 self.receiver.close()
             if self.sender is not None:
-                wills.attach(os.dup(self.sender.fileno()))
+                session_handover.attach(os.dup(self.sender.fileno()))
                 self.sender.close()
         except OSError as error:  # too many open files, say; what raises here would end the process without a word
             logger.warning("the sessions of process %d, if it dies, end by themselves only: %s", os.getpid(), error)
@@ -71,7 +71,7 @@ class ChildBootstrap:
 
 
 def _unpickle(settings: Settings | None, sender: Any) -> ChildBootstrap:
-    default.import_settings(settings)
+    default_client.import_settings(settings)
     return ChildBootstrap(sender)
 
 
@@ -93,8 +93,8 @@ class _TrackedProcess:
             status: int = super()._bootstrap(parent_sentinel)  # type: ignore[misc]
             return status
         finally:
-            fork.close_all()
-            wills.finish()
+            lifecycle.close_all()
+            session_handover.finish()
 
     def join(self, timeout: float | None = None) -> None:
         """The process has ended, and so have its sessions; or the time is over. Of the watch over children nothing is
@@ -159,7 +159,7 @@ def _await_children() -> None:
         util._exit_function()  # type: ignore[attr-defined]
 
 
-fork.before_end(_await_children)
+lifecycle.before_end(_await_children)
 
 
 def __getattr__(name: str) -> Any:

@@ -21,16 +21,16 @@ from functools import partial
 from queue import Empty, Full
 from typing import TYPE_CHECKING, Any
 
+from distsync._client.lifecycle import fork_depth
+from distsync._objects.queues import Item, _QueueBase
+from distsync._protocols.queues.bulk import Progress, feed
+from distsync._protocols.queues.fifo import QueueCore
 from distsync.errors import ClientClosedError, PayloadPickleError
-from distsync.multiprocessing.feeder import Feeder
-from distsync.multiprocessing.rest import stdlib_getattr
-from distsync.protocols.many import Progress, feed
-from distsync.protocols.queue import QueueCore
-from distsync.queue import Item, _QueueBase
-from distsync.session.fork import fork_depth
+from distsync.multiprocessing._feeder_thread import Feeder
+from distsync.multiprocessing._stdlib_fallback import stdlib_getattr
 
 if TYPE_CHECKING:
-    from distsync.session.client import Client
+    from distsync._client.client import Client
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 

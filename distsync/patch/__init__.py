@@ -11,13 +11,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from types import ModuleType
 
+from distsync._client.naming.inference import MAIN_NAMES
 from distsync.errors import PatchError
-from distsync.patch import loaded, locating
-from distsync.patch.children import prepare_children
-from distsync.patch.importing import patched
-from distsync.patch.meanings import live_types, replacements
-from distsync.patch.sources import Finding, Source
-from distsync.session.names import MAIN_NAMES
+from distsync.patch import module_lookup, rebinding
+from distsync.patch.child_processes import prepare_children
+from distsync.patch.import_hook import patched
+from distsync.patch.replacements import live_types, replacements
+from distsync.patch.source_analysis import Finding, Source
 
 __all__ = ["Finding", "Report", "Swap", "check", "patch", "report", "unpatch"]
 
@@ -81,9 +81,9 @@ def patch(*modules: str | ModuleType, strict: bool = True) -> Report:
     Traceback (most recent call last):
     distsync.errors.PatchError: this_module_is_not_there: there is no such module: check its name, and sys.path
     """
-    names = [locating.checked(module) for module in modules]
+    names = [module_lookup.checked(module) for module in modules]
     with _known.lock:
-        found = {each: _examined(each, strict) for name in names for each in locating.expand_pattern(name)}
+        found = {each: _examined(each, strict) for name in names for each in module_lookup.expand_pattern(name)}
         _known.sources.update({name: source for name, (source, _) in found.items()})
         _known.kept.update({name: findings for name, (_, findings) in found.items()})
         apply(names)
@@ -98,7 +98,7 @@ def apply(names: Iterable[str]) -> None:
         imported = _imported()
         meant = replacements() if imported else []
         for name, module in imported:
-            _known.rebound.setdefault(name, {}).update(loaded.swap(module, meant))
+            _known.rebound.setdefault(name, {}).update(rebinding.swap(module, meant))
 
 
 def unpatch(*modules: str | ModuleType) -> None:
@@ -108,13 +108,13 @@ def unpatch(*modules: str | ModuleType) -> None:
     Raises: PatchError for what cannot be patched either.
     Cost: no request.
     """
-    names = frozenset(locating.checked(module) for module in modules) if modules else patched.names
+    names = frozenset(module_lookup.checked(module) for module in modules) if modules else patched.names
     with _known.lock:
         before = dict(_imported())
         patched.set(patched.names - names)
         for name, module in before.items():
             if not patched.is_patched_importer(vars(module)):
-                loaded.restore(module, replacements(), _Swapped(name))
+                rebinding.restore(module, replacements(), _Swapped(name))
                 _known.rebound.pop(name, None)
 
 
@@ -124,18 +124,20 @@ def check(*modules: str | ModuleType) -> list[Finding]:
     Raises: PatchError for a module that does not exist, has no source, or may not be patched.
     Cost: no request.
     """
-    names = [each for module in modules for each in locating.expand_pattern(locating.checked(module))]
+    names = [each for module in modules for each in module_lookup.expand_pattern(module_lookup.checked(module))]
     with _known.lock:
-        return [finding for name in names for finding in _findings(name, locating.source_of(name, strict=True))]
+        return [finding for name in names for finding in _findings(name, module_lookup.source_of(name, strict=True))]
 
 
 def report(*modules: str | ModuleType) -> Report:
     """What is patched now, in ``modules`` or in all. Cost: no request."""
-    names = list(dict.fromkeys(map(locating.checked, modules))) or sorted(patched.names)
+    names = list(dict.fromkeys(map(module_lookup.checked, modules))) or sorted(patched.names)
     with _known.lock:
-        each = dict.fromkeys(one for name in names if name in patched.names for one in locating.expand_pattern(name))
+        each = dict.fromkeys(
+            one for name in names if name in patched.names for one in module_lookup.expand_pattern(name)
+        )
         imported = {name: module for name, module in _imported() if name in each}
-        swaps = [Swap(m, *pair) for m in imported for pair in loaded.swapped_names(imported[m], replacements())]
+        swaps = [Swap(m, *pair) for m in imported for pair in rebinding.swapped_names(imported[m], replacements())]
         kept = [finding for name in each for finding in _known.kept.get(name, ())]
         return Report(tuple(names), tuple(swaps), tuple(name for name in each if name not in imported), tuple(kept))
 
@@ -144,7 +146,7 @@ def _examined(name: str, strict: bool) -> tuple[Source | None, list[Finding]]:
     """The source, and what there is to say about it. What is patched already was examined then."""
     if patched.includes(name):
         return _known.sources.get(name), _known.kept.get(name, [])
-    source = locating.source_of(name, strict)
+    source = module_lookup.source_of(name, strict)
     findings = _findings(name, source)
     refused = [each for each in findings if each.refused]
     if refused and strict:
@@ -159,7 +161,7 @@ def _findings(name: str, source: Source | None) -> list[Finding]:
     if source is None:
         return []
     module = sys.modules.get(name)
-    made = loaded.stale_objects(module, replacements(), live_types(), source) if module is not None else []
+    made = rebinding.stale_objects(module, replacements(), live_types(), source) if module is not None else []
     return source.findings() + made
 
 

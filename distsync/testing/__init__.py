@@ -9,22 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from distsync.server.options import Tls as Tls
-    from distsync.testing.embedded import Counts as Counts
-    from distsync.testing.embedded import EmbeddedServer as EmbeddedServer
-    from distsync.testing.ensembles import Ensemble as Ensemble
-    from distsync.testing.members import EnsembleServer as EnsembleServer
-    from distsync.testing.proxy import Proxy as Proxy
-    from distsync.wire.codes import OpCode as OpCode
+    from distsync._server.options import Tls as Tls
+    from distsync._wire.codes import OpCode as OpCode
+    from distsync.testing.embedded_server import Counts as Counts
+    from distsync.testing.embedded_server import EmbeddedServer as EmbeddedServer
+    from distsync.testing.ensemble import Ensemble as Ensemble
+    from distsync.testing.ensemble_server import EnsembleServer as EnsembleServer
+    from distsync.testing.faulty_proxy import Proxy as Proxy
 
 _HOME_OF = {
-    "EmbeddedServer": "distsync.testing.embedded",
-    "Counts": "distsync.testing.embedded",
-    "Ensemble": "distsync.testing.ensembles",
-    "EnsembleServer": "distsync.testing.members",
-    "Proxy": "distsync.testing.proxy",
-    "OpCode": "distsync.wire.codes",
-    "Tls": "distsync.server.options",
+    "EmbeddedServer": "distsync.testing.embedded_server",
+    "Counts": "distsync.testing.embedded_server",
+    "Ensemble": "distsync.testing.ensemble",
+    "EnsembleServer": "distsync.testing.ensemble_server",
+    "Proxy": "distsync.testing.faulty_proxy",
+    "OpCode": "distsync._wire.codes",
+    "Tls": "distsync._server.options",
 }
 
 __all__ = list(_HOME_OF)

@@ -24,8 +24,8 @@ from chaos.stage import NAMESPACE, OUTAGE_S, SESSION_S, Stage, addresses
 from chaos.worker import Desk
 from chaos.workloads import drain
 
-from distsync.session import default
-from distsync.session.client import Client
+from distsync._client import default_client
+from distsync._client.client import Client
 
 WORKERS = 4
 SETTLE_S = 60.0
@@ -141,10 +141,10 @@ def _drain(stage: Stage, plan: Plan) -> None:
     """What is left is got over a link that nothing breaks."""
     hosts = ",".join("{}:{}".format(*address) for address in addresses(stage.server))
     with Client(hosts, namespace=f"{NAMESPACE}/{plan.primitive}") as client:
-        before = default.set_default(client)
+        before = default_client.set_default(client)
         recorder = Recorder(stage.folder, "last")
         try:
             drain(Desk(recorder, random.Random(0)), plan.primitive)
         finally:
             recorder.close()
-            default.set_default(before)
+            default_client.set_default(before)

@@ -23,7 +23,7 @@ from chaos.roles import latest
 from chaos.workloads import ALL
 
 from distsync.testing import EmbeddedServer, Ensemble, Proxy
-from distsync.testing.breaking import end_session
+from distsync.testing.connection_faults import end_session
 
 TESTS = Path(__file__).parents[1]
 SESSION_S = 2.0

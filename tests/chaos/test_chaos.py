@@ -17,9 +17,9 @@ from chaos.soak import QUEUES, below
 from chaos.stage import Stage
 from chaos.worker import Desk
 from chaos.workloads import SITES, WORKLOADS, Deciding
-from leaks import Observer
-from servers import need_zookeeper
-from timing import PATIENCE
+from helpers.leak_census import Observer
+from helpers.servers import need_zookeeper
+from helpers.timing import PATIENCE
 
 from distsync import Client, JoinableQueue
 from distsync.queue import Queue

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from chaos.two_trees import ROOT, Trial, Write, client_of, differing, lost, trees_of
-from servers import need_zookeeper
+from helpers.servers import need_zookeeper
 
 from distsync.testing import Ensemble
 

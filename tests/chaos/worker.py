@@ -21,8 +21,8 @@ from typing import Any
 from chaos.history import Recorder, now
 from chaos.workloads import ALL, Workload
 
-from distsync.session import default
-from distsync.session.client import Client
+from distsync._client import default_client as default
+from distsync._client.client import Client
 
 CONTROL_S = 0.1
 LATE_S = 0.02

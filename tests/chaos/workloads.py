@@ -26,7 +26,7 @@ from distsync import (
     SharedLock,
     Transaction,
 )
-from distsync.named import current_owner
+from distsync._objects.base import current_owner
 from distsync.recipes import Election
 
 if TYPE_CHECKING:

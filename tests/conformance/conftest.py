@@ -16,6 +16,6 @@ def _is_chosen(item: pytest.Item) -> bool:
     chosen: dict[str, str] = getattr(getattr(item, "callspec", None), "params", {})
     if not {"start_method", "server_kind", "method"} <= chosen.keys():
         return True
-    from cpython_processes import is_chosen
+    from helpers.cpython_processes import is_chosen
 
     return is_chosen(chosen["start_method"], chosen["server_kind"], chosen["method"])

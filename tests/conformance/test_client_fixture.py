@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from leaks import Census, Observer, nothing_more
-from servers import ServerProcess
+from helpers.leak_census import Census, Observer, nothing_more
+from helpers.servers import ServerProcess
 
-from distsync.session import default
-from distsync.session.steps import Children, Create, Delete
+from distsync._client import default_client as default
+from distsync._protocols.steps import Children, Create, Delete
 
 
 async def born(path: str, ephemeral: bool = True) -> str:

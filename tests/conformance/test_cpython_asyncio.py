@@ -17,8 +17,8 @@ test_locks: Any = pytest.importorskip("test.test_asyncio.test_locks", reason=REA
 test_queues: Any = pytest.importorskip("test.test_asyncio.test_queues", reason=REASON)
 utils: Any = pytest.importorskip("test.test_asyncio.utils", reason=REASON)
 
-from cpython import Build, Case, cases, run, warm_up  # noqa: E402
-from patient import be_patient, patient  # noqa: E402
+from helpers.asyncio_shim import be_patient, patient  # noqa: E402
+from helpers.cpython import Build, Case, cases, run, warm_up  # noqa: E402
 
 FAMILIES = {
     name: found

@@ -14,8 +14,8 @@ import distsync.threading
 
 lock_tests = pytest.importorskip("test.lock_tests", reason="this Python comes without its test package")
 
-from cpython import Build, Case, cases, run, warm_up  # noqa: E402
-from timing import UNIT  # noqa: E402
+from helpers.cpython import Build, Case, cases, run, warm_up  # noqa: E402
+from helpers.timing import UNIT  # noqa: E402
 
 FAMILIES = {
     "LockTests": ("locktype", "Lock"),

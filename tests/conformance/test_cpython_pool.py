@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("test._test_multiprocessing", reason="this Python comes without its test package")
 
-from cpython import warm_up
-from cpython_processes import METHODS, POOLS, is_chosen, run_all, started_by
+from helpers.cpython import warm_up
+from helpers.cpython_processes import METHODS, POOLS, is_chosen, run_all, started_by
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),

@@ -14,7 +14,7 @@ import distsync.queue
 
 test_queue: Any = pytest.importorskip("test.test_queue", reason="this Python comes without its test package")
 
-from cpython import Build, Case, cases, changed, run  # noqa: E402
+from helpers.cpython import Build, Case, cases, changed, run  # noqa: E402
 
 FAMILIES = {
     "QueueTest": test_queue.QueueTest,
@@ -34,7 +34,7 @@ EXPECTED_FAILURES: dict[str, str] = {
 
 NOT_HERE = {
     "SimpleQueueTest.test_reentrancy": "puts numbers in finalizers and asks for their order: the collector also runs "
-    "in distsync's own threads, so there is none; tests/faces/test_simple_queue.py asks for all but the order",
+    "in distsync's own threads, so there is none; tests/objects/test_simple_queue.py asks for all but the order",
 }
 """Tests whose outcome depends on there being no other thread, each with its reason, and the test in its stead."""
 

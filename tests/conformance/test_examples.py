@@ -8,12 +8,12 @@ import sys
 from typing import Any
 
 import pytest
-from public import documented
+from helpers.public_names import documented
 
 import distsync
 import distsync.asyncio
 
-PARTS = ("distsync", "distsync.multiprocessing.locks", "distsync.asyncio")
+PARTS = ("distsync", "distsync.multiprocessing.synchronize", "distsync.asyncio")
 TOP = {name: value for name, value in documented().items() if name.rpartition(".")[0] in PARTS}
 OBJECTS = {name: value for name, value in TOP.items() if inspect.isclass(value) and hasattr(value, "_kind")}
 

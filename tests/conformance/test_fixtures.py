@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from helpers.leak_census import FIGURES, Census, Observer
+from helpers.servers import ServerProcess
 from kazoo.client import KazooClient
-from leaks import FIGURES, Census, Observer
-from servers import ServerProcess
 
 
 @contextmanager

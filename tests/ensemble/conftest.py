@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from leaks import nothing_more
-from servers import need_zookeeper
+from helpers.leak_census import nothing_more
+from helpers.servers import need_zookeeper
 
-from distsync.session.client import Client
+from distsync._client.client import Client
 from distsync.testing import Ensemble, EnsembleServer
 
 SESSION_S = 2.0

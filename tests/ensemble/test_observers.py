@@ -12,19 +12,19 @@ import time
 from collections.abc import Callable
 
 import pytest
-from links import linked
-from peers import Running, results
-from timing import UNIT, eventually
+from helpers.frame_client import linked
+from helpers.timing import UNIT, eventually
+from helpers.worker_processes import Running, results
 
 from distsync import Role
+from distsync._client.client import Client
+from distsync._wire import records as r
+from distsync._wire.codec import encode_request
 from distsync.errors import UnreachableError
 from distsync.queue import Empty, Queue
 from distsync.recipes import Config, Counter, Election
-from distsync.session.client import Client
 from distsync.testing import Ensemble, EnsembleServer
 from distsync.threading import Barrier, Event, Lock
-from distsync.wire import records as r
-from distsync.wire.codec import encode_request
 
 MakeClient = Callable[..., Client]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import ServerProcess
-from shells import Home, Shells
+from helpers.servers import ServerProcess
+from helpers.subprocesses import Home, Shells
 
 
 @pytest.fixture

@@ -8,16 +8,16 @@ import signal
 import subprocess
 from pathlib import Path
 
-from leaks import Observer, children, command_of
-from shells import LIMIT, Home, Shells
-from timing import eventually
+from helpers.leak_census import Observer, children, command_of
+from helpers.subprocesses import LIMIT, Home, Shells
+from helpers.timing import eventually
 
-from distsync.cli import demo_command
+from distsync.cli import demo as demo_module
 
 DEMO = ("-m", "distsync", "demo")
 DEMO_WITH = """
 import pathlib, sys
-from distsync.cli import demo_command
+from distsync.cli import demo as demo_command
 demo_command.ALONE = pathlib.Path(sys.argv.pop(1))
 demo_command.demo_command()
 """
@@ -76,7 +76,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 
 def test_demo_shows_where_the_two_differ(shells: Shells, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
-    program = demo_command.ALONE.read_text()
+    program = demo_module.ALONE.read_text()
     wrong.write_text(program.replace("len(text.splitlines())", "1").replace("NAME.findall(text)", '["odd"]'))
     process = shells.start("-c", DEMO_WITH, wrong, "--files", 8, "--processes", 2)
     output, errors = process.communicate(timeout=LIMIT)

@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from leaks import Observer
-from shells import LIMIT, Shells, printed
-from timing import eventually
+from helpers.leak_census import Observer
+from helpers.subprocesses import LIMIT, Shells, printed
+from helpers.timing import eventually
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))

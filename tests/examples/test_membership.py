@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
-from servers import ServerProcess
-from shells import LIMIT, Shells, watches
-from timing import eventually
+from helpers.servers import ServerProcess
+from helpers.subprocesses import LIMIT, Shells, watches
+from helpers.timing import eventually
 
 
 def test_election_has_one_leader_at_a_time(shells: Shells) -> None:

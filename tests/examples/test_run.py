@@ -11,8 +11,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from shells import LIMIT, ROOT, Home, Shells
-from timing import eventually
+from helpers.subprocesses import LIMIT, ROOT, Home, Shells
+from helpers.timing import eventually
 
 RUN = ("-m", "distsync", "run")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from shells import Home, Shells
-from timing import UNIT
+from helpers.subprocesses import Home, Shells
+from helpers.timing import UNIT
 
 HOLD = """
 from distsync.threading import Lock

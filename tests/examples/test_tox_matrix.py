@@ -11,7 +11,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
-from shells import LIMIT, ROOT, Home
+from helpers.subprocesses import LIMIT, ROOT, Home
 
 MATRIX = ROOT / "examples" / "tox_matrix"
 ENVIRONMENTS = ("py", "a", "b")

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from servers import ServerProcess
-from shells import LIMIT, Home, Shells
-from timing import eventually
+from helpers.servers import ServerProcess
+from helpers.subprocesses import LIMIT, Home, Shells
+from helpers.timing import eventually
 
 ROOT = Path(__file__).parents[2]
 WORDCOUNT = ROOT / "examples" / "wordcount"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from leaks import children
-from shells import LIMIT, Shells
-from timing import UNIT, eventually
+from helpers.leak_census import children
+from helpers.subprocesses import LIMIT, Shells
+from helpers.timing import UNIT, eventually
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "examples" / "worker_pool"

@@ -9,22 +9,22 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from peers import Peer
-from servers import ServerProcess
+from helpers.servers import ServerProcess
+from helpers.worker_processes import Peer
 
 SESSION_MS = 10_000
 
 
 @pytest.fixture(scope="session")
 def classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
-    from curators import compiled  # skips whoever imports it where there are no jars
+    from helpers.curator_process import compiled  # skips whoever imports it where there are no jars
 
     return compiled(tmp_path_factory.mktemp("classes"))
 
 
 @pytest.fixture(scope="session")
 def curator(classpath: str, server: ServerProcess) -> Iterator[Any]:
-    from curators import Curator
+    from helpers.curator_process import Curator
 
     made = Curator(classpath, server.hosts, SESSION_MS)
     yield made
@@ -33,7 +33,7 @@ def curator(classpath: str, server: ServerProcess) -> Iterator[Any]:
 
 @pytest.fixture
 def make_curator(classpath: str, server: ServerProcess) -> Iterator[Callable[..., Any]]:
-    from curators import Curator
+    from helpers.curator_process import Curator
 
     made: list[Curator] = []
 

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from curators import Curator
-from leaks import Observer
-from peers import Peer, Running, results
-from timing import PATIENCE, UNIT, eventually
+from helpers.curator_process import Curator
+from helpers.leak_census import Observer
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, results
 
+from distsync._client.client import Client
 from distsync.recipes import DoubleBarrier, Gate
-from distsync.session.client import Client
 
 MS = int(UNIT * 1000)
 PATIENCE_MS = int(PATIENCE * 1000)

@@ -6,12 +6,12 @@ import json
 from collections.abc import Callable
 
 import pytest
-from curators import Curator
-from peers import Peer, Running
-from timing import PATIENCE, UNIT, eventually
+from helpers.curator_process import Curator
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running
 
+from distsync._client.client import Client
 from distsync.recipes import Election
-from distsync.session.client import Client
 
 MS = int(UNIT * 1000)
 PATIENCE_MS = int(PATIENCE * 1000)

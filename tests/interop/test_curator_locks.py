@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from curators import Curator, cycle
-from peers import Peer, Running, results
-from timing import PATIENCE, UNIT, eventually
+from helpers.curator_process import Curator, cycle
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, results
 
 from distsync import Lock, RLock, SharedLock
-from distsync.session.client import Client
+from distsync._client.client import Client
 
 MS = int(UNIT * 1000)
 

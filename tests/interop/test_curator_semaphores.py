@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from curators import Curator, cycle
-from leaks import Observer
-from peers import Peer, Running, results
-from timing import PATIENCE, UNIT, eventually
+from helpers.curator_process import Curator, cycle
+from helpers.leak_census import Observer
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, results
 
 from distsync import BoundedSemaphore, Semaphore
-from distsync.session.client import Client
+from distsync._client.client import Client
 
 MS = int(UNIT * 1000)
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from kazoos import Kazoos
-from servers import ServerProcess
-from speaker import Speaker
+from helpers.kazoo_clients import Kazoos
+from helpers.raw_client import Speaker
+from helpers.servers import ServerProcess
 
-from distsync.wire import records as r
+from distsync._wire import records as r
 
 
 @pytest.fixture

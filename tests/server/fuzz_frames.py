@@ -20,21 +20,21 @@ from typing import Any
 import atheris
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-with atheris.instrument_imports(include=["distsync.server", "distsync.wire"]):
-    from distsync.server.acl import digest_of
-    from distsync.server.config import EngineConfig
-    from distsync.server.effects import Accepted, Commit, Notify, Reply
-    from distsync.server.engine import Engine
-    from distsync.wire import records as r
-    from distsync.wire.codec import (
+with atheris.instrument_imports(include=["distsync._server", "distsync._wire"]):
+    from distsync._server.acl import digest_of
+    from distsync._server.effects import Accepted, Commit, Notify, Reply
+    from distsync._server.engine import Engine
+    from distsync._server.engine_config import EngineConfig
+    from distsync._wire import records as r
+    from distsync._wire.codec import (
         decode_connect,
         decode_request,
         encode_connect_response,
         encode_event,
         encode_reply,
     )
-    from distsync.wire.frames import FrameSplitter, WireError, framed
-from frames import FRAMES, HELLO
+    from distsync._wire.frames import FrameSplitter, WireError, framed
+from helpers.sample_frames import FRAMES, HELLO
 
 NOW_MS = 1_700_000_000_000
 CLIENT, WITNESS = 1, 2

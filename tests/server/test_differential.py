@@ -1,5 +1,5 @@
 """The embedded server and ZooKeeper 3.8 are asked the same, by several clients at once, and say the same; so does 3.9,
-where it is as 3.8 (plays.py).
+where it is as 3.8 (helpers/random_scripts.py).
 
 DISTSYNC_DIFFERENTIAL is the number of random scripts, and after a colon the seed of the first: 2000:500. The same seed
 is the same script in each run. Two more servers reap at short intervals; every twentieth script is one for them.
@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from plays import SUPER, Author
-from servers import ServerProcess, ZooKeeperProcess, need_zookeeper
-from tuned import TunedProcess
-from twins import difference, shortened
+from helpers.custom_server import TunedProcess
+from helpers.differential import difference, shortened
+from helpers.random_scripts import SUPER, Author
+from helpers.servers import ServerProcess, ZooKeeperProcess, need_zookeeper
 
-from distsync.server.acl import digest_of
+from distsync._server.acl import digest_of
 
 SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "60").partition(":")[::2])
 EACH_REAPING = 20

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asking import ask
-from certificates import Certificates
+from helpers.certificates import Certificates
+from helpers.leak_census import children, command_of
+from helpers.sample_protocols import ask
+from helpers.subprocesses import is_running
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Running
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
-from leaks import children, command_of
-from peers import Running
-from shells import is_running
-from timing import PATIENCE, UNIT, eventually
 
+from distsync._client.client import Client
+from distsync._protocols.steps import Exists
 from distsync.errors import ConfigurationError, DistsyncError, UsageError
-from distsync.session.client import Client
-from distsync.session.steps import Exists
 from distsync.testing import EmbeddedServer, OpCode, Tls
 from distsync.threading import Lock
 

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from servers import LOOPBACK, TICK_MS, ServerProcess, ZooKeeperProcess, keeping, need_zookeeper
-from timing import eventually
+from helpers.servers import LOOPBACK, TICK_MS, ServerProcess, ZooKeeperProcess, keeping, need_zookeeper
+from helpers.timing import eventually
 
 from distsync import Role
+from distsync._client.client import Client
+from distsync._client.ensemble_status import ask, read
 from distsync.recipes import Config, Election
-from distsync.session.client import Client
-from distsync.session.ensemble import ask, read
 
 
 class Member(ZooKeeperProcess):

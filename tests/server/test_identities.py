@@ -12,21 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from certificates import Certificates, asking_for_certificates, is_greeted, knowing_users
+from helpers.certificates import Certificates, asking_for_certificates, is_greeted, knowing_users
+from helpers.digest_md5_client import nonce_of, response
+from helpers.frame_client import LOOPBACK
+from helpers.raw_client import Speaker
+from helpers.servers import ServerProcess, ZooKeeperProcess, need_zookeeper
+from helpers.timing import PATIENCE
 from kazoo.client import KazooClient
 from kazoo.exceptions import AuthFailedError, InvalidACLError, NoAuthError
 from kazoo.security import ACL, CREATOR_ALL_ACL, Id
-from links import LOOPBACK
-from proofs import nonce_of, response
-from servers import ServerProcess, ZooKeeperProcess, need_zookeeper
-from speaker import Speaker
-from timing import PATIENCE
 
-from distsync.server.acl import digest_of
-from distsync.wire import records as r
-from distsync.wire.codec import encode_connect, encode_request
-from distsync.wire.frames import framed
-from distsync.wire.records import ErrorCode
+from distsync._server.acl import digest_of
+from distsync._wire import records as r
+from distsync._wire.codec import encode_connect, encode_request
+from distsync._wire.frames import framed
+from distsync._wire.records import ErrorCode
 
 needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="the openssl program makes the certificates")
 

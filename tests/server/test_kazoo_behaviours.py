@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from helpers.kazoo_clients import Kazoos, Told
+from helpers.servers import ServerProcess
+from helpers.timing import PATIENCE, UNIT, eventually
 from kazoo.exceptions import (
     AuthFailedError,
     BadVersionError,
@@ -20,9 +23,6 @@ from kazoo.protocol.states import EventType
 from kazoo.recipe.cache import TreeCache, TreeEvent
 from kazoo.recipe.watchers import PatientChildrenWatch
 from kazoo.security import make_acl, make_digest_acl
-from kazoos import Kazoos, Told
-from servers import ServerProcess
-from timing import PATIENCE, UNIT, eventually
 
 # ---- watchers
 

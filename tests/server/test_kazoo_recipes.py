@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from helpers.kazoo_clients import Kazoos
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Running
 from kazoo.client import KazooClient
 from kazoo.exceptions import CancelledError, LockTimeout
 from kazoo.recipe.lease import MultiNonBlockingLease, NonBlockingLease
 from kazoo.recipe.partitioner import PartitionState, SetPartitioner
-from kazoos import Kazoos
-from peers import Running
-from timing import PATIENCE, UNIT, eventually
 
 SHORT = 4 * UNIT
 

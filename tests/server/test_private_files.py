@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from servers import EmbeddedProcess
-from timing import PATIENCE
+from helpers.servers import EmbeddedProcess
+from helpers.timing import PATIENCE
 
-START = "from distsync.server.startup import find_or_start; print(find_or_start().pid)"
+START = "from distsync._server.autostart.find_or_start import find_or_start; print(find_or_start().pid)"
 
 
 @pytest.fixture(params=[0o000, 0o022])

@@ -6,11 +6,11 @@ import struct
 from collections.abc import Callable
 
 import pytest
-from speaker import Speaker
+from helpers.raw_client import Speaker
 
-from distsync.wire import records as r
-from distsync.wire.codec import encode_request
-from distsync.wire.records import CreateFlag, ErrorCode, OpCode, Permission
+from distsync._wire import records as r
+from distsync._wire.codec import encode_request
+from distsync._wire.records import CreateFlag, ErrorCode, OpCode, Permission
 
 
 def world(permissions: int) -> tuple[r.Acl, ...]:

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from links import linked
-from servers import ServerProcess
-from speaker import BODIES, Speaker
+from helpers.frame_client import linked
+from helpers.raw_client import BODIES, Speaker
+from helpers.servers import ServerProcess
 
-from distsync.server.acl import digest_of
-from distsync.wire import records as r
-from distsync.wire.codec import encode_request
-from distsync.wire.layouts import OPERATIONS
-from distsync.wire.records import ErrorCode, OpCode, Permission
+from distsync._server.acl import digest_of
+from distsync._wire import records as r
+from distsync._wire.codec import encode_request
+from distsync._wire.record_layouts import OPERATIONS
+from distsync._wire.records import ErrorCode, OpCode, Permission
 
 ALICE = b"alice:secret"
 WITH_BODIES = [kind for kind in OPERATIONS if kind in BODIES and kind not in (r.SaslRequest, r.WhoAmIRequest)]

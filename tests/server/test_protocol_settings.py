@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess, need_zookeeper
-from speaker import Speaker
-from timing import UNIT, eventually
+from helpers.raw_client import Speaker
+from helpers.servers import EmbeddedProcess, ServerProcess, ZooKeeperProcess, need_zookeeper
+from helpers.timing import UNIT, eventually
 
-from distsync.server.acl import digest_of
-from distsync.wire import records as r
-from distsync.wire.records import CreateFlag, ErrorCode, EventType
+from distsync._server.acl import digest_of
+from distsync._wire import records as r
+from distsync._wire.records import CreateFlag, ErrorCode, EventType
 
 SUPER = b"super:admin"
 SHORT_MS = int(20_000 * UNIT)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from speaker import Speaker
+from helpers.raw_client import Speaker
 
-from distsync.wire import records as r
-from distsync.wire.records import ErrorCode, EventType, WatcherType, WatchMode
+from distsync._wire import records as r
+from distsync._wire.records import ErrorCode, EventType, WatcherType, WatchMode
 
 CREATED, DELETED, DATA, CHILDREN = EventType
 

@@ -7,11 +7,11 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from links import linked
-from loads import Crowd, busy, grow, many_files, resident_bytes
-from servers import EmbeddedProcess
+from helpers.frame_client import linked
+from helpers.server_load import Crowd, busy, grow, many_files, resident_bytes
+from helpers.servers import EmbeddedProcess
 
-from distsync.wire import records as r
+from distsync._wire import records as r
 
 NODE_BYTES = 700
 

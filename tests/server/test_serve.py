@@ -17,23 +17,23 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from helpers.custom_server import TunedProcess
+from helpers.frame_client import linked
+from helpers.servers import LOOPBACK, EmbeddedProcess
+from helpers.timing import PATIENCE, UNIT, eventually
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoAuthError
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.retry import KazooRetry
-from links import linked
-from servers import LOOPBACK, EmbeddedProcess
-from timing import PATIENCE, UNIT, eventually
-from tuned import TunedProcess
 
-from distsync.server.acl import digest_of
-from distsync.server.config import EngineConfig
-from distsync.server.engine import Engine
-from distsync.server.journal import Journal
-from distsync.server.listening import ServeError
-from distsync.server.options import Options
-from distsync.server.serve import read_passwords
-from distsync.wire import records as r
+from distsync._server.acl import digest_of
+from distsync._server.engine import Engine
+from distsync._server.engine_config import EngineConfig
+from distsync._server.journal.journal import Journal
+from distsync._server.main import read_passwords
+from distsync._server.net.listener import ServeError
+from distsync._server.options import Options
+from distsync._wire import records as r
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import platformdirs
 import pytest
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Running
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
-from peers import Running
-from timing import PATIENCE, UNIT, eventually
 
+from distsync._server.autostart.address_file import is_alive, read_address, write_address, write_private
+from distsync._server.autostart.find_or_start import Address, find, find_or_start
 from distsync.errors import ConfigurationError, ServerStartError
-from distsync.server.address import is_alive, read_address, write_address, write_private
-from distsync.server.startup import Address, find, find_or_start
 
 ROOT = Path(__file__).parents[2]
 LOOPBACK = "127.0.0.1"
@@ -72,7 +72,7 @@ def servers_of(home: Home) -> list[int]:
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             words = entry.read_bytes().split(b"\0")
-            if b"distsync.server.serve" in words and str(home.state).encode() in b" ".join(words):
+            if b"distsync._server.main" in words and str(home.state).encode() in b" ".join(words):
                 found.append(int(entry.parent.name))
     return [pid for pid in found if is_running(pid)]
 
@@ -134,7 +134,7 @@ def test_none_is_found_where_none_was_started(home: Home) -> None:
 
 def test_fifty_processes_at_once_get_the_same_one(home: Home) -> None:
     code = (
-        "import sys; from distsync.server.startup import find_or_start; sys.stdin.read();"
+        "import sys; from distsync._server.autostart.find_or_start import find_or_start; sys.stdin.read();"
         "a = find_or_start(); print(a.host, a.port, a.secret, a.pid)"
     )
     gate_out, gate_in = os.pipe()
@@ -206,7 +206,7 @@ def test_client_without_its_secret_is_refused(home: Home, auth: list[tuple[str, 
 
 
 def test_server_belongs_to_nobody_and_holds_nothing_of_its_starter(home: Home) -> None:
-    code = "from distsync.server.startup import find_or_start; print(find_or_start().pid)"
+    code = "from distsync._server.autostart.find_or_start import find_or_start; print(find_or_start().pid)"
     starter = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=2 * PATIENCE, cwd=ROOT, check=True
     )  # returns only when all copies of its pipes are closed
@@ -223,7 +223,7 @@ def test_starting_works_from_any_folder_and_without_click(home: Home, tmp_path: 
     (tmp_path / "elsewhere").mkdir()
     code = (
         f"import sys; sys.path.insert(0, {str(ROOT)!r}); sys.modules['click'] = None;"
-        "from distsync.server.startup import find_or_start; print(find_or_start().port)"
+        "from distsync._server.autostart.find_or_start import find_or_start; print(find_or_start().port)"
     )
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "elsewhere", timeout=2 * PATIENCE)
@@ -232,8 +232,8 @@ def test_starting_works_from_any_folder_and_without_click(home: Home, tmp_path: 
 
 def test_import_of_startup_loads_no_server(home: Home) -> None:
     code = (
-        "import sys; import distsync.server.startup;"
-        "print([name for name in ('distsync.server.engine', 'kazoo', 'click') if name in sys.modules])"
+        "import sys; import distsync._server.autostart.find_or_start;"
+        "print([name for name in ('distsync._server.engine', 'kazoo', 'click') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
     assert done.stdout == "[]\n"

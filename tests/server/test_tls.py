@@ -15,15 +15,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from certificates import Certificates, TlsProcess, greeting, is_greeted
+from helpers.certificates import Certificates, TlsProcess, greeting, is_greeted
+from helpers.custom_server import TunedProcess
+from helpers.frame_client import LOOPBACK, linked, says
+from helpers.servers import EmbeddedProcess
+from helpers.timing import PATIENCE, eventually
 from kazoo.client import KazooClient
-from links import LOOPBACK, linked, says
-from servers import EmbeddedProcess
-from timing import PATIENCE, eventually
-from tuned import TunedProcess
 
-from distsync.server.options import Tls
-from distsync.session.client import Client
+from distsync._client.client import Client
+from distsync._server.options import Tls
 from distsync.testing import EmbeddedServer
 from distsync.threading import Lock
 
@@ -105,7 +105,7 @@ def test_client_without_tls_is_shown_out(encrypted: TlsProcess) -> None:
 
 def test_connections_count_before_their_handshake_is_over(certificates: Certificates, tmp_path: Path) -> None:
     own = Tls(str(certificates.server), str(certificates.key(certificates.server)))  # type: ignore[arg-type]
-    before = "from distsync.server.options import Tls"
+    before = "from distsync._server.options import Tls"
     server = TunedProcess(tmp_path, before=before, tls=own, limits={"connections": 10, "handshake_seconds": 60})
     context = ssl.create_default_context(cafile=str(certificates.authority))
     server.start()

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
-from servers import ServerProcess, ZooKeeperProcess, need_zookeeper
+from helpers.servers import ServerProcess, ZooKeeperProcess, need_zookeeper
 
 LAST = "ZooKeeper CLI version"
 """What ``version`` prints; it follows each command."""

@@ -1,4 +1,4 @@
-"""The simulated driver performs each step as distsync.session.steps says."""
+"""The simulated driver performs each step as distsync._protocols.steps says."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from simulation.toys import Lock, contend
+from simulation.engine import Exactly, Faults, Run, Simulation, SimulationFailure
+from simulation.toy_protocols import Lock, contend
 
 from distsync import errors
-from distsync.session import steps
-from distsync.testing.simulation import Exactly, Faults, Run, Simulation, SimulationFailure
+from distsync._protocols import steps
 
 
 def result_of(work: Coroutine[Any, Any, Any], timeout: float | None = None, seed: int = 1, **world: Any) -> Any:
@@ -254,7 +254,7 @@ def test_a_seed_is_a_schedule(faults: Faults) -> None:
 
 
 def test_a_right_lock_excludes_and_leaves_nothing() -> None:
-    from distsync.testing.simulation import Exclusion, NothingLeft
+    from simulation.engine import Exclusion, NothingLeft
 
     for seed in range(100):
         world = Simulation(seed, checks=[Exclusion("lock"), NothingLeft("/lock/")])

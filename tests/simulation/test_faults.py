@@ -6,12 +6,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from simulation.toys import Lock, contend
+from simulation.engine import Exactly, Faults, Run, SimProcess, Simulation, SimulationFailure
+from simulation.engine.session import SimSession
+from simulation.toy_protocols import Lock, contend
 
 from distsync import errors
-from distsync.session import steps
-from distsync.testing.simulation import Exactly, Faults, Run, SimProcess, Simulation, SimulationFailure
-from distsync.testing.simulation.session import SimSession
+from distsync._protocols import steps
 
 
 def world_with(*placed: Exactly, seed: int = 1) -> Simulation:

@@ -6,25 +6,26 @@ import re
 from typing import Any
 
 import pytest
-from simulation.toys import Lock, contend
+from simulation.engine import Exclusion, Faults, NothingLeft, Simulation, SimulationFailure
+from simulation.engine.runner import run
+from simulation.engine.session import SimSession
+from simulation.scenarios import SCENARIOS
+from simulation.scenarios import pool as scenarios_pool
+from simulation.toy_protocols import Lock, contend
 
+from distsync._protocols import wait_queue
+from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.queues.segments import Segments
+from distsync._protocols.retries import read_all
+from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._protocols.state.condition import ConditionCore
+from distsync._protocols.state.gate import GateCore
+from distsync._protocols.state.watch_cache import WatchCache
+from distsync._protocols.steps import Children, GetData
+from distsync._protocols.transactions.coordinator import TransactionCore
+from distsync._protocols.transactions.records import ABORT, Decision
 from distsync.errors import ShutDown
-from distsync.protocols import handed, line
-from distsync.protocols.ballot import ABORT, Decision
-from distsync.protocols.condition import ConditionCore
-from distsync.protocols.gate import GateCore
-from distsync.protocols.guard import read_all
-from distsync.protocols.queue import QueueCore
-from distsync.protocols.segments import Segments
-from distsync.protocols.semaphore import SemaphoreCore
-from distsync.protocols.transaction import TransactionCore
-from distsync.protocols.watched import WatchCache
-from distsync.session.steps import Children, GetData
-from distsync.testing.simulation import Exclusion, Faults, NothingLeft, Simulation, SimulationFailure
-from distsync.testing.simulation.runner import run
-from distsync.testing.simulation.scenarios import SCENARIOS
-from distsync.testing.simulation.scenarios import pool as scenarios_pool
-from distsync.testing.simulation.session import SimSession
 
 ALL = Faults(
     lost_request=0.01,
@@ -119,13 +120,13 @@ async def one_look(core: QueueCore, maxsize: int) -> str | None:
     [
         ("looks", GateCore, "is_open", always(True), "was seen as True"),
         ("looks", ConditionCore, "waiting", always(1), "was seen as 1"),
-        ("looks", line, "contenders", always([]), r"was seen as \[\]"),
+        ("looks", wait_queue, "contenders", always([]), r"was seen as \[\]"),
         ("looks", SemaphoreCore, "value", one_too_many, "was seen as|free at the end"),
         ("unfinished", QueueCore, "join", always(True), "joined when|unfinished"),
         ("unfinished", QueueCore, "_done_together", always([True]), "unfinished"),
         ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
         ("waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
-        ("passed-on", handed, "_deleted", always(True), "asleep|2 hold"),
+        ("passed-on", cross_process_locks, "_deleted", always(True), "asleep|2 hold"),
         ("over", QueueCore, "next_or_over", one_look, "told that it is over"),
         ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
         ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is told"),

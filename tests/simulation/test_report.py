@@ -14,23 +14,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulation.toys import Lock, contend
+from simulation.__main__ import main
+from simulation.engine import Exactly, Exclusion, Faults, NothingLeft, Run, Simulation, SimulationFailure
+from simulation.engine.await_points import Locator, Sources
+from simulation.engine.campaign import fresh_pieces, play_all, raise_all
+from simulation.engine.coverage_report import cells_of, markdown
+from simulation.engine.fault_coverage import COUNTED, Coverage
+from simulation.engine.guided_campaign import GuidedCampaign
+from simulation.engine.results import OtherSourcesError, Summary, Tally, not_played, united
+from simulation.engine.runner import faults_of, run_seed
+from simulation.engine.work_units import TargetedRun, WorkUnit, again, work_off
+from simulation.scenarios import SCENARIOS
+from simulation.scenarios.common import Scenario
+from simulation.toy_protocols import Lock, contend
 from simulation.two_steps import pair
 
+from distsync._protocols.steps import Connected
 from distsync.errors import DisconnectedError, SessionLostError
-from distsync.session.steps import Connected
-from distsync.testing.simulation import Exactly, Exclusion, Faults, NothingLeft, Run, Simulation, SimulationFailure
-from distsync.testing.simulation.__main__ import main
-from distsync.testing.simulation.campaign import fresh_pieces, play_all, raise_all
-from distsync.testing.simulation.coverage import COUNTED, Coverage
-from distsync.testing.simulation.pieces import TargetedRun, WorkUnit, again, work_off
-from distsync.testing.simulation.places import Locator, Sources
-from distsync.testing.simulation.raising import GuidedCampaign
-from distsync.testing.simulation.runner import faults_of, run_seed
-from distsync.testing.simulation.scenarios import SCENARIOS
-from distsync.testing.simulation.scenarios.base import Scenario
-from distsync.testing.simulation.table import cells_of, markdown
-from distsync.testing.simulation.tally import OtherSourcesError, Summary, Tally, not_played, united
 
 TOY = Sources(Path(pair.__file__).parent)
 CALL, WAIT, CREATE = "pair:9", "pair:10", "pair:14"
@@ -289,8 +289,13 @@ def until(condition: Any) -> None:
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
 def test_nobody_goes_on_when_the_parent_ends(number: int, tmp_path: Path) -> None:
     file = tmp_path / "report.json"
-    command = [sys.executable, "-m", "distsync.testing.simulation", "--jobs", "2", "--schedules", "100000"]
-    parent = subprocess.Popen([*command, "--report", str(file)], stdout=subprocess.DEVNULL, start_new_session=True)
+    command = [sys.executable, "-m", "simulation", "--jobs", "2", "--schedules", "100000"]
+    parent = subprocess.Popen(
+        [*command, "--report", str(file)],
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        cwd=Path(__file__).parents[1],
+    )
     try:
         until(lambda: len([pid for pid in children_of(parent.pid) if b"spawn_main" in cmdline(pid)]) == 2)
         children = children_of(parent.pid)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from bench.counting_proxy import Counts
 from bench.harness import FEWEST_ROUNDS, Done, Measure, for_seconds, per_operation, rounds_of, so_often
 from bench.measures import MEASURES
-from bench.meter import Counts
 from bench.results import OURS, Report, Result, Spread, constant, counted, faster, figure, ratios, slower
 from bench.table import BEGIN, END, inserted, markdown, number, shown
 

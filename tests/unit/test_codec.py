@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync.wire import codec
-from distsync.wire import records as r
-from distsync.wire.frames import FrameSplitter, WireError, framed
+from distsync._wire import codec
+from distsync._wire import records as r
+from distsync._wire.frames import FrameSplitter, WireError, framed
 
 ints = st.integers(-(2**31), 2**31 - 1)
 longs = st.integers(-(2**63), 2**63 - 1)

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("test.support", reason="this Python comes without its test package")
 
-from cpython import Build, Case, cases, run
+from helpers.cpython import Build, Case, cases, run
 
 EMPTY = ModuleType("empty")
 

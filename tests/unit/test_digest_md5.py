@@ -6,11 +6,11 @@ import re
 from contextlib import suppress
 
 import pytest
+from helpers.digest_md5_client import NONCE, response
 from hypothesis import given
 from hypothesis import strategies as st
-from proofs import NONCE, response
 
-from distsync.server.digest_md5 import TOKEN_BYTES, DigestMd5Exchange, ProofRefusedError
+from distsync._server.auth.digest_md5 import TOKEN_BYTES, DigestMd5Exchange, ProofRefusedError
 
 USERS = {"alice": "a-secret", "zoé": "pässword", "li": "密码"}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import distsync.errors
-from distsync.session import settings
+from distsync._client import settings
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

@@ -7,10 +7,10 @@ import re
 from typing import Any
 
 import pytest
-from public import documented
+from helpers.public_names import documented
 
 HEADINGS = ["Units", "Returns", "Raises", "On loss", "On cancel", "Cost", "Fair", "Source"]
-TWINS = ("distsync.threading.", "distsync.queue.", "distsync.multiprocessing.locks.", "distsync.asyncio.")
+TWINS = ("distsync.threading.", "distsync.queue.", "distsync.multiprocessing.synchronize.", "distsync.asyncio.")
 """The faces whose classes stand for one of the standard library each."""
 
 NAMES = documented()

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from distsync.errors import ClientClosedError, DeadlineError, DisconnectedError, NoNodeError
-from distsync.session.deadline import CLEAN_UP_S, GRACE_S, NONBLOCKING_GRACE_S
-from distsync.session.driver import ProtocolRun, drive
-from distsync.session.ledger import LeftoverNode
-from distsync.session.replies import Batch, Outcome, Reply
-from distsync.session.steps import (
+from distsync._client.deadlines import CLEAN_UP_S, GRACE_S, NONBLOCKING_GRACE_S
+from distsync._client.driver.blocking_driver import ProtocolRun, drive
+from distsync._client.driver.context import Work
+from distsync._client.driver.created_nodes import LeftoverNode
+from distsync._client.transport.replies import Batch, Outcome, Reply
+from distsync._client.wait_log import WaitProgress
+from distsync._protocols.steps import (
     Background,
     Call,
     Connected,
@@ -37,8 +38,7 @@ from distsync.session.steps import (
     Wait,
     WakeReason,
 )
-from distsync.session.telling import WaitProgress
-from distsync.session.world import Work
+from distsync.errors import ClientClosedError, DeadlineError, DisconnectedError, NoNodeError
 
 SESSION = SessionInfo(7, 10_000)
 LATE = object()

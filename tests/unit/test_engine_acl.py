@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import NOW_MS, Bench, Client
+from helpers.engine_harness import NOW_MS, Bench, Client
 
-from distsync.server.acl import MAX_ENTRIES, MAX_NETWORK_LENGTH, _network, digest_of
-from distsync.server.effects import Drop, Reply
-from distsync.server.requests import MAX_IDENTITIES, MAX_IDENTITY_LENGTH
-from distsync.wire import records as r
-from distsync.wire.records import ErrorCode, Permission
+from distsync._server.acl import MAX_ENTRIES, MAX_NETWORK_LENGTH, _network, digest_of
+from distsync._server.effects import Drop, Reply
+from distsync._server.handlers.dispatch import MAX_IDENTITIES, MAX_IDENTITY_LENGTH
+from distsync._wire import records as r
+from distsync._wire.records import ErrorCode, Permission
 
 ALICE, BOB = b"alice:secret", b"bob:hidden"
 ALL = int(Permission.ALL)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import NOW_MS, Bench, Client
+from helpers.engine_harness import NOW_MS, Bench, Client
 
-from distsync.server.effects import Commit, Drop, Reply
-from distsync.wire import records as r
-from distsync.wire.records import CreateFlag, ErrorCode
+from distsync._server.effects import Commit, Drop, Reply
+from distsync._wire import records as r
+from distsync._wire.records import CreateFlag, ErrorCode
 
 
 @pytest.fixture

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import Bench, Client
-from proofs import NONCE, response
+from helpers.digest_md5_client import NONCE, response
+from helpers.engine_harness import Bench, Client
 
-from distsync.server.acl import digest_of
-from distsync.server.digest_md5 import DigestMd5Exchange
-from distsync.server.effects import Drop, Reply
-from distsync.wire import records as r
-from distsync.wire.records import ErrorCode
+from distsync._server.acl import digest_of
+from distsync._server.auth.digest_md5 import DigestMd5Exchange
+from distsync._server.effects import Drop, Reply
+from distsync._wire import records as r
+from distsync._wire.records import ErrorCode
 
 BOTH = frozenset({"x509", "sasl"})
 PASSWORDS = {"alice": "a-secret", "bob": "b-secret"}

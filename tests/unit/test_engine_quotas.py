@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import Bench, Client
+from helpers.engine_harness import Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync.server.quotas import apply_delta, held, violations
-from distsync.wire import records as r
-from distsync.wire.records import CreateFlag, ErrorCode
+from distsync._server.quotas import apply_delta, held, violations
+from distsync._wire import records as r
+from distsync._wire.records import CreateFlag, ErrorCode
 
 QUOTA = "/zookeeper/quota/q"
 LIMITS, STATS = f"{QUOTA}/zookeeper_limits", f"{QUOTA}/zookeeper_stats"

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import Bench, Client
+from helpers.engine_harness import Bench, Client
 
-from distsync.server.changes import MAX_TTL_MS
-from distsync.server.effects import Commit, Notify
-from distsync.wire import records as r
-from distsync.wire.records import CreateFlag, ErrorCode, EventType
+from distsync._server.effects import Commit, Notify
+from distsync._server.journal.records import MAX_TTL_MS
+from distsync._wire import records as r
+from distsync._wire.records import CreateFlag, ErrorCode, EventType
 
 INTERVAL_MS = 1_000
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import NOW_MS, TICK_MS, Bench, Client
+from helpers.engine_harness import NOW_MS, TICK_MS, Bench, Client
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from distsync.server.clock import PauseTolerantClock, SteadyClock
-from distsync.server.config import EngineConfig
-from distsync.server.effects import Accepted, Commit, Drop, Notify, Reply
-from distsync.server.engine import Engine
-from distsync.wire import records as r
-from distsync.wire.records import CreateFlag, ErrorCode
+from distsync._server.effects import Accepted, Commit, Drop, Notify, Reply
+from distsync._server.engine import Engine
+from distsync._server.engine_config import EngineConfig
+from distsync._server.session_clock import PauseTolerantClock, SteadyClock
+from distsync._wire import records as r
+from distsync._wire.records import CreateFlag, ErrorCode
 
 MS = 1_000_000
 EPHEMERAL = CreateFlag.EPHEMERAL

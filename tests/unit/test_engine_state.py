@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from enginekit import NOW_MS, Bench, Client
+from helpers.engine_harness import NOW_MS, Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync.server import changes
-from distsync.server.changes import UnreadableStateError, pack
-from distsync.server.config import EngineConfig
-from distsync.server.effects import Commit
-from distsync.server.engine import Engine
-from distsync.server.state import PIECE_BYTES
-from distsync.wire import records as r
-from distsync.wire.records import CreateFlag
+from distsync._server.durable_state import PIECE_BYTES
+from distsync._server.effects import Commit
+from distsync._server.engine import Engine
+from distsync._server.engine_config import EngineConfig
+from distsync._server.journal import records as changes
+from distsync._server.journal.records import UnreadableStateError, pack
+from distsync._wire import records as r
+from distsync._wire.records import CreateFlag
 
 names = st.sampled_from(["a", "b", "c"])
 plain_paths = st.lists(names, min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))

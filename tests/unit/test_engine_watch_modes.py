@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import Bench, Client
+from helpers.engine_harness import Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync.server.watches import Mode, WatchTable
-from distsync.wire import records as r
-from distsync.wire.records import ErrorCode, EventType, WatcherType, WatchMode
+from distsync._server.watch_manager import Mode, WatchTable
+from distsync._wire import records as r
+from distsync._wire.records import ErrorCode, EventType, WatcherType, WatchMode
 
 CREATED, DELETED, DATA, CHILDREN = EventType
 

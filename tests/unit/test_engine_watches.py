@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from enginekit import Bench, Client
+from helpers.engine_harness import Bench, Client
 
-from distsync.server.effects import Commit, Notify, Reply
-from distsync.wire import records as r
-from distsync.wire.records import CreateFlag, ErrorCode, EventType
+from distsync._server.effects import Commit, Notify, Reply
+from distsync._wire import records as r
+from distsync._wire.records import CreateFlag, ErrorCode, EventType
 
 CREATED, DELETED, DATA, CHILDREN = EventType
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from distsync.session.guids import BATCH_SIZE, Guids, written
+from distsync._client.runtime import BATCH_SIZE, Guids, written
 
 
 def test_each_is_a_uuid_of_version_4_as_python_writes_it() -> None:

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-import distsync.server.journal as journal_module
-from distsync.server.entries import GROUP, join, pack_entry
-from distsync.server.journal import NAME, Journal, JournalContents
-from distsync.server.journal_errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
+import distsync._server.journal.journal as journal_module
+from distsync._server.journal.entries import GROUP, join, pack_entry
+from distsync._server.journal.errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
+from distsync._server.journal.journal import NAME, Journal, JournalContents
 
 RECORDS = [(zxid, b"payload %d" % zxid) for zxid in range(10, 40)]
 RECORDS_LAST = len(RECORDS)
@@ -477,7 +477,7 @@ def test_compaction_goes_on_with_the_file_that_has_the_name(opened: Journal, mon
 
     opened.append(RECORDS)
     with monkeypatch.context() as patched:
-        patched.setattr("distsync.server.journal._sync_folder", fails)
+        patched.setattr("distsync._server.journal.journal._sync_folder", fails)
         with pytest.raises(JournalWriteError):
             opened.compact([b"state"])
     opened.append([(99, b"after")])
@@ -559,7 +559,7 @@ def test_mark_that_cannot_be_written_says_what_it_said(killed: Path, monkeypatch
     with closing(Journal(killed)) as journal:
         journal.load()
         with monkeypatch.context() as patched:
-            patched.setattr("distsync.server.mark.Watermark.sync", fails)
+            patched.setattr("distsync._server.journal.watermark.Watermark.sync", fails)
             with pytest.raises(JournalWriteError):
                 journal.append([(99, b"after")])
     contents = read(killed)
@@ -571,13 +571,13 @@ def test_folder_above_need_not_be_readable(tmp_path: Path, monkeypatch: pytest.M
         if path == tmp_path:
             raise PermissionError("no")
 
-    monkeypatch.setattr("distsync.server.journal._sync_folder", fails)
+    monkeypatch.setattr("distsync._server.journal.journal._sync_folder", fails)
     write(tmp_path / "data")
     assert read(tmp_path / "data").records == RECORDS
 
 
 def test_boot_that_is_not_told_is_any_boot(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distsync.server.mark.BOOT", killed / "none")
+    monkeypatch.setattr("distsync._server.journal.watermark.BOOT", killed / "none")
     for _ in range(2):
         with closing(Journal(killed)) as journal:
             assert journal.load().died

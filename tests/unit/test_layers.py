@@ -12,17 +12,18 @@ PACKAGE = Path(__file__).parents[2] / "distsync"
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 FACE = "face"
-"""Every file at the top, but errors.py and __main__.py, and those of multiprocessing/."""
+"""Every file at the top, but errors.py, _version.py and __main__.py, and those of _objects/ and multiprocessing/."""
 
 TOOLS = ("cli", "testing", "patch", "__main__")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "errors": (),
-    FACE: (FACE, "protocols", "session", "errors"),
-    "protocols": ("protocols", "session.steps", "errors"),
-    "session": ("session", "wire", "server.startup", "errors"),
-    "server": ("server", "wire", "errors"),
-    "wire": ("wire", "errors"),
+    "_version": (),
+    FACE: (FACE, "_protocols", "_client", "_version", "errors"),
+    "_protocols": ("_protocols", "errors"),
+    "_client": ("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start", "_version", "errors"),
+    "_server": ("_server", "_wire", "errors"),
+    "_wire": ("_wire", "errors"),
 }
 """From each layer, the layers or single modules that its files may import."""
 
@@ -63,7 +64,7 @@ def own_modules(file: str) -> set[str]:
 
 
 def packages_only_passed_through(names: set[str]) -> set[str]:
-    """``session`` of ``from distsync.session import steps`` is not what is meant; a bare package is."""
+    """``_protocols`` of ``from distsync._protocols import steps`` is not what is meant; a bare package is."""
     modules = {name for name in names if is_module(name)}
     return {name for name in modules if any(other.startswith(name + ".") or not name for other in modules - {name})}
 
@@ -93,10 +94,10 @@ def may_import(file: str, module: str) -> bool:
 
 def pure_files() -> Iterator[str]:
     """Protocols, the codec, the errors, the steps; and of the server the engine with all that it imports."""
-    engine = everything_under("server.engine")
+    engine = everything_under("_server.engine")
     for file in FILES:
         module = module_of(file)
-        if layer(module) in ("protocols", "wire", "errors") or module == "session.steps" or module in engine:
+        if layer(module) in ("_protocols", "_wire", "errors") or module == "_protocols.steps" or module in engine:
             yield file
 
 
@@ -125,12 +126,12 @@ def test_pure_file_knows_no_clock_thread_socket_or_chance(file: str) -> None:
     assert not impure_names(file)
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if layer(module_of(file)) not in ("session", "testing")])
+@pytest.mark.parametrize("file", [file for file in FILES if layer(module_of(file)) not in ("_client", "testing")])
 def test_kazoo_is_known_to_session_and_testing_only(file: str) -> None:
     assert not [name for name in modules_imported(file) if name.split(".")[0] == "kazoo"]
 
 
-@pytest.mark.parametrize("package", ["session", "server"])
+@pytest.mark.parametrize("package", ["_client", "_server"])
 def test_package_imports_nothing_so_that_its_pure_parts_come_without_kazoo(package: str) -> None:
     assert modules_imported(f"{package}/__init__.py") <= {"__future__", "__future__.annotations"}
 
@@ -138,20 +139,20 @@ def test_package_imports_nothing_so_that_its_pure_parts_come_without_kazoo(packa
 @pytest.mark.parametrize(
     ("file", "module", "allowed"),
     [
-        ("protocols/lock.py", "session.steps", True),
-        ("protocols/lock.py", "session.client", False),
-        ("protocols/lock.py", "wire.codec", False),
-        ("session/client.py", "server.startup", True),
-        ("session/client.py", "server.engine", False),
-        ("session/client.py", "threading", False),
-        ("wire/codec.py", "server.engine", False),
-        ("server/engine.py", "session.steps", False),
+        ("_protocols/locks/lock.py", "_protocols.steps", True),
+        ("_protocols/locks/lock.py", "_client.client", False),
+        ("_protocols/locks/lock.py", "_wire.codec", False),
+        ("_client/client.py", "_server.autostart.find_or_start", True),
+        ("_client/client.py", "_server.engine", False),
+        ("_client/client.py", "threading", False),
+        ("_wire/codec.py", "_server.engine", False),
+        ("_server/engine.py", "_protocols.steps", False),
         ("queue.py", "threading", True),
-        ("queue.py", "server.startup", False),
-        ("multiprocessing/locks.py", "protocols.lock", True),
-        ("multiprocessing/locks.py", "server.startup", False),
-        ("cli/main.py", "server.serve", True),
-        ("testing/simulation/driver.py", "server.engine", True),
+        ("queue.py", "_server.autostart.find_or_start", False),
+        ("multiprocessing/synchronize.py", "_protocols.locks.lock", True),
+        ("multiprocessing/synchronize.py", "_server.autostart.find_or_start", False),
+        ("cli/main.py", "_server.main", True),
+        ("testing/embedded_server.py", "_server.engine", True),
     ],
 )
 def test_rule_says(file: str, module: str, allowed: bool) -> None:

@@ -7,7 +7,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from kazoo.protocol.paths import normpath
 
-from distsync.session.paths import MAX_NAME_BYTES, check_namespace, check_path, decode_name, encode_name, object_path
+from distsync._client.naming.paths import (
+    MAX_NAME_BYTES,
+    check_namespace,
+    check_path,
+    decode_name,
+    encode_name,
+    object_path,
+)
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()), max_size=30)
 SPECIAL = [

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from distsync._client.payload_codec import ENVELOPE_BYTES, Codec
 from distsync.errors import ConfigurationError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
-from distsync.session.codec import ENVELOPE_BYTES, Codec
 
 QUEUE, OTHER = "/distsync/queue/jobs", "/distsync/queue/jobs2"
 KEY = b"a secret that both sides know"

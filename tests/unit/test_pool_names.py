@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from distsync._protocols.payload_chunks import PART_BYTES, is_large, parts_of, whole
+from distsync._protocols.pool.tasks import PoolSegments, Task, task_of
 from distsync.errors import CorruptNodeError, TaskLostError, WorkerStartError
-from distsync.protocols.parts import PART_BYTES, is_large, parts_of, whole
-from distsync.protocols.pool import PoolSegments, Task, task_of
 
 TASK = Task("0d2f0b5e-6c4f-4a53-9be5-4a1a9a8f4b11", 12, 3)
 GUID = "7a1e0d4c-26c5-4d0a-8d4f-5d8f0c1c2b33"

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from distsync.errors import AccessDeniedError, DisconnectedError, PayloadTooLargeError
-from distsync.protocols.commit import Receipts
-from distsync.session.steps import (
+from distsync._protocols.receipts import Receipts
+from distsync._protocols.steps import (
     Background,
     Connected,
     Create,
@@ -27,6 +26,7 @@ from distsync.session.steps import (
     Stat,
     Together,
 )
+from distsync.errors import AccessDeniedError, DisconnectedError, PayloadTooLargeError
 
 SESSION = 7
 STAT = Stat(1, 1, 0, 0, 0, 0, 0, SESSION, 0, 0, 1)

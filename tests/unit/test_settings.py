@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from kazoo.security import make_digest_acl
 
+from distsync._client.settings import GUARDS, NAMES, Settings, read_settings
 from distsync.errors import ConfigurationError
-from distsync.session.settings import GUARDS, NAMES, Settings, read_settings
 
 
 class OwnCodec:

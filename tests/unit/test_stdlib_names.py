@@ -40,7 +40,8 @@ def test_star_import_of_a_module_gives_what_the_standard_librarys_does(name: str
 
 def test_replaced_module_is_ours_by_either_name() -> None:
     assert (
-        importlib.import_module("distsync.multiprocessing.synchronize") is sys.modules["distsync.multiprocessing.locks"]
+        importlib.import_module("distsync.multiprocessing.synchronize")
+        is sys.modules["distsync.multiprocessing.synchronize"]
     )
     assert importlib.import_module("distsync.multiprocessing.connection") is sys.modules["multiprocessing.connection"]
 

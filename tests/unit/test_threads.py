@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 
 import pytest
-from timing import PATIENCE
+from helpers.timing import PATIENCE
 
-from distsync.session.dispatch import Dispatcher
-from distsync.session.threads import OwnThread
+from distsync._client.background_thread import OwnThread
+from distsync._client.callback_thread import Dispatcher
 
 
 def ended(thread: threading.Thread) -> threading.Thread:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from distsync.wire.codes import ErrorCode, OpCode
-from distsync.wire.layouts import LAYOUTS, OPERATIONS
-from distsync.wire.records import Body, Request, Result
+from distsync._wire.codes import ErrorCode, OpCode
+from distsync._wire.record_layouts import LAYOUTS, OPERATIONS
+from distsync._wire.records import Body, Request, Result
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "server.md").read_text()

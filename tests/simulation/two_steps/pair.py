@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from distsync.session.steps import Create, Delete, GetData, Signal, Wait
+from distsync._protocols.steps import Create, Delete, GetData, Signal, Wait
 
 
 async def both(path: str) -> None:

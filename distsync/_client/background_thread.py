@@ -1,0 +1,270 @@
+"""The keeper: the one thread that works for a client in the background.
+
+Rules for this file: no user's code runs in this thread (a Call of a background protocol goes to the dispatcher), and
+it waits in one place only, so that what is held is lost on time whatever else goes on.
+
+It drives background protocols; asks for proofs while anything is held, and lets it go when the lease runs out;
+watches over the held znodes; and sees to it that a dead connection becomes a new one.
+
+Threads of our own, and whether one of them is the running one.
+
+Rules for this file: the standard library only. ``threading.current_thread`` does not know a thread in its first line,
+in which the garbage collector may run a finalizer; and an identifier is used again once its thread has ended.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+from distsync._client.clocks import lease_clock, wait_clock
+from distsync._client.deadlines import earliest, seconds_until
+from distsync._client.driver.blocking_driver import ProtocolRun
+from distsync._client.driver.context import Work
+from distsync._client.driver.pending_steps import UserCall
+from distsync._client.lease.cleanup import watch_held_node
+from distsync._client.lease.holds import ZNODE_DELETED, HeldNode
+from distsync._client.transport.replies import Batch
+from distsync.errors import ClientClosedError
+
+if TYPE_CHECKING:
+    from distsync._client.runtime import ClientRuntime
+
+
+class OwnThread(threading.Thread):
+    """A daemon that knows when it is over."""
+
+    over = False
+
+    def run(self) -> None:
+        try:
+            super().run()
+        finally:
+            self.over = True
+
+    def is_current(self) -> bool:
+        """Whether the caller runs in this thread; from any line of it."""
+        return self.ident == threading.get_ident() and not self.over
+
+
+def join(thread: threading.Thread, seconds: float) -> None:
+    """It is over, or the time; also one whose start failed."""
+    with suppress(RuntimeError):
+        thread.join(seconds)
+
+
+#: A hold gets a watch on its znode when it is this old (seconds): most holds are over before.
+GUARD_AFTER_S = 0.5
+
+#: How often (seconds) a lost connection is looked after, beside kazoo's own attempts.
+LOOK_AFTER_S = 0.5
+
+#: The longest sleep (seconds) while anything is held: this part of the session's time-out, or this long.
+TICKS, TICK_S = 6, 0.5
+
+logger = logging.getLogger("distsync.session")
+
+Remains = tuple[ProtocolRun, "BaseException | None"]
+"""A call that failed, and what it ended with; None: it goes on here, and nobody waits for it."""
+
+
+class Keeper:
+    """The thread, and the tasks that it drives."""
+
+    def __init__(self, core: ClientRuntime) -> None:
+        self._core = core
+        self._mailbox: SimpleQueue[ProtocolRun | Work | Remains | None] = SimpleQueue()
+        self.hand_over: Callable[[Remains], None] = self._mailbox.put
+        """A call's remains; the queue's own method, which no signal can interrupt."""
+        self._tasks: set[ProtocolRun] = set()
+        self._beat: Batch | None = None
+        self._dozing = False
+        self._added = 0
+        self._part_at = 0.0
+        self._drain_until: float | None = None
+        self._close_hooks: list[Callable[[], Work]] = []
+        self._looked_at = 0.0
+        self.thread = threading.Thread(target=self._work, name="distsync-keeper", daemon=True)
+
+    # ---- from any thread
+
+    def post(self, protocol: Work) -> None:
+        """``protocol`` will be driven. One put into a queue: safe in a finalizer, and while any lock is held."""
+        self._mailbox.put(protocol)
+
+    def wake(self) -> None:
+        """Look at everything again."""
+        self._mailbox.put(None)
+
+    def on_hold_added(self) -> None:
+        """A hold was added: a dozing keeper wakes, one that ticks will notice."""
+        if self._dozing:
+            self._dozing = False
+            self.wake()
+
+    def stop(self, seconds: float, close_hooks: Iterable[Callable[[], Work]] = ()) -> None:
+        """Background protocols that have something to do over the present connection do it, and so do those that wait
+        for them; then who still waits is over, and the ``close_hooks`` are done. So long at most."""
+        if self._drain_until is None:
+            self._close_hooks = [*close_hooks]
+            self._part_at = wait_clock() + seconds / 2
+            self._drain_until = wait_clock() + seconds
+        self.wake()
+        if threading.get_ident() != self.thread.ident:
+            join(self.thread, seconds + 0.2)
+
+    # ---- in the keeper's thread
+
+    def _work(self) -> None:
+        while not self._is_done():
+            self._core.read_replies((), 0.0)
+            try:
+                item = self._mailbox.get(timeout=self._sleep_for())
+            except Empty:
+                item = None
+            self._dozing = False
+            if isinstance(item, ProtocolRun):
+                self._resume(item)
+            elif isinstance(item, tuple):
+                self._finish_call(*item)
+            elif item is not None:
+                self._begin(item)
+            item = None  # while this waits, what is done with is nobody's
+            self._tick()
+        self._throw_away_rest()
+
+    def _throw_away_rest(self) -> None:
+        """What there was no time to begin."""
+        while not self._mailbox.empty():
+            item = self._mailbox.get()
+            if isinstance(item, Coroutine):
+                item.close()
+
+    def _is_done(self) -> bool:
+        until = self._drain_until
+        idle = not self._tasks and not self._close_hooks and self._mailbox.empty()
+        return until is not None and (idle or wait_clock() >= until)
+
+    def _begin(self, protocol: Work) -> None:
+        """One more task."""
+        task: ProtocolRun = ProtocolRun(
+            protocol, self._core, None, lambda: self._mailbox.put(task), self.call_elsewhere
+        )
+        self._tasks.add(task)
+        self._resume(task)
+
+    def waker(self, task: ProtocolRun) -> Callable[[], object]:
+        """What resumes this task here, once it is ours."""
+        return lambda: self._mailbox.put(task)
+
+    def _finish_call(self, task: ProtocolRun, error: BaseException | None) -> None:
+        """A call ended with ``error``. Had its driving been broken off, its protocol still has to clean up."""
+        if error is None:
+            self._tasks.add(task)
+            self._resume(task)
+        elif task.outcome is not None:
+            task.abandon_results(error)
+            task.break_traceback_cycles()
+        elif not task.is_started:
+            task.protocol.close()
+        else:
+            task.hand_over(self.waker(task), self.call_elsewhere)
+            self._tasks.add(task)
+            task.interrupt(error)
+
+    def call_elsewhere(self, called: UserCall, task: ProtocolRun) -> None:
+        def call() -> None:
+            called.execute()
+            task.wake()
+
+        self._core.dispatcher.prepare()
+        self._core.dispatcher.call(call)
+
+    def _resume(self, task: ProtocolRun) -> None:
+        if task not in self._tasks:
+            return
+        try:
+            over = task.resume()
+        except Exception as error:  # this thread goes on: what is held depends on it
+            self._tasks.discard(task)
+            self._core.background_failed(task, error)
+            return
+        if over:
+            self._tasks.discard(task)
+            if task.outcome is not None and task.outcome.error is not None:
+                self._core.background_failed(task, task.outcome.error)
+
+    def _tick(self) -> None:
+        """What is due."""
+        now = wait_clock()
+        if self._drain_until is not None:
+            self._run_close_hooks(now)
+        for task in [task for task in self._tasks if task.wait_until is not None and task.wait_until <= now]:
+            self._resume(task)
+        if len(self._core.holds):
+            self._keep()
+        if self._core.link.info is None and now - self._looked_at >= LOOK_AFTER_S:
+            self._looked_at = now
+            try:
+                self._core.look_after_connection()
+            except Exception as error:  # no thread or socket is to be had now; what is held depends on this one
+                logger.warning("the connection cannot be made anew, which is tried again: %s", error)
+
+    def _run_close_hooks(self, now: float) -> None:
+        """What was begun ends first: it may be what somebody was told, or make what a farewell removes."""
+        if now < self._part_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
+            return
+        for task in [task for task in self._tasks if task.is_idle]:
+            task.interrupt(ClientClosedError("work in the background"))
+            self._resume(task)
+        while self._close_hooks:
+            self._begin(self._close_hooks.pop(0)())
+
+    def _keep(self) -> None:
+        """Stay sure of what is held."""
+        now = lease_clock()
+        self._core.holds.expire(now)
+        if self._beat is not None and self._beat.outcomes is not None:
+            self._beat = None
+        if self._beat is None and now >= self._core.lease.next_heartbeat and self._core.link.info is not None:
+            self._beat = self._core.link.send_heartbeat(self.wake)
+        for held in self._core.holds.standing():
+            if not held.guarded and (held.on_data is not None or now - held.since >= GUARD_AFTER_S):
+                self._guard(held)
+
+    def _guard(self, held: HeldNode) -> None:
+        held.guarded = True
+        self._begin(watch_held_node(held, lambda: self._core.holds.mark_lost(held.loss, ZNODE_DELETED)))
+
+    def _sleep_for(self) -> float | None:
+        """Until the next thing is due; None: until somebody posts something."""
+        now = wait_clock()
+        moments = [task.wait_until for task in self._tasks]
+        moments.append(self._part_at if now < self._part_at else self._drain_until)
+        if self._core.link.info is None:
+            moments.append(self._looked_at + LOOK_AFTER_S)
+        seconds = seconds_until(earliest(*moments), now)
+        if len(self._core.holds):
+            return earliest(seconds, self._until_held_needs_us())
+        if self._added != self._core.holds.added:  # what comes and goes all the time wakes nobody: it is noticed
+            self._added = self._core.holds.added
+            return earliest(seconds, self._tick_s)
+        self._dozing = True
+        if len(self._core.holds):
+            return 0.0
+        return seconds
+
+    def _until_held_needs_us(self) -> float:
+        lease, now = self._core.lease, lease_clock()
+        due = lease.valid_until - now if self._beat else min(lease.next_heartbeat, lease.valid_until) - now
+        if self._core.link.info is None:
+            due = lease.valid_until - now
+        return max(0.0, min(due, self._tick_s))
+
+    @property
+    def _tick_s(self) -> float:
+        return min(TICK_S, self._core.lease.timeout / TICKS or TICK_S)

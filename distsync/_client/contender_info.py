@@ -1,0 +1,121 @@
+"""Who is who: the small JSON in a contender's znode, by which anyone can list holders and waiters.
+
+Rules for this file: the standard library only. What is read was written by anybody: it is never trusted, and whatever
+does not make sense is shown as unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from distsync._client.naming.inference import place
+from distsync._version import VERSION
+
+MAX_TEXT = 200  # characters of a field: the data is read by everyone who lists a line
+UNKNOWN = ""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Somebody who holds or waits. What its znode does not say is "" or None: a client of another make says nothing.
+
+    ``since`` is the time at which it began to wait, by its own clock; ``thread`` is the name of its thread or task;
+    ``path`` is its znode, ``token`` its place in the order of all (the fencing token, once it holds).
+    """
+
+    host: str
+    pid: int | None
+    thread: str
+    since: datetime | None
+    place: str
+    version: str
+    path: str
+    token: int
+
+    def __str__(self) -> str:
+        who = f"{self.host}:{self.pid} {self.thread}" if self.host else "unknown"
+        return _printable(f"{who} at {self.place}" if self.place else who)
+
+
+def describe(linger: float = 0.0) -> bytes:
+    """The data of a contender's znode made by the calling thread or task, now; ``linger``: for how long (seconds) it
+    may stay after its release."""
+    fields: dict[str, Any] = {
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "thread": _thread_or_task(),
+        "since": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
+        "place": place(),
+        "version": VERSION,
+        **({"keep": linger} if linger else {}),
+    }
+    short = {key: value[:MAX_TEXT] if isinstance(value, str) else value for key, value in fields.items()}
+    return json.dumps(short, separators=(",", ":")).encode()
+
+
+def read(data: bytes | None, path: str, token: int) -> Contender:
+    """Whoever wrote ``data`` into the znode ``path``; every field that cannot be read is unknown."""
+    said = _fields(data)
+    return Contender(
+        host=_text(said, "host"),
+        pid=_pid(said.get("pid")),
+        thread=_text(said, "thread"),
+        since=_time(said.get("since")),
+        place=_text(said, "place"),
+        version=_text(said, "version"),
+        path=path,
+        token=token,
+    )
+
+
+def _printable(text: str) -> str:
+    """In one line, and no command to a terminal."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+
+
+def _thread_or_task() -> str:
+    """The running task's name, if the thread runs a loop, else the thread's."""
+    asyncio = sys.modules.get("asyncio")
+    try:
+        task = asyncio.current_task() if asyncio is not None else None
+    except RuntimeError:  # no loop runs here
+        task = None
+    return task.get_name() if task is not None else thread_name()
+
+
+def thread_name() -> str:
+    """Like ``threading.current_thread().name``, which however makes an entry for a thread that others started."""
+    ident = threading.get_ident()
+    return next((thread.name for thread in threading.enumerate() if thread.ident == ident), f"thread {ident}")
+
+
+def _fields(data: bytes | None) -> dict[str, Any]:
+    try:
+        said = json.loads(data or b"{}")
+    except (ValueError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _text(said: dict[str, Any], key: str) -> str:
+    value = said.get(key)
+    return value[:MAX_TEXT] if isinstance(value, str) else UNKNOWN
+
+
+def _pid(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _time(value: object) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    return time if time is not None and time.tzinfo is not None else None

@@ -1,0 +1,1 @@
+"""Drivers: they perform the steps of a protocol."""

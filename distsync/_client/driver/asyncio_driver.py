@@ -1,0 +1,128 @@
+"""The asyncio driver: awaits a protocol on the running loop, with the steps, and the stepping, of blocking_driver.py.
+
+Rules for this file: nothing blocks the loop, but for the client's mutex, which nobody holds while he waits. Loops in
+several threads may use one client.
+
+Calls about one object begin in the order in which they come (task_order.py), and go on in that of their answers.
+
+A protocol is stepped in the loop's thread only, between two awaits: once it is over its result is returned without
+another await, so that no cancellation comes between. The first cancellation is thrown into it; those that come while
+it cleans up are not, and it goes on to its end. Should the loop itself end first, the keeper sees to the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+from distsync._client import deadlines
+from distsync._client.clocks import wait_clock
+from distsync._client.driver.blocking_driver import ProtocolRun, seconds_to_sleep
+from distsync._client.driver.context import Work
+from distsync._client.driver.task_order import ObjectQueue, QueueTurn, orders
+from distsync._client.runtime import ClientRuntime, first_connection
+from distsync._client.wait_log import Loggable, WaitProgress
+from distsync.errors import ClientClosedError, DeadlineError
+
+
+class AsyncWakeup:
+    """Wakes one coroutine of the running loop."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_set = False
+        self._future: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """From any thread; a loop that is closed has nobody to wake."""
+        if not self._is_set:
+            self._is_set = True
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        if self._future is not None and not self._future.done():
+            self._future.set_result(None)
+
+    def clear(self) -> None:
+        """What rang so far is being looked after."""
+        self._is_set = False
+
+    async def wait(self, seconds: float) -> None:
+        """It rang since it was silent, or so long ago."""
+        self._future = self._loop.create_future()
+        timer = self._loop.call_later(seconds, self._wake)
+        try:
+            await self._future
+        finally:
+            timer.cancel()
+            self._future = None
+
+
+async def run(core: ClientRuntime, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+    """Drive ``protocol``, which is ``subject`` an object, as ClientRuntime.run does. What has a time-out waits for no
+    other's turn."""
+    turn = QueueTurn(ObjectQueue() if subject is None or timeout is not None else _object_queue(subject))
+    try:
+        await turn.come()
+    except BaseException:
+        protocol.close()
+        raise
+    wakeup = AsyncWakeup()
+    task = ProtocolRun(protocol, core, None, wakeup.set)
+    task.progress = None if subject is None else WaitProgress(subject, protocol)
+    task.yield_between_steps = True
+    try:
+        core._calls.add(task)
+        task.grace = deadlines.grace_of(timeout)
+        task.deadline = await _begin(core, deadlines.deadline_of(timeout, wait_clock()))
+        if core.closing:
+            task.interrupt(ClientClosedError("a call"))
+        result = await drive(task, wakeup, turn)
+        core._calls.discard(task)
+        return result
+    finally:
+        turn.leave()
+        core._finish_call(task)
+
+
+def _object_queue(subject: Loggable) -> ObjectQueue:
+    doors, known = orders().doors, subject._entry
+    return doors.setdefault(known, ObjectQueue()) if known is not None else ObjectQueue()
+
+
+async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
+    """There was a connection at least once. The deadline from then on."""
+    if core.link.was_connected:
+        return deadline
+    began, wakeup = wait_clock(), AsyncWakeup()
+    task = ProtocolRun(first_connection(), core, core.first_limit(deadline), wakeup.set)
+    core._calls.add(task)
+    try:
+        await drive(task, wakeup)
+    except DeadlineError:
+        raise core.unreachable(wait_clock() - began) from None
+    finally:
+        core._calls.discard(task)
+    return None if deadline is None else max(deadline, wait_clock())
+
+
+async def drive(task: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None = None) -> Any:
+    """The protocol's result. ``task.wake`` rings the bell."""
+    cancelled = False
+    wakeup.clear()
+    while True:
+        over = task.resume()
+        if turn is not None:
+            turn.go(task.is_settled)
+        if over:
+            return task.result()
+        try:
+            task.context.read_replies((), 0.0)
+            await wakeup.wait(seconds_to_sleep(task))
+        except asyncio.CancelledError as error:
+            if not cancelled:
+                cancelled = True
+                task.interrupt(error)
+        wakeup.clear()

@@ -1,0 +1,172 @@
+"""Steps that are being performed: what may end each, and when it has lasted too long.
+
+Rules for this file: it begins and looks, and never waits; times come from the World.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from distsync._client import deadlines
+from distsync._client.transport.replies import Outcome, Reply
+from distsync._protocols.steps import Call, Listing, Request, Signal, Step, Wait, WakeReason
+from distsync.errors import DeadlineError
+
+if TYPE_CHECKING:
+    from distsync._client.driver.blocking_driver import ProtocolRun
+
+
+class Pending:
+    """A step that is being performed."""
+
+    limit: float | None = None
+
+    replies: Sequence[Reply] = ()
+    """The answers that it waits for."""
+
+    def outcome(self) -> Outcome | None:
+        """None: not yet."""
+        raise NotImplementedError
+
+    def expired(self) -> Outcome:
+        """What to answer when ``limit`` has passed."""
+        raise NotImplementedError
+
+    def drop(self) -> None:
+        """Nobody wants the outcome any more."""
+
+
+class Resolved(Pending):
+    """Answered already."""
+
+    def __init__(self, value: Any = None) -> None:
+        self._value = value
+
+    def outcome(self) -> Outcome | None:
+        return Outcome(self._value)
+
+
+class RequestInFlight(Pending):
+    """Requests under way."""
+
+    def __init__(self, task: ProtocolRun, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
+        self._task, self._step = task, step
+        for request in requests:
+            task.created_nodes.sent(request)
+        self._batch = task.context.submit(requests, task.wake)
+        self.replies = self._batch.replies
+
+    @property
+    def limit(self) -> float | None:  # type: ignore[override]
+        task = self._task
+        grace = 0.0 if task.cleaning else task.grace
+        return None if task.deadline is None else task.deadline + grace
+
+    def outcome(self) -> Outcome | None:
+        outcomes = self._batch.outcomes
+        if outcomes is None:
+            return None
+        for reply, outcome in zip(self._batch.replies, outcomes, strict=True):
+            self._task.created_nodes.answered(reply.request, outcome.value, outcome.error)
+            if self._task.progress is not None and type(outcome.value) is Listing:
+                self._task.progress.listed(reply.request.path, outcome.value)
+        if isinstance(self._step, Request):
+            return outcomes[0]
+        return Outcome(tuple(outcome.error or outcome.value for outcome in outcomes))
+
+    def expired(self) -> Outcome:
+        self.drop()
+        what = [reply.request for reply in self._batch.replies if reply.outcome is None]
+        outcome = late(", ".join(f"{type(request).__name__} {request.path}" for request in what) or "the answer")
+        if not any(reply.sent_at for reply in self._batch.replies):
+            outcome.error.sent = False  # type: ignore[union-attr]
+        return outcome
+
+    def drop(self) -> None:
+        self._task.context.withdraw(self._batch)
+
+
+class AwaitSignal(Pending):
+    """Until a signal fires."""
+
+    def __init__(self, task: ProtocolRun, step: Wait) -> None:
+        own_limit = None if step.limit is None else task.context.now() + step.limit
+        deadline = task.deadline
+        if deadline is not None and step.deadline_error and not task.cleaning:
+            deadline += task.grace
+        self.limit = deadlines.earliest(own_limit, deadline)
+        self._at_limit = WakeReason.LIMIT if self.limit == own_limit else WakeReason.DEADLINE
+        self._task, self._signals = task, step.signals
+        for signal in self._signals:
+            signal.subscribe(task.wake)
+
+    def outcome(self) -> Outcome | None:
+        for signal in self._signals:
+            if signal.fired:
+                self.drop()
+                return Outcome(WakeReason.SIGNAL)
+        return None
+
+    def expired(self) -> Outcome:
+        self.drop()
+        return Outcome(self._at_limit)
+
+    def drop(self) -> None:
+        for signal in self._signals:
+            signal.unsubscribe(self._task.wake)
+
+
+class AwaitConnection(Pending):
+    """Until there is a session."""
+
+    def __init__(self, task: ProtocolRun) -> None:
+        self.limit = task.deadline
+        self._task = task
+        self._changes: Signal | None = None
+
+    def outcome(self) -> Outcome | None:
+        world = self._task.context
+        if self._changes is None or self._changes.fired:
+            self.drop()
+            self._changes = world.session_changes()
+            self._changes.subscribe(self._task.wake)
+        try:
+            session = world.session()
+        except Exception as error:
+            return self._with(Outcome(error=error))
+        return None if session is None else self._with(Outcome(session))
+
+    def _with(self, outcome: Outcome) -> Outcome:
+        self.drop()
+        return outcome
+
+    def expired(self) -> Outcome:
+        self.drop()
+        return late("the connection to the server")
+
+    def drop(self) -> None:
+        if self._changes is not None:
+            self._changes.unsubscribe(self._task.wake)
+
+
+class UserCall(Pending):
+    """The user's function, to be called by who drives."""
+
+    def __init__(self, step: Call, began: float) -> None:
+        self.began = began
+        self._function = step.function
+        self._outcome: Outcome | None = None
+
+    def execute(self) -> None:
+        try:
+            self._outcome = Outcome(self._function())
+        except BaseException as error:
+            self._outcome = Outcome(error=error)
+
+    def outcome(self) -> Outcome | None:
+        return self._outcome
+
+
+def late(what: str) -> Outcome:
+    return Outcome(error=DeadlineError(what))

@@ -1,0 +1,76 @@
+"""The embedded server as seen from a client: found or started again and again, in a thread of its own.
+
+Rules for this file: it waits for the server's start, so it never runs in the caller's, kazoo's or the keeper's thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from distsync._client.background_thread import OwnThread, join
+
+if TYPE_CHECKING:
+    from distsync._server.autostart.find_or_start import Address
+
+Auth = Sequence[tuple[str, str]]
+
+PROOF_S = 0.5
+"""Of each attempt to connect. With the handshake after it (transport/kazoo_client.py) it fits in the time that a close
+takes."""
+
+
+class EmbeddedServerLocator:
+    """Tells ``found`` the address of this user's server, or ``failed`` why there is none."""
+
+    def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
+        self._found, self._failed, self._auth = found, failed, tuple(auth)
+        self._address: Address | None = None
+        self._looking: OwnThread | None = None
+        self._busy = threading.Lock()
+
+    def look(self) -> None:
+        """It is being looked for."""
+        import_module(
+            "distsync._server.autostart.find_or_start"
+        )  # here: a fork while the thread imports it would leave half of it
+        if self._busy.acquire(blocking=False):
+            self._looking = OwnThread(target=self._look, name="distsync-embedded", daemon=True)
+            try:
+                self._looking.start()
+            except Exception:  # there is no thread to be had
+                self._busy.release()
+                raise
+
+    def _look(self) -> None:
+        from distsync._server.autostart.find_or_start import find_or_start
+
+        try:
+            address = self._address = find_or_start()
+        except Exception as error:
+            self._busy.release()  # first: who is told may have it looked for again
+            self._failed(error)
+            return
+        self._busy.release()
+        try:
+            self._found(address.hosts, (*self._auth, address.credential))
+        except Exception as error:  # there is no socket to be had, or no thread
+            self._failed(error)
+
+    def is_genuine(self, host: str, port: int) -> bool:
+        """Whether the server that was found listens there now: another program is shown neither secret nor session."""
+        from distsync._server.autostart.find_or_start import is_alive
+
+        address = self._address
+        return address is not None and is_alive(replace(address, host=host, port=port), PROOF_S)
+
+    def is_current_thread(self) -> bool:
+        """Whether this is the thread that looks for the server, which nothing may wait in."""
+        return self._looking is not None and self._looking.is_current()
+
+    def join(self, seconds: float) -> None:
+        if self._looking is not None:
+            join(self._looking, seconds)

@@ -1,0 +1,127 @@
+"""Who is who among the servers: each is asked by the four-letter word ``srvr``.
+
+Rules for this file: it knows sockets, and neither sessions nor kazoo's connection; what it hears may be anything.
+
+ZooKeeper answers ``srvr`` unless its whitelist was changed; it is the one word that is allowed by default.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import socket
+import ssl
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from kazoo.hosts import collect_hosts
+
+from distsync._client.clocks import wait_clock
+from distsync._client.settings import Settings
+from distsync._client.tls import context_of
+
+WORD = b"srvr"
+MAX_BYTES = 65_536
+BATCH_SIZE = 16
+READ_ONLY = "it has lost its quorum, and shows what it knew then to who only reads: distsync waits for the quorum"
+
+
+class Role(str, enum.Enum):
+    """The server is ..."""
+
+    LEADER = "leader"
+    FOLLOWER = "follower"
+    OBSERVER = "observer"
+    STANDALONE = "standalone"
+    EMBEDDED = "embedded"
+    """distsync's own."""
+    UNKNOWN = "unknown"
+    """there, but does not say."""
+    UNREACHABLE = "unreachable"
+
+
+@dataclass(frozen=True)
+class Server:
+    """What a server says of itself. ``zxid`` is that of the last transaction that it knows (None: it does not say);
+    one whose zxid is behind the leader's lags. ``problem`` says what to do about a server that tells nothing."""
+
+    host: str
+    port: int
+    role: Role
+    zxid: int | None = None
+    version: str = ""
+    problem: str = ""
+
+    @property
+    def epoch(self) -> int | None:
+        """Zab's e: which leader, counted from the ensemble's first one, gave out the last transaction."""
+        return None if self.zxid is None else self.zxid >> 32
+
+    @property
+    def counter(self) -> int | None:
+        """Zab's c: which transaction of that leader's it was."""
+        return None if self.zxid is None else self.zxid & 0xFFFFFFFF
+
+
+def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
+    """What each of ``hosts`` says within so many seconds, in their order."""
+    where, _ = collect_hosts(hosts)
+    addresses: Sequence[tuple[str, int]] = [(host, int(port)) for host, port in where]
+    context = _context(settings)
+    # Its module registers a lock for forks, which must not happen in the midst of one: where the first use is a fork.
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(min(len(addresses), BATCH_SIZE), "distsync-ensemble") as pool:
+        return list(pool.map(lambda address: ask(address[0], address[1], context, timeout), addresses))
+
+
+def ask(host: str, port: int, context: ssl.SSLContext | None, timeout: float) -> Server:
+    """What one server says."""
+    try:
+        return read(host, port, _answer(host, port, context, timeout))
+    except OSError as error:
+        return Server(host, port, Role.UNREACHABLE, problem=f"it does not answer: {error}")
+
+
+def _answer(host: str, port: int, context: ssl.SSLContext | None, timeout: float) -> str:
+    until = wait_clock() + timeout
+    with socket.create_connection((host, port), timeout) as plain:
+        link = context.wrap_socket(plain, server_hostname=host) if context else plain
+        with link:
+            link.sendall(WORD)
+            heard = b""
+            while len(heard) < MAX_BYTES:
+                link.settimeout(max(0.001, until - wait_clock()))
+                piece = link.recv(MAX_BYTES)
+                if not piece:
+                    break
+                heard += piece
+    return heard.decode("utf-8", "replace")
+
+
+def read(host: str, port: int, text: str) -> Server:
+    """What the answer to ``srvr`` says."""
+    said = dict(re.findall(r"^([\w ]+): (.*)$", text, re.MULTILINE))
+    version, zxid = said.get("Zookeeper version", ""), re.fullmatch(r"0x([0-9a-f]{1,16})", said.get("Zxid", ""))
+    if not zxid:
+        return Server(host, port, Role.UNKNOWN, problem=_problem(text))
+    roles = {role.value: role for role in Role}
+    role = Role.EMBEDDED if "-distsync" in version else roles.get(said.get("Mode", ""), Role.UNKNOWN)
+    problem = READ_ONLY if said.get("Mode") == "read-only" else ""
+    return Server(host, port, role, int(zxid[1], 16), version.partition(",")[0], problem)
+
+
+def _problem(text: str) -> str:
+    if "whitelist" in text:
+        return "it does not answer srvr: set 4lw.commands.whitelist=srvr in its zoo.cfg, and restart it"
+    if "not currently serving" in text:
+        return "it serves nobody at the moment: it has lost its quorum, or is just starting"
+    return f"it answered srvr with {text[:100]!r}: is it a ZooKeeper server?" if text else "it hung up on srvr"
+
+
+def _context(settings: Settings) -> ssl.SSLContext | None:
+    """As the connections of the session."""
+    if not settings.tls:
+        return None
+    own = settings.tls_cert, settings.tls_key, settings.tls_key_password
+    return context_of(settings.tls_ca, *own, settings.tls_verify)

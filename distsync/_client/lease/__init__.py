@@ -1,0 +1,1 @@
+"""What is held, for how long, and its clean-up."""

@@ -1,0 +1,190 @@
+"""What an object is called when nobody says: the name of the place where it is bound.
+
+Rules for this file: the standard library only, so that it runs without kazoo. It reads frames, and
+keeps none; its one trace in a module is ``__distsync_names__``, beside Python's own ``__warningregistry__``.
+
+What is decided here:
+
+* ``lock = Lock()`` in a module is ``module.lock``, in a class body ``module.Class.lock``. ``a = b = Lock()`` is
+  ``b``, the name next to the object, so that an alias put in front changes nothing. A tuple
+  (``a, b = Lock(), Lock()``), an annotation, ``:=``, ``x or Lock()`` and ``Lock() if x else y`` are all seen through.
+* One place names one object. What a loop, or ``list(map(Queue, sizes))``, makes there after the first is fresh, with
+  a warning: with the stdlib these are different objects. ``importlib.reload`` finds the first one's name again.
+* Code in a function makes fresh names, also after ``global x``: a function may run any number of times, and each
+  run makes an object of its own, as with the stdlib. So does a class body inside a function.
+* ``__main__`` is the ``-m`` module's name, or the script's file name without its ending. ``python -c`` and the
+  prompt have neither: what they bind is fresh, with a warning.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import uuid
+import warnings
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, NamedTuple
+
+MAIN_NAMES = ("__main__", "__mp_main__")  # the second is what multiprocessing calls the main module in a child
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")  # frames of their own, up to Python 3.11
+USER_PARTS = ("distsync.cli.", "distsync.testing.")  # these use distsync as any program does
+CLASS_TEXT = "__qualname__"
+
+
+class UnnamedObjectWarning(UserWarning):
+    """An object made at module or class level that is bound to no name: no other process can find it."""
+
+
+class Name(NamedTuple):
+    """A name, and whether it was made up: a fresh one is known to nobody else until it is sent to them."""
+
+    text: str
+    fresh: bool
+
+
+def resolve(obj: object, name: str | None, warn_if_unnamed: bool = True) -> Name:
+    """The name of ``obj``, called while it is made: the given one, that of its place, or a fresh one, of which it
+    ``warn_if_unnamed`` at module or class level."""
+    if name is None:
+        bound = bound_name(ignored_object=obj, warn_if_unnamed=warn_if_unnamed)
+        return Name(bound, False) if bound is not None else fresh_name()
+    if not isinstance(name, str):
+        raise TypeError(f"name must be a str, not {type(name).__name__}")
+    return Name(name, False)
+
+
+def fresh_name() -> Name:
+    """A name that nobody has."""
+    return Name(str(uuid.uuid4()), True)
+
+
+def place() -> str:
+    """Where the program calls distsync: ``folder/file:line in function``."""
+    frame = next(_callers(None), None)
+    if frame is None:
+        return "unknown"
+    code = frame.f_code
+    file = "/".join(code.co_filename.split(os.sep)[-2:])
+    return f"{file}:{frame.f_lineno} in {getattr(code, 'co_qualname', code.co_name)}"
+
+
+def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> str | None:
+    """``module.name`` or ``module.Class.name`` of what the program is making now, or None. ``ignored_object`` is the
+    object itself: the ``__init__`` of its subclasses is not the place."""
+    frame = next(_callers(ignored_object), None)
+    if frame is None:
+        return None
+    inside = _out_of_comprehension(frame)
+    level = _level(inside)
+    if level is None:
+        return None
+    from distsync._client.naming.assignment_target import target_of_call  # most programs never need it, nor dis
+
+    module = module_name(inside.f_globals)
+    target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)
+    if module is None:
+        reason = "a prompt or -c has no module name"
+    elif target is None:
+        reason = "made at module or class level, but bound to no name"
+    else:
+        text = ".".join((module, *([] if target.is_global else level), target.name))
+        if _is_first(inside, text):
+            return text
+        reason = f"{text} was made here before"
+    if warn_if_unnamed:
+        _warn(inside, reason)
+    return None
+
+
+def _out_of_comprehension(frame: FrameType) -> FrameType:
+    """The frame that a comprehension stands in."""
+    while frame.f_code.co_name in COMPREHENSIONS and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _in_comprehension(frame: FrameType) -> bool:
+    """A frame of its own, or (since Python 3.12) a piece of the module's code with variables that hide the module's."""
+    return frame.f_code.co_name in COMPREHENSIONS or _hides_variables(frame)
+
+
+def _hides_variables(frame: FrameType) -> bool:
+    code = frame.f_code
+    return code.co_name == "<module>" and bool(code.co_varnames) and frame.f_locals is not frame.f_globals
+
+
+def module_name(names: dict[str, Any]) -> str | None:
+    """The real name of the module whose globals these are; None at a prompt."""
+    name = names.get("__name__")
+    if name not in MAIN_NAMES:
+        return name if isinstance(name, str) else None
+    spec = names.get("__spec__")
+    if spec is not None and spec.name not in MAIN_NAMES:
+        return str(spec.name)
+    return _script_name(names.get("__file__"))
+
+
+def _script_name(file: object) -> str | None:
+    """The script's stem; a folder or archive that is run by its ``__main__.py`` gives its own."""
+    if not isinstance(file, str) or os.path.basename(file).startswith("<"):
+        return None
+    folder, base = os.path.split(os.path.abspath(file))
+    stem = os.path.splitext(base)[0]
+    return stem if stem != "__main__" else os.path.splitext(os.path.basename(folder))[0]
+
+
+def _callers(ignored_object: object) -> Iterator[FrameType]:
+    """Frames of the program, innermost first."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not _is_ours(frame.f_globals.get("__name__")) and not _initialises(frame, ignored_object):
+            yield frame
+        frame = frame.f_back
+
+
+def _is_ours(module: object) -> bool:
+    if not isinstance(module, str) or not (module == "distsync" or module.startswith("distsync.")):
+        return False
+    return not (module + ".").startswith(USER_PARTS)
+
+
+def _initialises(frame: FrameType, obj: object) -> bool:
+    """Whether this is an ``__init__`` of ``obj`` itself."""
+    code = frame.f_code
+    if obj is None or code.co_name != "__init__" or not code.co_argcount:
+        return False
+    return frame.f_locals.get(code.co_varnames[0]) is obj
+
+
+def _level(frame: FrameType) -> list[str] | None:
+    """The names between module and variable: none in a module's code, ``Class`` or ``Class.Inner`` in the body of a
+    class; None in functions, and in classes inside them."""
+    if frame.f_code.co_flags & inspect.CO_OPTIMIZED:
+        return None
+    if frame.f_locals is frame.f_globals or _hides_variables(frame):
+        return []
+    inside = frame.f_locals.get(CLASS_TEXT, "<locals>")
+    return None if "<locals>" in inside else [inside]
+
+
+def _is_first(frame: FrameType, text: str) -> bool:
+    """Whether nothing was named so by this instruction in this run of the module; a reload has a new ``__spec__``."""
+    names = frame.f_globals
+    made, spec = names.setdefault("__distsync_names__", {}), names.get("__spec__")
+    before = made.get((text, frame.f_lasti), made)
+    made[text, frame.f_lasti] = spec
+    return before is not spec
+
+
+def _warn(frame: FrameType, reason: str) -> None:
+    """Once per place, as with any warning: the frame's module remembers it."""
+    warnings.warn_explicit(
+        f'{reason}, so no other process can find this object: give it a name with name="..."',
+        UnnamedObjectWarning,
+        frame.f_code.co_filename,
+        frame.f_lineno,
+        module=str(frame.f_globals.get("__name__")),
+        registry=frame.f_globals.setdefault("__warningregistry__", {}),
+    )

@@ -1,0 +1,427 @@
+"""The core: everything of a client that a forked child must forget, and the World of its drivers.
+
+Rules for this file: it puts the parts together, and decides nothing that a part can decide.
+
+Names that nobody else gives: random UUIDs, made many at a time.
+
+Rules for this file: one of these belongs to one client in one process; a forked child has clients, and so guids, of its
+own. Chance is asked for rarely: each question lets other threads run in between, which costs more than the answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from distsync._client import deadlines, session_handover
+from distsync._client.acls import Access
+from distsync._client.background_thread import Keeper
+from distsync._client.callback_thread import Dispatcher
+from distsync._client.clocks import lease_clock, wait_clock
+from distsync._client.connection_state import State
+from distsync._client.driver.blocking_driver import ProtocolRun, drive
+from distsync._client.driver.context import Work
+from distsync._client.driver.created_nodes import LeftoverNode
+from distsync._client.embedded_locator import EmbeddedServerLocator
+from distsync._client.lease.cleanup import delete_leftover
+from distsync._client.lease.holds import CLIENT_CLOSED, INTERRUPTED, HeldNode, HoldTable
+from distsync._client.lease.lease_clock import LeaseClock
+from distsync._client.settings import Settings
+from distsync._client.shared_state import SharedStateTable
+from distsync._client.transport.kazoo_client import kazoo_options
+from distsync._client.transport.kazoo_requests import Translator
+from distsync._client.transport.replies import Batch, Reply
+from distsync._client.transport.session import ZooKeeperSession
+from distsync._client.wait_log import Loggable, LogThrottle, WaitProgress, log_owner, log_state, log_wait
+from distsync._protocols.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
+from distsync.errors import (
+    AccessDeniedError,
+    ClientClosedError,
+    DeadlineError,
+    DistsyncError,
+    RequestError,
+    UnreachableError,
+    UsageError,
+)
+
+BATCH_SIZE = 64
+DIGITS = 32
+_VARIANT = "89ab"
+
+
+class Guids:
+    """Any thread may take one."""
+
+    def __init__(self) -> None:
+        self._made: list[str] = []
+
+    def take(self) -> str:
+        """Another one, as ``str(uuid.uuid4())`` writes it."""
+        while True:
+            try:
+                return self._made.pop()
+            except IndexError:
+                digits = os.urandom(BATCH_SIZE * DIGITS // 2).hex()
+                self._made += [written(digits[at : at + DIGITS]) for at in range(0, len(digits), DIGITS)]
+
+
+def written(digits: str) -> str:
+    """With the marks of version 4, RFC 4122, 4.4."""
+    variant = _VARIANT[int(digits[16], 16) % 4]
+    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
+
+
+#: A first connection is given at least so long (seconds), whatever the call's own time-out is, so that
+#: acquire(blocking=False) can be the first call of a process; more where the server must be started first.
+FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
+
+#: What a close may spend (seconds) on: calls that clean up, background work, the session, callbacks. Less than 2 s.
+CLOSE_CALLS_S, CLOSE_KEEPER_S, CLOSE_LINK_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
+
+WAITS_HERE = (
+    "a call that waits cannot be made in distsync's own threads, nor inside of another call, as a finalizer or a "
+    "signal handler may be: set an Event there, or put into a SimpleQueue"
+)
+
+logger = logging.getLogger("distsync.session")
+
+
+class ClientRuntime:
+    """One process's part of a client."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        hosts: str | None,
+        access: Access,
+        on_state: Callable[[State], object],
+    ) -> None:
+        self.mutex = threading.RLock()
+        self.forgotten = False
+        self.closing = False
+        self._starting: int | None = None
+        self.hosts = hosts
+        self.lease = LeaseClock()
+        self.holds = HoldTable(self.lease, self._lapsed)
+        self.dispatcher = Dispatcher("distsync-callbacks")
+        self.locals = SharedStateTable()
+        translator = Translator(access)
+        options = kazoo_options(settings)
+        self._session_options = {name: value for name, value in options.items() if name != "sasl_options"}
+        self.link = ZooKeeperSession(options, translator, self.lease, self.holds, self._changed)
+        self.keeper = Keeper(self)
+        self._auth = settings.auth
+        self._connect_timeout = settings.connect_timeout
+        self._on_state = on_state
+        self._reported_state = State.CONNECTING
+        self._telling = threading.RLock()
+        self._embedded = (
+            EmbeddedServerLocator(self.link.move, self._no_server, settings.auth) if hosts is None else None
+        )
+        if self._embedded:
+            self.link.is_genuine = self._embedded.is_genuine
+        self._calls: set[ProtocolRun] = set()
+        self._notices = LogThrottle()
+        self._guids = Guids()
+        self._close_hooks: dict[object, Callable[[], Work]] = {}
+
+    # ---- life
+
+    def start(self) -> None:
+        """The connection is being made."""
+        self._starting = threading.get_ident()
+        try:
+            self.keeper.thread.start()
+            if self._embedded:
+                self._embedded.look()
+            else:
+                self.link.start(str(self.hosts), self._auth)
+        finally:
+            self._starting = None
+
+    def _changed(self) -> None:
+        if self.link.state is State.CONNECTED:
+            session_handover.record(id(self), self.hosts, self.link.client_id, self._session_options)
+        self.keeper.wake()
+        with self._telling:  # two threads may come with two changes: what is told last is what is
+            before, self._reported_state = self._reported_state, self.link.state
+            if self._reported_state is not before:
+                session, where = self.lease.session_id, self.link.hosts or "the embedded server"
+                log_state(self._reported_state, where, session, self.link.failure)
+                self._on_state(self._reported_state)
+
+    def _no_server(self, error: Exception) -> None:
+        """The embedded server did not start. Before the first connection that is for the caller to know."""
+        if self.link.was_connected:
+            logger.warning("the embedded server cannot be started again: %s", error)
+        else:
+            self.link.fail(error)
+
+    def look_after_connection(self) -> None:
+        """In the keeper, now and then while there is no connection."""
+        if self.closing:
+            return
+        self.link.give_up_session(lease_clock())
+        if self.link.is_stuck(lease_clock()):
+            self.link.restart()
+        elif self._embedded and self.link.was_connected:
+            self._embedded.look()
+
+    def close(self) -> None:
+        """Nothing is left: no call, thread, socket, session. After an interrupt it can be done again."""
+        self.closing = True
+        self.link.begin_close()
+        self._end_calls(wait_clock() + CLOSE_CALLS_S)
+        self.keeper.stop(CLOSE_KEEPER_S, self._close_hooks.values() if self.link.info is not None else ())
+        self._close_hooks = {}
+        self.link.close(CLOSE_LINK_S)
+        self.holds.lose_all(CLIENT_CLOSED)
+        if self._embedded:
+            self._embedded.join(CLOSE_CALLBACKS_S)
+        self.dispatcher.stop(CLOSE_CALLBACKS_S)
+
+    def _end_calls(self, until: float) -> None:
+        """Who waits is woken with ClientClosedError; a call of this very thread cannot end before we do."""
+        for task in tuple(self._calls):
+            task.interrupt(ClientClosedError("a call that waits"))
+        here = threading.get_ident()
+        while any(task.thread != here for task in tuple(self._calls)) and wait_clock() < until:
+            time.sleep(0.005)
+
+    def interrupt(self, thread: int, error: BaseException) -> None:
+        """``error`` is thrown into what this thread waits for, once."""
+        for task in tuple(self._calls):
+            if task.thread == thread and not task.cleaning:
+                task.interrupt(error)
+
+    def after_fork_in_child(self) -> None:
+        """In a forked child: nothing of this is ours, and nothing of it is held."""
+        self.forgotten = True
+        self.holds.lose_all("forked")
+        self.link.after_fork_in_child()
+
+    # ---- calls
+
+    def run(self, protocol: Work, timeout: float | None, subject: Loggable | None = None) -> Any:
+        """Drive ``protocol``, which is ``subject`` an object, in this thread. However that ends, the call's remains are
+        handed to the keeper, in one operation that no signal can divide."""
+        if not self.may_wait_here():
+            protocol.close()
+            raise UsageError(WAITS_HERE)
+        wakeup_queue: SimpleQueue[Any] = SimpleQueue()
+        task = ProtocolRun(protocol, self, None, lambda: wakeup_queue.put(None))
+        task.progress = None if subject is None else WaitProgress(subject, protocol)
+        try:
+            self._calls.add(task)
+            task.grace = deadlines.grace_of(timeout)
+            task.deadline = self._begin(task, deadlines.deadline_of(timeout, wait_clock()))
+            result = drive(task, wakeup_queue)
+            self._calls.discard(task)
+            return result
+        finally:
+            try:  # and again, where it was interrupted: see driver/blocking_driver.py about Python 3.10
+                self._finish_call(task)
+            finally:
+                try:
+                    self._finish_call(task)
+                finally:
+                    self._finish_call(task)
+
+    def tell(self, protocol: Work) -> Any:
+        """``protocol`` is begun in this thread, and goes as far as it can without waiting; the keeper does the rest.
+        What it returned; None if it is not over. Raises what it raised so far."""
+        if not self.may_wait_here():
+            self.background(protocol)
+            return None
+        task: ProtocolRun = ProtocolRun(
+            protocol, self, None, lambda: self.keeper.waker(task)(), self.keeper.call_elsewhere
+        )
+        try:
+            self._calls.add(task)
+            if self.closing:
+                task.interrupt(ClientClosedError("a call"))
+            over = task.resume()
+            self._calls.discard(task)
+            if over:
+                return task.result()
+            self.keeper.hand_over((task, None))
+            return None
+        finally:
+            self._finish_call(task)
+
+    def _finish_call(self, task: ProtocolRun) -> None:
+        """In a ``finally``: the call is over; if it failed, its remains are the keeper's. May be done twice."""
+        if task in self._calls:
+            self.unlock()
+            ledger = task.created_nodes
+            if task.outcome is None or ledger.made or ledger.asked or ledger.holds:
+                self.keeper.hand_over((task, sys.exc_info()[1] or KeyboardInterrupt()))
+            else:
+                task.break_traceback_cycles()
+            self._calls.discard(task)
+
+    def unlock(self) -> None:
+        """This thread was interrupted: what it may have left locked is unlocked."""
+        for lock in (self.mutex, self.link.lock):
+            with contextlib.suppress(RuntimeError):
+                lock.release()
+        self.link.stop_reading()
+
+    def _begin(self, task: ProtocolRun, deadline: float | None) -> float | None:
+        """There was a connection at least once. The deadline from then on: what the connection took beyond it is not
+        held against the first request."""
+        if not self.link.was_connected:
+            self._connect_first(deadline)
+            deadline = None if deadline is None else max(deadline, wait_clock())
+        if self.closing:
+            task.interrupt(ClientClosedError("a call"))
+        return deadline
+
+    def may_wait_here(self) -> bool:
+        """False in our own threads, and in a finalizer that the garbage collector runs in the midst of a call."""
+        me = threading.get_ident()
+        ours = me in (self.keeper.thread.ident, self._starting) or self.link.is_current_thread()
+        ours = ours or (self._embedded is not None and self._embedded.is_current_thread())
+        if ours:
+            return False
+        for task in tuple(self._calls):
+            if task.driving and task.thread == me:
+                return False
+        return True
+
+    def _connect_first(self, deadline: float | None) -> None:
+        """Who calls before there ever was a connection waits for one, and learns here that there is none."""
+        limit = self.first_limit(deadline)
+        began = wait_clock()
+        try:
+            self._wait_for_connection(limit)
+        except DeadlineError:
+            raise self.unreachable(wait_clock() - began) from None
+
+    def unreachable(self, seconds: float) -> UnreachableError:
+        """What is raised where there is no first connection for so long."""
+        where = self.hosts or "the embedded server's address"
+        return UnreachableError(where, seconds, "DISTSYNC_HOSTS, or connect(hosts=...)", self.link.problem)
+
+    def first_limit(self, deadline: float | None) -> float:
+        """Until when a call with this deadline waits for the first connection, which is being made."""
+        if self._embedded and self.link.failure is not None:
+            failure, self.link.failure = self.link.failure, None
+            try:
+                self._embedded.look()
+            except BaseException:
+                self.link.failure = failure  # the next call looks again
+                raise
+        began = wait_clock()
+        least = began + (FIRST_CONNECTION_S if self._embedded is None else FIRST_START_S)
+        limit = began + self._connect_timeout
+        return limit if deadline is None else min(limit, max(deadline, least))
+
+    def _wait_for_connection(self, limit: float) -> None:
+        wakeup_queue: SimpleQueue[Any] = SimpleQueue()
+        task = ProtocolRun(first_connection(), self, limit, lambda: wakeup_queue.put(None))
+        self._calls.add(task)
+        try:
+            drive(task, wakeup_queue)
+        finally:
+            self._calls.discard(task)
+
+    # ---- what drivers need (World)
+
+    def now(self) -> float:
+        return wait_clock()
+
+    def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
+        return self.link.submit(requests, wake)
+
+    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
+        self.link.read_replies(replies, seconds)
+
+    def withdraw(self, batch: Batch) -> None:
+        self.link.withdraw(batch)
+
+    def session(self) -> SessionInfo | None:
+        return self.link.session()
+
+    def session_changes(self) -> Signal:
+        return self.link.changes
+
+    def is_proven(self, session_id: int, fresh: bool = False) -> bool:
+        return not self.forgotten and self.lease.is_valid_at(session_id, lease_clock(), fresh)
+
+    def hold(self, step: Hold) -> None:
+        self.holds.add(step, lease_clock())
+        self.keeper.on_hold_added()
+
+    def unhold(self, loss: Loss) -> None:
+        self.holds.remove(loss)
+
+    def mark_lost(self, path: str) -> None:
+        self.holds.lose_path(path)
+
+    def watch_hold(self, loss: Loss, on_data: Callable[[bytes], object]) -> None:
+        self.holds.watch(loss, on_data)
+        self.keeper.wake()
+
+    def is_active(self, loss: Loss) -> bool:
+        return self.holds.is_active(loss)
+
+    def background(self, protocol: Work) -> None:
+        if self.closing or self.forgotten:
+            protocol.close()
+        else:
+            self.keeper.post(protocol)
+
+    def at_close(self, protocol: Callable[[], Work], key: object = None) -> None:
+        """``key``: what `cancel_close_hook` knows it by."""
+        self._close_hooks[object() if key is None else key] = protocol
+
+    def cancel_close_hook(self, key: object) -> None:
+        self._close_hooks.pop(key, None)
+
+    def on_long_wait(self, progress: WaitProgress) -> None:
+        """Somebody waits for long: the log says so, and who has it, unless it has just said that."""
+        now = wait_clock()
+        if not self._notices.should_log(progress.subject.path, now):
+            return
+        owner = progress.owner()
+        if owner is not None and self.link.info is not None:
+            self.background(log_owner(progress.text(now), owner))
+        else:
+            log_wait(progress.text(now), self.link.info is not None, self.link.problem)
+
+    def guid(self) -> str:
+        return self._guids.take()
+
+    def abandon_results(self, leftovers: list[LeftoverNode], losses: list[Loss]) -> None:
+        """A call failed: what it leaves behind is cleaned up, what it held is lost."""
+        for loss in losses:
+            self.holds.mark_lost(loss, INTERRUPTED)
+        session_id = self.lease.session_id
+        if session_id is not None:
+            for orphan in leftovers:
+                self.background(delete_leftover(orphan, session_id))
+
+    def _lapsed(self, lost: list[HeldNode]) -> None:
+        """The lease ran out: should the session live on, the znodes go nevertheless."""
+        for held in lost:
+            self.background(delete_leftover(LeftoverNode(held.path, True), held.session_id))
+
+    def background_failed(self, task: ProtocolRun, error: BaseException) -> None:
+        """In the keeper: nobody waits for this protocol's result."""
+        task.abandon_results(error)
+        if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
+            logger.error("work in the background failed", exc_info=error)
+        elif isinstance(error, (AccessDeniedError, RequestError)) and not task.abandoned:
+            logger.warning("work in the background was refused: %s", error)
+
+
+async def first_connection() -> None:
+    await Connected()

@@ -1,0 +1,276 @@
+"""The settings of a client: from arguments, else from the environment, else the default.
+
+Rules for this file: the standard library, errors and the checks of this layer's pure parts; no kazoo.
+
+======================== ============================= ========================================================
+argument                 environment                   value
+======================== ============================= ========================================================
+hosts                    DISTSYNC_HOSTS                ``host:port,host:port/chroot``; none: the embedded server
+namespace                DISTSYNC_NAMESPACE            path under which all objects are, ``/distsync``
+session_timeout          DISTSYNC_SESSION_TIMEOUT      seconds, asked of the server, 10
+connect_timeout          DISTSYNC_CONNECT_TIMEOUT      seconds for the first connection, 10
+auth                     DISTSYNC_AUTH                 ``digest:user:password``; ``x509:``, who tls_cert says;
+                                                       ``sasl:user:password``, DIGEST-MD5, with the extra ``sasl``;
+                                                       more of them after a comma
+authkey                  DISTSYNC_AUTHKEY              secret that signs what objects carry
+authkeys_accepted        DISTSYNC_AUTHKEYS_ACCEPTED    further ones, a comma between them: what they have signed
+                                                       is read, and nothing is signed with them
+codec                    DISTSYNC_CODEC                ``pickle`` or ``json``; as argument also an object
+acl                                                    kazoo's ACLs for every znode made; none: with auth all is
+                                                       these identities' alone, without it open to all
+tls                      DISTSYNC_TLS                  1 or 0; 1 where tls_ca or tls_cert is given
+tls_ca                   DISTSYNC_TLS_CA               file of the authorities that are trusted
+tls_cert, tls_key        DISTSYNC_TLS_CERT, _KEY       files of the client's own certificate and its key
+tls_key_password         DISTSYNC_TLS_KEY_PASSWORD     of that key
+tls_verify               DISTSYNC_TLS_VERIFY           0: take any certificate of the server
+fast_wire                DISTSYNC_FAST_WIRE            0: kazoo reads and writes, as slowly as it does
+linger                   DISTSYNC_LINGER               seconds for which a released lock is kept, 0.1; 0: none is
+======================== ============================= ========================================================
+
+An empty variable counts as not set. Where that would be to go without what keeps others out it is an error:
+DISTSYNC_AUTH, _AUTHKEY, _TLS, _TLS_CA, _TLS_CERT.
+The accepted keys too are read as an argument where one of them has a comma in it: ``authkeys_accepted=[b"a,b"]``.
+In DISTSYNC_AUTH a comma begins a further entry only where ``word:`` follows; a password with such a piece in it
+has to be an argument: ``auth=[("digest", "user:password")]``.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from importlib.util import find_spec
+from typing import Any
+
+from distsync._client.naming.paths import check_namespace, check_path
+from distsync._client.payload_codec import LIMIT_BYTES, Codec, ItemCodec, check_codec
+from distsync.errors import ConfigurationError
+
+MAX_TIMEOUT = 2_000_000.0  # seconds; in ms it has to fit the wire's 32 bits
+HOST = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/,\[\]@]+)(?::(\d{1,5}))?")
+ANOTHER_ENTRY = re.compile(r",(?=[A-Za-z0-9]+:)")
+SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+SECRETS = ("auth", "authkey", "authkeys_accepted", "tls_key_password")
+HIDDEN = "***"
+TLS_FILES = ("tls_ca", "tls_cert", "tls_key")
+GUARDS = ("auth", "authkey", "tls", "tls_ca", "tls_cert")
+"""What keeps others out: it must not go because a variable is empty."""
+PREFIX = "DISTSYNC_"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a client needs to know; made by `read_settings`, which checks it. Secrets are not in the repr."""
+
+    hosts: str | None = None
+    namespace: str = "/distsync"
+    session_timeout: float = 10.0
+    connect_timeout: float = 10.0
+    auth: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    authkey: bytes | None = field(default=None, repr=False)
+    authkeys_accepted: tuple[bytes, ...] = field(default=(), repr=False)
+    codec: str | ItemCodec = "pickle"
+    acl: tuple[Any, ...] | None = None
+    tls: bool = False
+    tls_ca: str | None = None
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    tls_key_password: str | None = field(default=None, repr=False)
+    tls_verify: bool = True
+    fast_wire: bool = True
+    linger: float = 0.1
+
+    def payload_codec(self, limit_bytes: int = LIMIT_BYTES) -> Codec:
+        return Codec(self.codec, self.authkey, limit_bytes, self.authkeys_accepted)
+
+
+NAMES = tuple(each.name for each in fields(Settings))
+
+
+def read_settings(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
+    """Settings from arguments (None: not given), then ``environment`` (os.environ), then defaults.
+
+    Raises ConfigurationError that says the setting, its value unless secret, and what is allowed; TypeError for an
+    argument that is none of the settings.
+    """
+    unknown = set(given) - set(NAMES)
+    if unknown:
+        raise TypeError(f"unknown setting {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
+    found = _found(os.environ if environment is None else environment, given)
+    values = {name: _checked(name, setting, value) for name, (setting, value) in found.items()}
+    if any(values.get(name) for name in TLS_FILES):
+        values.setdefault("tls", True)
+    _check_together(values, found)
+    return Settings(**values)
+
+
+def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+    """For each setting that has a value: what its giver calls it, and the value."""
+    found = {}
+    for name in NAMES:
+        variable = PREFIX + name.upper()
+        if given.get(name) is not None:
+            found[name] = (name, given[name])
+        elif name != "acl" and (environment.get(variable) or (name in GUARDS and variable in environment)):
+            found[name] = (variable, environment[variable])
+    return found
+
+
+def _checked(name: str, setting: str, value: Any) -> Any:
+    try:
+        return CHECKS[name](value)
+    except (ValueError, TypeError) as error:
+        reason = error.args[-1] if isinstance(error, ConfigurationError) else str(error)
+        shown = HIDDEN if name in SECRETS else value
+    raise ConfigurationError(setting, shown, reason)  # without a cause, which could show the secret
+
+
+def _check_together(values: Mapping[str, Any], found: Mapping[str, tuple[str, Any]]) -> None:
+    if values.get("tls") and "hosts" not in values:
+        name = next(name for name in ("tls", *TLS_FILES) if name in found)
+        raise ConfigurationError(*found[name], "it needs hosts, the embedded server is reached without TLS")
+    if "tls_key" in values and "tls_cert" not in values:
+        raise ConfigurationError(*found["tls_key"], "it needs tls_cert, the certificate of this key")
+    if values.get("authkeys_accepted") and "authkey" not in values:
+        raise ConfigurationError(found["authkeys_accepted"][0], HIDDEN, "it needs authkey, the one that signs")
+    schemes = [scheme for scheme, _ in values.get("auth", ())]
+    for scheme, is_met, needs in (
+        ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate that says who this is"),
+        ("sasl", "hosts" in values, "sasl needs hosts, the embedded server that starts by itself knows no users"),
+        ("sasl", schemes.count("sasl") < 2, "sasl may be given once"),
+        ("sasl", find_spec("puresasl") is not None, 'sasl needs a package: pip install "distsync[sasl]"'),
+    ):
+        if scheme in schemes and not is_met:
+            raise ConfigurationError(found["auth"][0], HIDDEN, needs)
+
+
+def _hosts(value: Any) -> str:
+    allowed = "it must be host:port,host:port or host:port/chroot"
+    text = ",".join(value) if _is_list_of(str, value) else value
+    if not isinstance(text, str):
+        raise ValueError(allowed)
+    hosts, slash, chroot = ",".join(each.strip() for each in text.split(",")).partition("/")
+    for host in hosts.split(","):
+        match = HOST.fullmatch(host)
+        if not match or not 0 < int(match[1] or 1) < 65536:
+            raise ValueError(f"{host!r} is not host:port, {allowed}")
+    if "," in chroot:
+        raise ValueError(f"a chroot stands once, at the end: {allowed}")
+    return hosts + check_path(slash + chroot, "a chroot") if chroot else hosts
+
+
+def _is_list_of(kind: type, value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(each, kind) for each in value)
+
+
+def _seconds(value: Any) -> float:
+    try:
+        seconds = float(value)
+    except (ValueError, TypeError):
+        seconds = math.nan
+    if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
+        raise ValueError(f"it must be a number of seconds, over 0 and at most {MAX_TIMEOUT:.0f}")
+    return seconds
+
+
+def linger_seconds(value: Any) -> float:
+    """Seconds for which a lock is kept after its release; 0: it is not."""
+    try:
+        seconds = float(value)
+    except (ValueError, TypeError):
+        seconds = math.nan
+    if isinstance(value, bool) or not 0 <= seconds <= MAX_TIMEOUT:
+        raise ValueError(f"it must be a number of seconds, from 0 to {MAX_TIMEOUT:.0f}")
+    return seconds
+
+
+def _auth(value: Any) -> tuple[tuple[str, str], ...]:
+    entries = [entry.partition(":")[::2] for entry in ANOTHER_ENTRY.split(value)] if isinstance(value, str) else value
+    if not isinstance(entries, (list, tuple)) or not all(_is_credential(entry) for entry in entries):
+        raise ValueError(
+            'it must be "digest:user:password", "sasl:user:password" or "x509:", or as an argument a list of pairs '
+            '("digest", "user:password")'
+        )
+    return tuple((scheme, credential) for scheme, credential in entries)
+
+
+def _is_credential(entry: Any) -> bool:
+    if not _is_list_of(str, entry) or len(entry) != 2 or not entry[0]:
+        return False
+    if entry[0] in ("digest", "sasl"):
+        return all(entry[1].partition(":"))
+    return entry[0] == "x509" or bool(entry[1])
+
+
+def _authkey(value: Any) -> bytes:
+    key = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value
+    if not isinstance(key, (bytes, bytearray)) or not key:
+        raise ValueError("it must be bytes or text, and not empty")
+    return bytes(key)
+
+
+def _authkeys(value: Any) -> tuple[bytes, ...]:
+    keys = value.split(",") if isinstance(value, str) else [value] if isinstance(value, (bytes, bytearray)) else value
+    if not isinstance(keys, (list, tuple)):
+        raise ValueError("it must be a list of keys")
+    return tuple(_authkey(key) for key in keys)
+
+
+def check_acl(acl: Any) -> tuple[Any, ...]:
+    """``acl`` as a tuple of entries; raises ConfigurationError if it is no ACL."""
+    checked: tuple[Any, ...] = _checked("acl", "acl", acl)
+    return checked
+
+
+def _acl(value: Any) -> tuple[Any, ...]:
+    allowed = "it must be a list of ACLs, as kazoo.security.make_digest_acl makes them"
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise ValueError(allowed)
+    acl = (value,) if hasattr(value, "perms") else tuple(value)  # one alone is a tuple itself
+    if not acl or not all(hasattr(each, "perms") and hasattr(each, "id") for each in acl):
+        raise ValueError(allowed)
+    return acl
+
+
+def _switch(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if not isinstance(value, str) or value.lower() not in SWITCH:
+        raise ValueError("it must be 1 or 0, true or false, yes or no, on or off")
+    return SWITCH[value.lower()]
+
+
+def _file(value: Any) -> str:
+    path = os.fspath(value)
+    if not isinstance(path, str) or not os.path.isfile(path):
+        raise ValueError("it must be a file, and there is none of that name")
+    return path
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError("it must be text")
+    return value
+
+
+CHECKS: dict[str, Callable[[Any], Any]] = {
+    "hosts": _hosts,
+    "namespace": check_namespace,
+    "session_timeout": _seconds,
+    "connect_timeout": _seconds,
+    "auth": _auth,
+    "authkey": _authkey,
+    "authkeys_accepted": _authkeys,
+    "codec": check_codec,
+    "acl": _acl,
+    "tls": _switch,
+    "tls_ca": _file,
+    "tls_cert": _file,
+    "tls_key": _file,
+    "tls_key_password": _text,
+    "tls_verify": _switch,
+    "fast_wire": _switch,
+    "linger": linger_seconds,
+}

@@ -1,0 +1,1 @@
+"""The ZooKeeper session, over kazoo."""

@@ -1,0 +1,1 @@
+"""Barriers, and the records that their znodes hold."""

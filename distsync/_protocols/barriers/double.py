@@ -1,0 +1,386 @@
+"""DoubleBarrier: all begin together and all end together, again and again.
+
+Source: recipes.txt, "Double Barriers", both columns.
+
+Rules for this file: pure; a wake is a hint; what counts is whether our name is among those inside.
+
+The recipe's ``ready`` znode wakes those who wait; who is inside stands in the data of the barrier's own znode, which
+changes in the same transaction. So a straggler learns that he has come in however late he looks, ``ready`` is never
+that of an earlier meeting, and who comes too many, or again, waits until all of this meeting have left.
+
+Of those inside, the lowest waits for the highest to leave, the others for the lowest: each one that goes wakes one,
+only the last one wakes all.
+
+Picture: ``<path>``                            container, data = ``{"parties": n, "inside": [names]}``
+         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a member
+         ``<path>/ready``                      is there as long as somebody is inside
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from functools import partial
+from typing import Any
+
+from distsync._protocols.barriers.double_records import (
+    READY,
+    DoubleBarrierState,
+    Entering,
+    Inside,
+    Operation,
+    meeting_in,
+    parties_in,
+)
+from distsync._protocols.retries import (
+    INTERRUPTED,
+    DeferredWork,
+    cancel_pending_create,
+    delete_guaranteed,
+    ensure,
+    read,
+    read_all,
+)
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Delete,
+    Exists,
+    GetData,
+    Multi,
+    Node,
+    Protocol,
+    Proven,
+    Request,
+    SetData,
+    Sync,
+    Together,
+    Wait,
+    WakeReason,
+    Watch,
+)
+from distsync._protocols.wait_queue import LOCK, QueueEntry, enqueue, read_consistent
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    DisconnectedError,
+    DistsyncError,
+    LockLostError,
+    MismatchError,
+    NodeExistsError,
+    NoNodeError,
+    NotHeldError,
+    SessionLostError,
+    UsageError,
+)
+
+#: Others were faster, or our connection broke: we look again.
+CHANGED = (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED)
+
+
+class DoubleBarrierCore:
+    """What the threads of one process know together about one double barrier."""
+
+    def __init__(self, path: str, parties: int) -> None:
+        self.path = path
+        self.parties = parties
+        self.stays: dict[object, Inside] = {}
+        self.agreed = False
+        """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
+        self.unfinished = DeferredWork()
+        """The going of those who did not come in, or were inside: who comes anew must not be counted beside them."""
+
+    @property
+    def idle(self) -> bool:
+        """Nobody of this process is inside."""
+        return not self.stays
+
+    def check_outside(self, owner: object) -> None:
+        """Raises UsageError if ``owner`` is inside."""
+        if owner in self.stays:
+            raise UsageError(f"this thread is inside {self.path} already: it has to leave first")
+
+    async def state(self) -> tuple[int, int]:
+        """How many wait to enter, and how many are inside."""
+        while True:
+            try:
+                meeting = self._meeting(await read_all(Children(self.path), GetData(self.path)))
+            except SessionLostError:
+                return 0, 0
+            if meeting is not None:
+                inside = len(meeting.present)
+                return len(meeting.names) - inside, inside
+
+    async def _parents(self, directory: str) -> None:
+        await ensure(directory, DoubleBarrierState(directory, self.parties, ()).data(), container=True)
+        await self._agree()
+
+    async def _agree(self) -> None:
+        """Raises MismatchError."""
+        while not self.agreed:
+            try:
+                node = await read(GetData(self.path))
+                parties = parties_in(self.path, node)
+                if parties is None:  # a client of another kind made it
+                    said = DoubleBarrierState(self.path, self.parties, ()).data()
+                    await read(SetData(self.path, said, node.stat.version))
+                self._check_parties(self.parties if parties is None else parties)
+            except BadVersionError:
+                continue
+            except NoNodeError:
+                return
+
+    def _check_parties(self, parties: int | None) -> None:
+        self.agreed = parties == self.parties
+        if not self.agreed and parties is not None:
+            raise MismatchError("the number of parties", self.path, parties, self.parties)
+
+    # --- enter
+
+    async def enter(self, contender_data: bytes, owner: object) -> bool:
+        """True: all parties have come, and we are inside. False at the deadline, and then we are not counted."""
+        while True:
+            watch = Watch()
+            reads = self._reads(watch)
+            try:  # steps 1 to 4, all at once; the watch is armed, or its answer says that it is not needed
+                await self.unfinished.finish()
+                if not self.agreed:
+                    await self._agree()
+                stood = await enqueue(
+                    self.path,
+                    LOCK,
+                    contender_data,
+                    *reads,
+                    parents=self._parents,
+                    find_granted=self._counted,
+                    cancel=self._withdrawing,
+                )
+            except DeadlineError:
+                return False
+            arrival = Entering(stood.place)
+            try:
+                group = await self._come_in(arrival, stood.answers, watch)
+            except BaseException as error:
+                await self._go(arrival.place)
+                if isinstance(error, DeadlineError):
+                    return False
+                raise
+            if group is not None:
+                self.stays[owner] = Inside(arrival.place, group)
+                return True
+            if arrival.late:
+                return False
+
+    def _withdrawing(self, directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+        return self.unfinished.deferred(partial(cancel_pending_create, directory, guid))
+
+    async def _counted(self, directory: str, guid: str) -> None:
+        """Raises LockLostError where the others are inside with a znode of ours that we never saw."""
+        meeting = await self._now()
+        if meeting is not None and any(guid in name for name in meeting.inside):
+            raise LockLostError(self.path, "its session ended while it came in")
+
+    async def _now(self) -> DoubleBarrierState | None:
+        """The meeting, no older than this call; None if there is nothing."""
+        while True:
+            _, *answers = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
+            try:
+                meeting = self._meeting(tuple(answers))
+            except SessionLostError:
+                return None
+            if meeting is not None:
+                return meeting
+
+    def _reads(self, watch: Watch | None) -> tuple[Request[Any], ...]:
+        """Enter, steps 2 and 4, in this order: ``ready`` that comes in between fires the watch."""
+        reads = Children(self.path), GetData(self.path)
+        return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
+
+    async def _come_in(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
+        """All who are inside with us. None: not in time, or our znode has gone and we have to stand there anew."""
+        try:
+            return await self._wait_inside(arrival, answers, watch)
+        except SessionLostError:
+            while (meeting := await self._now()) is not None and meeting.waits(arrival.place.name):
+                arrival.seen = meeting  # the servers do not know yet that our session is over
+                await self._try(Check(self.path, meeting.version), Delete(arrival.place.path))
+            if meeting is not None and arrival.missed(meeting):
+                raise LockLostError(self.path, "its znode went before it could come in with the others") from None
+            return None
+
+    async def _wait_inside(
+        self, arrival: Entering, answers: tuple[Any, ...], watch: Watch | None
+    ) -> tuple[str, ...] | None:
+        place = arrival.place
+        while True:
+            meeting = self._meeting(answers)
+            if meeting is not None:
+                if place.name in meeting.inside:
+                    return self._inside(place, meeting)
+                if place.name not in meeting.names:
+                    raise SessionLostError(f"waiting at {self.path}")
+                arrival.seen = meeting
+                group = () if meeting.inside else meeting.first(self.parties)
+                if group:  # step 5; without an answer we look again
+                    if await self._try(*meeting.opening(group)) and place.name in group:
+                        return group
+                elif meeting.inside and not meeting.present:  # the last one died before it could
+                    await self._try(*meeting.closing())
+                elif watch is not None and await self._wait(meeting, watch) is WakeReason.DEADLINE:
+                    return await self._withdraw(arrival)
+            # Who is woken is mostly inside, and would leave a watch on ``ready`` behind: who is not looks once more.
+            watch = Watch() if watch is None and meeting is not None else None
+            answers = await read_consistent(place, *self._reads(watch))
+
+    def _inside(self, place: QueueEntry, meeting: DoubleBarrierState) -> tuple[str, ...]:
+        if place.name not in meeting.names:
+            raise LockLostError(self.path, "its znode was deleted while it came in")
+        return meeting.inside
+
+    def _meeting(self, answers: tuple[Any, ...]) -> DoubleBarrierState | None:
+        """What these answers say; None if they say nothing, because the connection broke or the meeting changed."""
+        for answer in answers:
+            if isinstance(answer, INTERRUPTED):
+                return None
+            if isinstance(answer, DistsyncError) and not isinstance(answer, NoNodeError):
+                raise answer
+        meeting = meeting_in(self.path, *answers[-2:])
+        if meeting is not None:
+            self._check_parties(meeting.parties)
+        return meeting
+
+    async def _try(self, *operations: Operation) -> bool:
+        """All of it is done. False: the state has changed, or nobody knows."""
+        try:
+            await Multi(operations)
+            return True
+        except CHANGED:
+            return False
+
+    async def _wait(self, meeting: DoubleBarrierState, watch: Watch) -> WakeReason:
+        """Until ``ready`` comes; or until the others, who are inside, have left, which is when ``ready`` goes, or when
+        the last of them dies."""
+        if not meeting.inside:
+            return await Wait(watch)
+        alive = Watch()
+        try:
+            await GetData(f"{self.path}/{meeting.present[0]}", alive)
+        except (NoNodeError, *INTERRUPTED):
+            return WakeReason.SIGNAL
+        return await Wait(watch, alive)
+
+    async def _withdraw(self, arrival: Entering) -> tuple[str, ...] | None:
+        """Our time is over: our znode goes, unless we come inside in this moment."""
+        arrival.late, place = True, arrival.place
+        while True:
+            meeting = self._meeting(await read_consistent(place, Children(self.path), GetData(self.path)))
+            if meeting is None:
+                continue
+            if place.name in meeting.inside:
+                return self._inside(place, meeting)
+            if place.name not in meeting.names:
+                return None
+            try:
+                await Multi((Check(self.path, meeting.version), Delete(place.path)))
+                return None
+            except CHANGED:
+                continue
+
+    # --- leave
+
+    def give_up(self, owner: object) -> Protocol[None] | None:
+        """``owner`` is not inside any more: what is to be done for it; None if it was not."""
+        stay = self.stays.pop(owner, None)
+        return None if stay is None else self._going(stay.place)
+
+    async def leave(self, owner: object) -> bool:
+        """True: all have left. False at the deadline; we have left in any case. Raises LockLostError when our znode
+        had gone before, NotHeldError when we are not inside."""
+        stay = self.stays.get(owner)
+        if stay is None:
+            raise NotHeldError(f"this thread is not inside {self.path}: it has to enter first")
+        try:
+            left = await self._leave(stay)
+            if not left:
+                await self._go(stay.place)
+        except BaseException as error:
+            await self._go(stay.place)
+            self.stays.pop(owner, None)
+            if isinstance(error, DeadlineError):
+                return False
+            raise
+        self.stays.pop(owner, None)
+        return left
+
+    async def _go(self, place: QueueEntry) -> None:
+        """Our znode goes, of whatever session it is, so that nobody waits for it."""
+        await Background(self._going(place))
+
+    def _going(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
+        return self.unfinished.deferred(partial(delete_guaranteed, place.path))
+
+    async def _leave(self, stay: Inside) -> bool:
+        mine = stay.place.name
+        while True:
+            meeting = await self._read_state(stay)  # step 1
+            left = [name for name in meeting.names if name in stay.group]
+            if mine not in left and not stay.going:
+                raise LockLostError(self.path, "its znode was deleted")
+            if not left:  # step 2
+                if meeting.inside == stay.group:
+                    await self._try(*meeting.closing())
+                    continue
+                return True
+            if left == [mine]:  # step 3
+                stay.going = True
+                if await self._try(*meeting.closing(mine)):
+                    return True
+            elif left[0] == mine:  # step 4
+                if await self._until_gone(left[-1]) is WakeReason.DEADLINE:
+                    return False
+            elif await self._go_and_wait(stay, mine in left, left[0]) is WakeReason.DEADLINE:  # step 5
+                return False
+
+    async def _read_state(self, stay: Inside) -> DoubleBarrierState:
+        """Who is there, in the order of their names. After a change of the session, what is read is no older than
+        what was known in the one before."""
+        while True:
+            same = (await Connected()).session_id == stay.place.session_id
+            if not same and not stay.going:
+                raise LockLostError(self.path, "the session ended")
+            answers = await self._ask(same and await Proven(stay.place.session_id))
+            try:
+                meeting = self._meeting(answers)
+            except SessionLostError:
+                return DoubleBarrierState(self.path, self.parties, ())
+            if meeting is not None:
+                return meeting
+
+    async def _ask(self, proven: bool) -> tuple[Any, ...]:
+        reads = (Children(self.path), GetData(self.path))
+        if proven:
+            return await Together(*reads)
+        return (await Together(Sync(self.path), *reads))[1:]
+
+    async def _until_gone(self, name: str) -> WakeReason:
+        watch = Watch()
+        try:
+            await GetData(f"{self.path}/{name}", watch)
+        except (NoNodeError, *INTERRUPTED):
+            return WakeReason.SIGNAL
+        return await Wait(watch)
+
+    async def _go_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
+        """Our znode goes if it still exists, and we wait for the lowest one."""
+        if not present:
+            return await self._until_gone(lowest)
+        stay.going = True
+        watch = Watch()
+        deleted, node = await Together(Delete(stay.place.path), GetData(f"{self.path}/{lowest}", watch))
+        for answer in (deleted, node):
+            if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
+                raise answer
+        if isinstance(deleted, DisconnectedError) or not isinstance(node, Node):
+            return WakeReason.SIGNAL
+        return await Wait(watch)

@@ -1,0 +1,1 @@
+"""Locks, the cache of released ones, revocation."""

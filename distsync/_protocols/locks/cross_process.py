@@ -1,0 +1,131 @@
+"""Locks and semaphores of processes: what one has taken, any other may give back.
+
+Source: recipes.txt, "Locks", the unlock protocol, done for whoever holds; stdlib ``multiprocessing.Lock``.
+
+Rules for this file: pure; what a process itself holds is lock.py's and semaphores/leases.py's to give back.
+
+Whoever held what another process gave back is simply not the holder any more: an acquire begins anew, and a permit is
+forgotten. Only a release of the lock that he thinks he still holds tells him, and changes nothing, since somebody else
+may hold it by now. A session that ended is a loss as ever.
+
+A release of a permit is of any: where it meets the place of a call that ends without a permit, that call gives back
+another one. So who asks for a permit does so with a receipt, and knows afterwards whether he has stood there.
+"""
+
+from __future__ import annotations
+
+from distsync._protocols import wait_queue
+from distsync._protocols.locks.cache_revocation import is_cached_entry, is_occupied
+from distsync._protocols.locks.lock import MAX_LOCAL_HANDOVERS, Grant, LockCore
+from distsync._protocols.retries import INTERRUPTED, read, read_all
+from distsync._protocols.steps import (
+    Children,
+    Connected,
+    Delete,
+    GetData,
+    Listing,
+    Proven,
+    StopHolding,
+    Sync,
+    WatchNode,
+)
+from distsync.errors import (
+    DeadlineError,
+    LockLostError,
+    NoNodeError,
+    NotHeldError,
+    ReleasedTooOftenError,
+)
+
+#: Why something is lost whose znode others deleted while its session lived.
+GIVEN_BACK = "znode deleted"
+
+
+async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking: bool = True) -> bool:
+    """As core.acquire; if this process holds the lock, it learns in time that another one gave it back."""
+    if core.grant is not None and blocking:
+        await WatchNode(core.grant.loss, _nothing)
+    elif core.grant is not None:
+        try:
+            await _look_after(core.grant)
+        except DeadlineError:
+            return False
+    acquired = await core.acquire(owner, contender_data, blocking)
+    if acquired:
+        core.unreported_losses = [entry for entry in core.unreported_losses if entry[1].loss.reason != GIVEN_BACK]
+    return acquired
+
+
+def _nothing(data: bytes) -> None:
+    """What is written into the znode does not matter, only that it is there."""
+
+
+async def _look_after(grant: Grant) -> None:
+    """It is known whether somebody gave this back."""
+    try:
+        await read(GetData(grant.place.path))
+    except NoNodeError:
+        if not grant.loss.fired:
+            grant.loss.reason = GIVEN_BACK
+            grant.loss.fire()
+            await StopHolding(grant.loss)
+
+
+async def release(core: LockCore, owner: object) -> None:
+    """The lock goes to the next one, whoever holds it.
+
+    Raises ReleasedTooOftenError if nobody does, or if this process did until another one gave it back; LockLostError
+    if this process had lost it.
+    """
+    grant = core.grant
+    known = grant is not None and grant.loss.fired and grant.loss.reason == GIVEN_BACK
+    core.local_handovers = (
+        MAX_LOCAL_HANDOVERS  # no hand-over inside the process: the server knows whether it is ours still
+    )
+    try:
+        await core.release(owner, linger=False)
+    except LockLostError as lost:
+        if not known and not await _given_back(grant, lost):
+            raise
+        raise ReleasedTooOftenError(core.path) from None
+    except NotHeldError:
+        await _release_elsewhere(core.path)
+
+
+async def _given_back(grant: Grant | None, lost: LockLostError) -> bool:
+    """Whether another process did this, and not the end of our session."""
+    return lost.args[1:] == (GIVEN_BACK,) and (grant is None or await Proven(grant.place.session_id))
+
+
+async def _release_elsewhere(directory: str) -> None:
+    while True:
+        _, listing = await read_all(Sync(directory), Children(directory))
+        holders = wait_queue.in_order(listing.names)[:1] if isinstance(listing, Listing) else []
+        if not holders or await _is_only_kept(directory, holders[0]):
+            raise ReleasedTooOftenError(directory)
+        if await _deleted(f"{directory}/{holders[0].name}"):
+            return
+
+
+async def _is_only_kept(directory: str, first: wait_queue.Contender) -> bool:
+    """Whether who stands first in the line has let go already, and keeps his znode for a while."""
+    try:
+        node = await read(GetData(f"{directory}/{first.name}"))
+    except NoNodeError:
+        return False
+    return is_cached_entry(node.data) and not await is_occupied(directory)
+
+
+async def _deleted(path: str) -> bool:
+    """Whether it was there and we deleted it, or perhaps did: should it have been the holder himself, in this moment,
+    then two releases were one, and one of them was too many."""
+    perhaps = False
+    while True:
+        try:
+            await Delete(path)
+            return True
+        except NoNodeError:
+            return perhaps
+        except INTERRUPTED as error:
+            perhaps = perhaps or getattr(error, "sent", True)
+            await Connected()

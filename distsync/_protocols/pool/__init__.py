@@ -1,0 +1,1 @@
+"""Tasks of a pool, and their callers."""

@@ -1,0 +1,266 @@
+"""Pool: tasks that workers claim, each of which is ended together with the putting of its answer.
+
+Source: recipes.txt, "Queues"; stdlib ``multiprocessing.pool``. Callers, answers and parts are ours.
+
+Rules for this file: pure; a task and its answer are bytes here. Who asks stands in callers.py.
+
+A worker ends a task in one transaction with its answer: so an answer comes once, however often the task was worked on.
+A task that was delivered before is claimed alone, so that one which kills its workers takes no other with it. One that
+was delivered ``max_deliveries`` times is ended with the answer "worn". The end of a task whose caller has gone is the
+end of it, and of the parts that it names.
+
+Picture: as queues/claim_layout.py, where an item's name is ``i_<caller>.<job>.<part>_<guid>-<number>``, and
+         ``<path>/callers/<caller>/...``   see callers.py
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from distsync._protocols import payload_chunks
+from distsync._protocols.queues.batch_limits import BATCH_BYTES, ITEM_BYTES
+from distsync._protocols.queues.bulk import Progress, put_many
+from distsync._protocols.queues.claim_layout import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
+from distsync._protocols.queues.claim_queue import (
+    CONFLICT_ERRORS,
+    JoinableCore,
+    fit_request,
+    if_unclaimed,
+    never_delivered,
+)
+from distsync._protocols.receipts import Operation, Receipts
+from distsync._protocols.retries import ensure, parent_of, read, read_all
+from distsync._protocols.steps import Background, Children, Create, Delete, Exists, Guid, SetData, StopHolding
+from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError
+
+#: Tasks that a worker claims at once: a quarter of a segment, so that four find some in it.
+MAX_CLAIMED = SEGMENT // 4
+#: Tasks that are taken out of the queue with one request.
+OUT_AT_ONCE = 25
+
+DONE, REFUSED, WORN = "done", "refused", "worn"
+"""What an answer is: what the function returned or raised; why the worker could not read the task, as text; how often
+the task was delivered, when no worker lived to its end."""
+
+
+class Task(NamedTuple):
+    """Which task of whom."""
+
+    caller: str
+    job: int
+    part: int
+
+    @property
+    def key(self) -> str:
+        """What the name of its item carries."""
+        return f"{self.caller}.{self.job}.{self.part}_"
+
+    @property
+    def group(self) -> str:
+        """The name of its parts."""
+        return f"t{self.job}.{self.part}"
+
+
+def task_of(path: str) -> Task:
+    """The task of the item at ``path``. Raises CorruptNodeError."""
+    try:
+        caller, job, part = path.rpartition("/")[2].removeprefix("i_").split("_")[0].split(".")
+        return Task(caller, int(job), int(part))
+    except ValueError:
+        raise CorruptNodeError(path, path.rpartition("/")[2].encode()) from None
+
+
+class PoolSegments(ClaimQueueLayout):
+    """Where tasks, callers and answers of one pool are. A pool without a name of its own is made by its caller only:
+    what a worker of it does not find has gone for ever."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.callers = f"{path}/callers"
+        self.may_make = True
+
+    async def make(self) -> None:
+        if not self.may_make:
+            raise NoNodeError(self.path)
+        await super().make()
+        await ensure(self.callers)
+
+    def folder(self, caller: str) -> str:
+        return f"{self.callers}/{caller}"
+
+    def parts_folder(self, caller: str) -> str:
+        return f"{self.callers}/{caller}/parts"
+
+    def answers(self, caller: str) -> str:
+        return f"{self.callers}/{caller}/answers"
+
+    def answer(self, task: Task, kind: str) -> str:
+        return f"{self.answers(task.caller)}/{task.job}.{task.part}.{kind}"
+
+
+class TaskCompletion:
+    """The end of a task that a worker has claimed, as operations of which some may turn out to be needless."""
+
+    def __init__(self, core: PoolCore, delivery: ClaimedItem, kind: str, data: bytes) -> None:
+        znodes = core.znodes
+        self.delivery, self.task = delivery, task_of(delivery.path)
+        folder = znodes.parts_folder(self.task.caller)
+        self.mine = Delete(delivery.path, delivery.version)
+        self.put = Create(znodes.answer(self.task, kind), data)
+        self.made_parts = payload_chunks.parts_of(folder, data) if kind == DONE else []
+        used = [Delete(path) for path in _parts_of_task(folder, delivery.payload)]
+        #: What is left to do; nothing if the task is another's.
+        self.operations: list[Operation] = [
+            self.mine, Delete(delivery.claim), SetData(znodes.dones), *used, self.put
+        ]  # fmt: skip
+
+    @property
+    def size(self) -> int:
+        """Bytes of a request, about."""
+        return len(self.put.data) + (len(self.operations) + 1) * ITEM_BYTES
+
+    def is_taken(self) -> bool:
+        """Whether somebody takes it: the task was ours, and its caller is there."""
+        return self.put in self.operations
+
+    def without(self, refused: Operation) -> None:
+        """``refused`` cannot be done: what is gone is gone; but the task itself must be as we left it."""
+        if refused is self.mine or isinstance(refused, SetData):
+            self.operations.clear()
+        else:
+            self.operations.remove(refused)
+
+
+def _parts_of_task(folder: str, payload: bytes) -> list[str]:
+    try:
+        return payload_chunks.parts_of(folder, payload)
+    except CorruptNodeError:  # it is refused, then
+        return []
+
+
+class PoolCore(JoinableCore):
+    """What the threads of one process know together about one pool."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        super().__init__(path, receipts)
+        self.znodes: PoolSegments = PoolSegments(path)
+
+    # What callers do
+
+    async def put_tasks(self, tasks: Sequence[tuple[Task, bytes]], progress: Progress) -> None:
+        """These tasks, with their payloads, are to be worked on; ``progress`` says how many surely are."""
+        items = [(task.key, ItemHeader().before(await self._split(task, payload))) for task, payload in tasks]
+        await put_many(self, items, True, progress)
+
+    async def _split(self, task: Task, payload: bytes) -> bytes:
+        if not payload_chunks.is_large(payload):
+            return payload_chunks.whole(payload)
+        return await payload_chunks.split(self.znodes.parts_folder(task.caller), task.group, payload)
+
+    async def withdraw_tasks(self, caller: str, job: int | None = None) -> list[Task]:
+        """The caller's tasks, or those of one job, that nobody had claimed and nobody will."""
+        prefix = f"i_{caller}." if job is None else f"i_{caller}.{job}."
+        withdrawn: list[Task] = []
+        (listing,) = await read_all(Children(self.znodes.items))
+        for segment in () if isinstance(listing, NoNodeError) else sorted(listing.names):
+            (items,) = await read_all(Children(f"{self.znodes.items}/{segment}"))
+            names = [] if isinstance(items, NoNodeError) else [one for one in items.names if one.startswith(prefix)]
+            paths = [f"{self.znodes.items}/{segment}/{name}" for name in names]
+            for start in range(0, len(paths), OUT_AT_ONCE):
+                withdrawn += await self._take_out(paths[start : start + OUT_AT_ONCE])
+        for task in withdrawn if job is not None else ():  # else they go with the caller's folder
+            await payload_chunks.throw_away_groups(self.znodes.parts_folder(caller), task.group + ".")
+        return withdrawn
+
+    async def _take_out(self, paths: Sequence[str]) -> list[Task]:
+        try:
+            operations = [
+                operation
+                for path in paths
+                for operation in (*if_unclaimed(self.znodes.claim(path)), Delete(path), SetData(self.znodes.dones))
+            ]
+            await self.receipts.commit(*operations)
+            return [task_of(path) for path in paths]
+        except CONFLICT_ERRORS:
+            if len(paths) == 1:
+                return []
+            return [task for path in paths for task in await self._take_out([path])]
+
+    # What workers do
+
+    async def candidates(self, paths: list[str], max_items: int) -> list[str]:
+        """Who claims several begins anywhere, so that workers do not all ask for the same ones; else the first ones."""
+        places = -(-len(paths) // max_items)
+        start = int((await Guid())[:8], 16) % places * max_items if max_items > 1 else 0
+        return paths[start:] + paths[:start]
+
+    def claimable(self, claims: list[ClaimedItem]) -> list[ClaimedItem]:
+        """A task that was delivered before is claimed alone."""
+        return fit_request(never_delivered(claims))
+
+    async def payload(self, delivery: ClaimedItem) -> bytes:
+        """What was put. Raises NoNodeError if the task is over already, CorruptNodeError."""
+        return await payload_chunks.joined(self.znodes.parts_folder(task_of(delivery.path).caller), delivery.payload)
+
+    async def is_there(self, caller: str) -> bool:
+        """Whether somebody waits for its answers."""
+        return await read(Exists(self.znodes.answers(caller))) is not None
+
+    async def answer(self, delivery: ClaimedItem, kind: str, payload: bytes) -> TaskCompletion:
+        """The answer, ready to be put with others; of a long one the parts are there."""
+        if kind != DONE or not payload_chunks.is_large(payload):
+            return TaskCompletion(self, delivery, kind, payload if kind != DONE else payload_chunks.whole(payload))
+        task, deliveries = task_of(delivery.path), delivery.label.deliveries
+        folder, group = self.znodes.parts_folder(task.caller), f"a{task.job}.{task.part}."
+        try:
+            if deliveries > 1:  # of a worker who died before he could put his answer
+                await payload_chunks.throw_away_groups(folder, group)
+            return TaskCompletion(
+                self, delivery, kind, await payload_chunks.split(folder, f"{group}{deliveries}", payload)
+            )
+        except NoNodeError:
+            return TaskCompletion(self, delivery, kind, b"=")  # nobody is there to read it
+
+    async def finish(self, answers: Sequence[TaskCompletion]) -> None:
+        """These tasks are ended and their answers put, unless others have got the task, or the caller is gone."""
+        for answer in answers:
+            await StopHolding(answer.delivery.loss)
+        todo = list(answers)
+        while todo:
+            batch = list(_fitting(todo))
+            plan = [(answer, operation) for answer in batch for operation in answer.operations]
+            try:
+                if plan:
+                    await self.receipts.commit(*(operation for _, operation in plan))
+            except (NoNodeError, BadVersionError, NodeExistsError) as error:
+                answer, refused = plan[getattr(error, "index", 0)]
+                answer.without(refused)
+                continue
+            del todo[: len(batch)]
+        for answer in answers:
+            if not answer.is_taken():
+                await Background(payload_chunks.delete_all(answer.made_parts))
+
+    async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
+        """A task that was delivered too often is answered so; if its caller is gone, it just goes."""
+        task = task_of(item.path)
+        told = Create(self.znodes.answer(task, WORN), json.dumps(deliveries).encode())
+        used = [Delete(path) for path in _parts_of_task(self.znodes.parts_folder(task.caller), item.payload)]
+        ended = (Delete(item.path, version), *claim, SetData(self.znodes.dones), *used)
+        if await self._commit_mine(*ended, told) is not None:
+            return True
+        if await read(Exists(parent_of(told.path))) is not None:
+            return False
+        return await self._commit_mine(*ended) is not None
+
+
+def _fitting(answers: Sequence[TaskCompletion]) -> Iterator[TaskCompletion]:
+    """As many of the first ones as one request takes."""
+    size = 0
+    for number, answer in enumerate(answers):
+        size += answer.size
+        if number and size > BATCH_BYTES:
+            return
+        yield answer

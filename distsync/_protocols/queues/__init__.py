@@ -1,0 +1,1 @@
+"""Queues: order, bounds, claims."""

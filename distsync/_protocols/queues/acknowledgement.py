@@ -1,0 +1,176 @@
+"""What becomes of an item that a worker has claimed: it is done, comes again, at once or later, or is a dead letter.
+
+Source: stdlib ``multiprocessing.JoinableQueue.task_done``; the rest is ours.
+
+Rules for this file: pure; it does not know who gets which item. Each end is one transaction, which fails if the item is
+not as the worker's claim left it: nobody ends what somebody else has got.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from distsync._protocols.group_commit import GroupCommitter
+from distsync._protocols.queues.batch_limits import BATCH
+from distsync._protocols.queues.claim_layout import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
+from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.receipts import Operation, Outcome, Receipts, StillNeeded, always
+from distsync._protocols.retries import read
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Create,
+    Created,
+    Delete,
+    Exists,
+    Guid,
+    Protocol,
+    SetData,
+    StopHolding,
+)
+from distsync.errors import BadVersionError, LockLostError, NoNodeError
+
+
+class AckQueue(QueueCore):
+    """A queue whose items are claimed, as one who has claimed some sees it."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        super().__init__(path, receipts)
+        self.znodes: ClaimQueueLayout = ClaimQueueLayout(path)
+        self.endings: GroupCommitter[ClaimedItem, bool] = GroupCommitter(
+            self._finish, lambda loads: min(len(loads), BATCH)
+        )
+        #: No earlier than this it is now (ms, the servers' clock).
+        self.time = 0
+
+    @property
+    def segment_size(self) -> int:
+        return min(SEGMENT, super().segment_size)
+
+    async def done(self, delivery: ClaimedItem) -> None:
+        """The item is done, and gone. Raises LockLostError if somebody else has got it meanwhile."""
+        await self._end(delivery, self.endings.send(delivery))
+
+    async def _finish(self, deliveries: Sequence[ClaimedItem], still_needed: StillNeeded) -> Sequence[bool]:
+        """These are done, and gone: for each whether it was ours. Several at once, if all are. Raises Unwanted."""
+        if len(deliveries) == 1:
+            return [await self._move(deliveries[0], *self._counted(deliveries[0]), still_needed=still_needed)]
+        gone = [(Delete(each.path, each.version), Delete(each.claim), *self._counted(each)) for each in deliveries]
+        await self.receipts.commit(*(operation for each in gone for operation in each), still_needed=still_needed)
+        return [True] * len(deliveries)
+
+    def _counted(self, delivery: ClaimedItem) -> tuple[Operation, ...]:
+        return (SetData(self.znodes.dones), *self._without_key(delivery.label))
+
+    async def nack(self, delivery: ClaimedItem, delay: float = 0.0, max_deliveries: int = 0) -> None:
+        """The item is to be got again, after ``delay`` seconds; unless it was delivered too often. Raises LockLostError
+        if somebody else has got it meanwhile."""
+        if 0 < max_deliveries <= delivery.label.deliveries:
+            await self.dead_letter(delivery)
+        elif delay > 0:
+            await self._end(delivery, self._postpone(delivery, delay))
+        else:
+            await self._end(delivery, self.release(delivery))
+
+    async def dead_letter(self, delivery: ClaimedItem) -> None:
+        """The item is a dead letter. Raises LockLostError if somebody else has got it meanwhile."""
+        deliveries = delivery.label.deliveries
+        await self._end(delivery, self._dead_letter(delivery, delivery.version, deliveries, Delete(delivery.claim)))
+
+    async def _end(self, delivery: ClaimedItem, work: Protocol[bool]) -> None:
+        """``work`` ends our claim, and says whether the item was still ours. If it is interrupted, and did not take
+        place, anybody may get the item."""
+        try:
+            await StopHolding(delivery.loss)
+            if await work:
+                return
+        except BaseException:
+            work.close()
+            await Background(self.release(delivery))
+            raise
+        raise LockLostError(delivery.path, delivery.loss.reason or "its claim had gone and others got the item")
+
+    async def _move(
+        self, delivery: ClaimedItem, *extra_operations: Operation, still_needed: StillNeeded = always
+    ) -> bool:
+        """The item's znode goes, with the claim, and ``extra_operations`` is done."""
+        mine = Delete(delivery.path, delivery.version)
+        return (
+            await self._commit_mine(mine, Delete(delivery.claim), *extra_operations, still_needed=still_needed)
+            is not None
+        )
+
+    async def _postpone(self, delivery: ClaimedItem, delay: float) -> bool:
+        return await self._move(delivery, await self._later(delivery.label.before(delivery.payload), delay))
+
+    async def _commit_mine(
+        self, mine: Operation, *others: Operation, still_needed: StillNeeded = always
+    ) -> Outcome | None:
+        """``mine`` finds the item as we left it, and all is done. Deletes of what is gone already are left out."""
+        operations = [mine, *others]
+        while True:
+            try:
+                return await self.receipts.commit(*operations, still_needed=still_needed)
+            except (NoNodeError, BadVersionError) as error:
+                gone = operations[getattr(error, "index", 0)]
+                if gone is mine or not isinstance(gone, Delete):
+                    if isinstance(gone, SetData):
+                        await self.znodes.make()
+                    return None
+                operations.remove(gone)
+
+    async def release(self, delivery: ClaimedItem) -> bool:
+        """Anybody may claim the item, if it is ours. Whether it was: the claim may be gone already."""
+        mine = Check(delivery.path, delivery.version)
+        return await self._commit_mine(mine, Delete(delivery.claim)) is not None
+
+    async def give_back(self, delivery: ClaimedItem) -> None:
+        """It was not begun, and anybody may claim it, as if we had not done so."""
+        await StopHolding(delivery.loss)
+        label = delivery.label._replace(deliveries=delivery.label.deliveries - 1)
+        as_before = SetData(delivery.path, label.before(delivery.payload), delivery.version)
+        await self._commit_mine(as_before, Delete(delivery.claim))
+
+    async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
+        """Whether the item has become a dead letter: here it is done, and nobody gets it here any more."""
+        dead = ClaimQueueLayout(f"{self.znodes.path}/dead")
+        data = ItemHeader(deliveries).before(item.payload)
+        here = (*claim, SetData(self.znodes.dones), *self._without_key(item.label), SetData(dead.puts))
+        while True:
+            tail = await dead.find_tail()
+            letter = Create(f"{tail}/i_{await Guid()}-", data, sequence=True)
+            outcome = await self._commit_mine(Delete(item.path, version), *here, Check(tail, 0), letter)
+            if outcome is not None:
+                await self._seal_dead(dead, tail, outcome)
+                return True
+            stat = await read(Exists(item.path))
+            if stat is None or stat.version != version:
+                return False
+            dead.tail = None
+
+    async def _seal_dead(self, dead: ClaimQueueLayout, tail: str, outcome: Outcome) -> None:
+        created = outcome.results[-1] if outcome.results else None
+        if isinstance(created, Created) and int(created.path[-10:]) + 1 >= self.segment_size:
+            await Background(dead.seal_segment(tail))
+
+    async def _later(self, data: bytes, delay: float) -> Create:
+        """What makes a delayed item."""
+        due = await self.now() + math.ceil(delay * 1000)
+        return Create(f"{self.znodes.delayed}/d_{due:015d}_{await Guid()}-", data, sequence=True)
+
+    async def now(self) -> int:
+        """What time it is (ms, the servers' clock): that at which they write."""
+        while True:
+            try:
+                self._on_event(await read(SetData(self.znodes.clock)))
+                return self.time
+            except NoNodeError:
+                await self.znodes.make()
+
+    def _on_event(self, stat: Any) -> None:
+        self.time = max(self.time, stat.mtime)
+
+    def _without_key(self, label: ItemHeader) -> tuple[Operation, ...]:
+        return () if label.key is None else (Delete(self.znodes.key(label.key)),)

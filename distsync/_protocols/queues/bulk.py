@@ -1,0 +1,165 @@
+"""Several items at once: put and got in batches, each of which is one transaction.
+
+Source: recipes.txt, "Queues".
+
+Rules for this file: pure; it knows queues by their QueueCore. A batch is put or got as a whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any
+
+from distsync._protocols.queues.batch_limits import BATCH, batches
+from distsync._protocols.queues.blocking_get import take
+from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.retries import read, read_all
+from distsync._protocols.steps import Delete, GetData, GetEach, Guid, Node, SetData, Watch
+from distsync.errors import DeadlineError, Full, NoNodeError, RequestError
+
+#: Items are read with one request while no more than so much is expected in its answer: ZooKeeper makes it in memory.
+ANSWER_BYTES = 1 << 20
+
+#: Transactions of a feeder that are on their way at once: enough for the server to have the next one when it is done.
+PIPELINE_DEPTH = 8
+
+
+class Progress:
+    """How many items are surely put."""
+
+    def __init__(self) -> None:
+        self.put = 0
+
+
+async def put_many(
+    core: QueueCore, items: Sequence[tuple[str, bytes]], blocking: bool, progress: Progress, maxsize: int = 0
+) -> None:
+    """All of these, key and data each, are in the queue. Raises Full and ShutDown; ``progress`` says after how many. In
+    a bounded queue they are put one by one."""
+    if maxsize > 0:
+        for key, data in items:
+            await core.put(data, blocking, key, maxsize)
+            progress.put += 1
+        return
+    for batch in batches(items, len(core.znodes.path.encode())):
+        guid = await Guid()  # the numbers tell them apart
+        named = [(f"i_{key}{guid}-", data) for key, data in batch]
+        try:
+            await core.append(named)
+        except DeadlineError:
+            raise Full from None
+        progress.put += len(batch)
+
+
+async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, max_items: int = BATCH) -> None:
+    """As put_many, for a queue without a bound and a caller that is never interrupted: several transactions are on
+    their way at once, none of which is done unless all before it are."""
+    named: list[list[tuple[str, bytes]]] = []
+    for batch in batches([("", data) for data in items], len(core.znodes.path.encode()), max_items):
+        guid = await Guid()
+        named.append([(f"i_{guid}-", data) for _, data in batch])
+    while named:
+        done = await _put_ahead(core, named[:PIPELINE_DEPTH]) if len(named) > 1 else 0
+        if not done:
+            await core.append(named[0])
+            done = 1
+        progress.put += sum(map(len, named[:done]))
+        del named[:done]
+
+
+async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]]]) -> int:
+    """So many of these batches were put, the first ones; the next one is to be inserted, as it can be."""
+    segment = await core.znodes.find_tail()
+    outcomes = await core.receipts.commit_ahead([core.putting(segment, batch) for batch in group])
+    for outcome, batch in zip(outcomes, group, strict=False):
+        await core.seal_if_full(segment, outcome, len(batch))
+    if len(outcomes) < len(group):
+        core.znodes.tail = None
+    return len(outcomes)
+
+
+class BatchGet:
+    """A queue as something to take several items from."""
+
+    poll_interval: float | None = None
+
+    def __init__(self, core: QueueCore, max_items: int, maxsize: int) -> None:
+        self.core = core
+        self.max_items = min(max_items, BATCH)
+        self.maxsize = maxsize
+
+    async def attempt(self) -> list[bytes] | None:
+        """The next items, as many as are there; None if there are none."""
+        core, most = self.core, self.max_items
+        while True:
+            path = await core.next_or_over(self.maxsize)
+            if path is None:
+                return None
+            paths = [path]
+            while core.segmented and core.names and len(paths) < most:
+                paths.append(f"{core.head}/{core.names.popleft()}")
+            got = await take_batch(core, paths)
+            if got:
+                core.outstanding += len(got)
+                return got
+            most = max(1, most // 2)  # others take them too: fewer at once
+
+    def arm(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.arm(watch)
+
+
+async def get_many(
+    core: QueueCore, max_items: int, contender_data: bytes, blocking: bool, maxsize: int = 0
+) -> list[bytes] | None:
+    """The next items, one at least and ``max_items`` at most, in one transaction. None: as QueueCore.get."""
+    return await take(BatchGet(core, max_items, maxsize), core.turns, core.getters, contender_data, blocking)
+
+
+async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
+    """The items' data, once they are ours, all of them; none if somebody else has got one."""
+    taken = False
+    items: dict[str, bytes] = {}
+    try:
+        unknown = [path for path in paths if path not in core.known]
+        nodes = dict(zip(unknown, await read_items(core, unknown), strict=True)) if unknown else {}
+        found = {path: core.known.pop(path, None) for path in paths}
+        found.update({path: node.data for path, node in nodes.items() if isinstance(node, Node)})
+        items = {path: data for path, data in found.items() if data is not None}
+        if not items:
+            return []
+        counted = (SetData(core.znodes.gets),) * len(items)
+        back = partial(restore, core, items)
+        outcome = await core.receipts.commit(*map(Delete, items), *counted, on_unknown_outcome=back)
+        taken = True
+        core.got = outcome.results[-1].version if outcome.results else core.got
+        return list(items.values())
+    except NoNodeError as error:
+        if getattr(error, "index", -1) >= len(items):  # it is no item that has gone
+            await core.znodes.make()
+        return []
+    finally:
+        if not taken:
+            core.names.clear()
+
+
+async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
+    """Their nodes, NoNodeError in the place of one that is gone: in one request, if the last batch makes us believe
+    that it is answered by no more than ANSWER_BYTES; else in one for each."""
+    nodes: Sequence[Any] = ()
+    if core.may_read_each and core.largest is not None and 1 < len(paths) <= ANSWER_BYTES // max(1, core.largest):
+        try:
+            each: tuple[Any, ...] = await read(GetEach(tuple(paths)))
+            nodes = each
+        except RequestError:  # a server that does not know this request, and hangs up: it is not asked so again
+            core.may_read_each = False
+    if not nodes or not all(isinstance(node, (Node, NoNodeError)) for node in nodes):
+        nodes = await read_all(*map(GetData, paths))
+    core.largest = max((len(node.data) for node in nodes if isinstance(node, Node)), default=None)
+    return nodes
+
+
+async def restore(core: QueueCore, items: dict[str, bytes], committed: bool | None) -> None:
+    """They were taken by a call that had ended: they come back."""
+    for path, data in items.items():
+        await core._restore(path, data, committed)

@@ -1,0 +1,455 @@
+"""JoinableQueue: who gets an item claims it, and takes it out when it is done; if he dies, the next one gets it.
+
+Source: recipes.txt, "Queues"; stdlib ``multiprocessing.JoinableQueue``. Claims, delays, keys, dead letters are ours.
+
+Rules for this file: pure; the state of a JoinableCore is shared by the threads of one process.
+
+A claim is one transaction: the item is written (its ItemHeader counts deliveries), if it is still as it was read, and
+an ephemeral of the claim's fixed name is made. So one worker has it, whose session's end frees it where it is: first in
+order. To be done is one transaction: item, claim and key go, the counter moves; the item goes only if its version is
+still the worker's. So who lost his claim, and not the item, may still be done with it; who lost the item learns it.
+When an item is due is said by the servers' clock, as znodes' times tell it, and no host's own.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any
+
+from distsync._protocols.queues.acknowledgement import AckQueue
+from distsync._protocols.queues.batch_limits import BATCH, BATCH_BYTES, ITEM_BYTES
+from distsync._protocols.queues.blocking_get import take
+from distsync._protocols.queues.bounded import PendingClaimPut
+from distsync._protocols.queues.claim_layout import ClaimedItem, ItemHeader, by_due_time, due_time
+from distsync._protocols.receipts import Operation, Receipts
+from distsync._protocols.retries import read, read_all
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Children,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Hold,
+    Node,
+    Proven,
+    Request,
+    SetData,
+    Wait,
+    Watch,
+)
+from distsync._protocols.wait_queue import in_order
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    Full,
+    NodeExistsError,
+    NoNodeError,
+    ShutDown,
+)
+
+#: What was claimed ahead, and not asked for within so many seconds, goes back: others may be idle.
+AHEAD_S = 3.0
+
+#: Somebody was faster: the item is another's, or gone.
+CONFLICT_ERRORS = (BadVersionError, NodeExistsError, NoNodeError)
+
+
+class JoinableCore(AckQueue):
+    """What the threads of one process know together about one queue with claims."""
+
+    poll_interval: float | None = None
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        super().__init__(path, receipts)
+        self.claiming: set[str] = set()
+        #: What was claimed before anybody asked for it, in order.
+        self.ahead: deque[ClaimedItem] = deque()
+        #: What wakes the one who waits for items, if anybody does.
+        self.sleeper: Watch | None = None
+        #: When the first delayed item is due (ms, the servers' clock); None: there is none.
+        self.soonest: int | None = None
+        #: The same, as the one who waits saw it as he armed his watches: others look meanwhile, or have looked before.
+        self.armed: int | None = None
+        #: What the threads of this process have got, as the face knows it, in that order.
+        self.open: list[Any] = []
+
+    @property
+    def idle(self) -> bool:
+        return not self.open and not self.ahead and self.endings.idle and super().idle
+
+    # Putting
+
+    async def put(
+        self, data: bytes, blocking: bool = True, key: str = "", maxsize: int = 0, coalesce: bool = False
+    ) -> None:
+        """An item, with its label, is in the queue. Raises Full and ShutDown. ``coalesce``: as QueueCore.put."""
+        if coalesce and maxsize <= 0:
+            await super().put(data, blocking, "", maxsize, coalesce)
+        else:
+            await self._put(data, blocking, maxsize)
+
+    async def add(
+        self,
+        payload: bytes,
+        blocking: bool = True,
+        delay: float = 0.0,
+        key: str | None = None,
+        maxsize: int = 0,
+        coalesce: bool = False,
+    ) -> bool:
+        """Whether the item is in the queue now, to be got after ``delay`` seconds; False: one of this key is there."""
+        data = ItemHeader(0, key).before(payload)
+        if coalesce and key is None and delay <= 0:
+            await self.put(data, blocking, "", maxsize, coalesce)
+            return True
+        also = () if key is None else (Create(self.znodes.key(key)),)
+        try:
+            if delay > 0:
+                await self._put_delayed(data, delay, *also)
+            else:
+                await self._put(data, blocking, maxsize, *also)
+        except NodeExistsError:
+            return False
+        except DeadlineError:
+            raise Full from None
+        return True
+
+    async def _put(self, data: bytes, blocking: bool, maxsize: int, *extra_operations: Operation) -> None:
+        if maxsize > 0 and not blocking:
+            await self._expect_room(maxsize)
+        item = f"i_{await Guid()}-"
+        try:
+            segment, outcome = await self.append([(item, data)], *extra_operations, bounded=maxsize > 0)
+        except DeadlineError:
+            raise Full from None
+        if maxsize > 0:
+            path = self._path_in(outcome, 1)
+            await PendingClaimPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
+
+    def listings(self, segment: str) -> tuple[Request[Any], ...]:
+        return *super().listings(segment), Children(self.znodes.claims)
+
+    async def _put_delayed(self, data: bytes, delay: float, *extra_operations: Operation) -> None:
+        while True:
+            later = await self._later(data, delay)
+            try:
+                await self.receipts.commit(
+                    Check(self.znodes.state, 0), later, SetData(self.znodes.puts), *extra_operations
+                )
+                return
+            except BadVersionError:
+                raise ShutDown from None
+            except NoNodeError:
+                await self.znodes.make()
+
+    async def retract_unclaimed(self, path: str, label: ItemHeader) -> bool:
+        """Whether an item was taken out again before anybody got it: a claim would have written it."""
+        try:
+            await self.receipts.commit(Delete(path, 0), SetData(self.znodes.dones), *self._without_key(label))
+            return True
+        except (NoNodeError, BadVersionError):
+            return False
+
+    # Claiming
+
+    async def claim(
+        self,
+        contender_data: bytes,
+        blocking: bool = True,
+        max_items: int = 1,
+        max_deliveries: int = 0,
+        prefetch: int = 0,
+    ) -> list[ClaimedItem] | None:
+        """The next items, at most so many, for this worker, and with them up to ``prefetch`` that it has not asked for;
+        none if some are there that were claimed ahead. None: not at once if we do not ``blocking``, or not before the
+        deadline. Raises ShutDown."""
+        claiming = ClaimAttempt(self, contender_data, min(max_items + prefetch, BATCH), max_deliveries, prefetch > 0)
+        return await take(claiming, self.turns, self.getters, contender_data, blocking)
+
+    async def claim_into(
+        self,
+        claimed: list[ClaimedItem],
+        contender_data: bytes,
+        blocking: bool,
+        max_items: int,
+        max_deliveries: int,
+        prefetch: int,
+    ) -> None:
+        """As claim, with those that were claimed ahead. They are in ``claimed`` as soon as nobody else knows of them:
+        an interrupt may come anywhere."""
+        while not claimed:
+            found = await self.claim(contender_data, blocking, max_items, max_deliveries, prefetch)
+            if found is None:
+                return
+            claimed.extend(found)
+            await self._keep_ahead(claimed, max_items)
+            while len(claimed) < max_items and self._take_ahead(claimed):
+                pass
+
+    async def _keep_ahead(self, claimed: list[ClaimedItem], max_items: int) -> None:
+        """What was claimed beyond ``max_items`` is for the next ones to ask, whoever they are."""
+        rest = claimed[max_items:]
+        if rest:
+            await Background(self._return_late(rest))
+            try:
+                self.ahead.extend(rest)
+                del claimed[max_items:]
+                if self.sleeper is not None:
+                    self.sleeper.fire()
+            except BaseException:
+                self.ahead = deque(each for each in self.ahead if each not in claimed)
+                raise
+
+    async def _has_ahead(self) -> bool:
+        """Whether there is an item that nobody has asked for, and that is provably ours."""
+        while self.ahead:
+            first = self.ahead[0]
+            ours = not first.loss.fired and await Proven(first.session_id)
+            if self.ahead and self.ahead[0] is first:
+                if ours:
+                    return True
+                self.ahead.popleft()
+        return False
+
+    def _take_ahead(self, claimed: list[ClaimedItem]) -> bool:
+        """Whether there was such an item: now it is among ``claimed``."""
+        while self.ahead and self.ahead[0].loss.fired:
+            self.ahead.popleft()
+        if not self.ahead:
+            return False
+        try:
+            claimed.append(self.ahead[0])
+            self.ahead.popleft()
+        except BaseException:
+            claimed[:] = [each for each in claimed if each not in self.ahead]
+            raise
+        return True
+
+    async def _return_late(self, deliveries: Sequence[ClaimedItem]) -> None:
+        await Wait(limit=AHEAD_S)
+        await self._return(deliveries)
+
+    async def _return(self, deliveries: Sequence[ClaimedItem]) -> None:
+        """Of these the ones that nobody here has asked for are anybody's again."""
+        for each in deliveries:
+            if each in self.ahead:
+                self.ahead.remove(each)
+                try:
+                    await self.give_back(each)
+                except BaseException:
+                    await Background(self.give_back(each))
+                    raise
+
+    async def look(self, watch: Watch | None = None) -> list[str]:
+        """The items that may be got now, of one folder, first one first; with ``watch`` armed on all that adds some."""
+        znodes = self.znodes
+        while True:
+            head = self.head or znodes.segment(0)
+            reads = (Children(znodes.claims, watch), Children(znodes.delayed, watch), Children(znodes.items, watch))
+            claims, delayed, items, first = await read_all(*reads, Children(head, watch))
+            if any(isinstance(answer, NoNodeError) for answer in (claims, delayed, items)):
+                await znodes.make()
+                continue
+            taken = set(claims.names)
+            waiting = znodes.free(znodes.delayed, by_due_time(delayed.names), taken)
+            due = [path for path in waiting if due_time(path) <= self.time]
+            self.soonest = due_time(waiting[0]) if waiting else None
+            if watch is not None:
+                self.armed = self.soonest
+            segments = [f"{znodes.items}/{name}" for name in sorted(items.names)]
+            found = due or await self._look_in(segments, {head: first}, taken, watch)
+            if found is not None:
+                return found
+
+    async def _look_in(
+        self, segments: Sequence[str], known: dict[str, Any], taken: set[str], watch: Watch | None
+    ) -> list[str] | None:
+        """The free items of the first segment that has any; empty ones before it are dropped. None: the last one was
+        sealed since, or has gone, so that there is a next one, which may have some."""
+        self.head, is_open = None, True
+        for segment in segments:
+            (listing,) = (known[segment],) if segment in known else await read_all(Children(segment, watch))
+            is_open = not isinstance(listing, NoNodeError) and listing.stat.version == 0
+            if isinstance(listing, NoNodeError):
+                continue
+            if listing.names or segment == segments[-1]:
+                self.head = self.head or segment
+            else:
+                await self.znodes.drop_segment(segment)
+            free = self.znodes.free(segment, (item.name for item in in_order(listing.names)), taken)
+            if free:
+                return free
+        if is_open:
+            return []
+        await self.znodes.ensure_next_segment(segments[-1])
+        return None
+
+    async def is_over(self) -> bool:
+        """Whether it was shut down and nothing is to be done any more."""
+        znodes = self.znodes
+        state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
+        return bool(state and state.version > 0 and dones and znodes.backlog(*puts, dones) == 0)
+
+    async def attempt_claim(
+        self, contender_data: bytes, max_items: int, max_deliveries: int, skip_paths: bool
+    ) -> list[ClaimedItem] | None:
+        while not await self._has_ahead():
+            paths = await self.look()
+            if not paths:
+                if self.soonest is not None and self.soonest <= await self.now():
+                    continue
+                if await self.is_over():
+                    raise ShutDown
+                return None
+            paths = await self.candidates([path for path in paths if path not in self.claiming] or paths, max_items)
+            for start in range(0, len(paths), max_items):
+                claimed = await self._claim(
+                    paths[start : start + max_items], contender_data, max_deliveries, skip_paths
+                )
+                if claimed:
+                    return claimed
+                if max_items > 1:  # others are at it too: fewer at once
+                    max_items //= 2
+                    break
+        return []
+
+    async def _claim(
+        self, paths: list[str], contender_data: bytes, max_deliveries: int, skip_paths: bool
+    ) -> list[ClaimedItem]:
+        """These items are ours, all of them; none if one is another's already, or was delivered too often.
+        ``skip_paths``: one that was delivered before comes alone."""
+        self.claiming.update(paths)
+        try:
+            nodes = await read_all(*map(GetData, paths))
+            found = [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]
+            claims = [self._wanted(path, node) for path, node in found]
+            worn = [each for each in claims if 0 < max_deliveries < each.label.deliveries]
+            for each in worn:
+                await self._dead_letter(each, each.version - 1, each.label.deliveries - 1, *if_unclaimed(each.claim))
+            if worn or not claims:
+                return []
+            claims = self.claimable(never_delivered(claims) if skip_paths else claims)
+            writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
+            ours = [Create(each.claim, contender_data, ephemeral=True) for each in claims]
+            outcome = await self.receipts.commit(*writes, *ours, on_unknown_outcome=partial(self._give_back, claims))
+            if outcome.results:
+                self._on_event(outcome.results[0])
+            for each in claims:
+                each.session_id = outcome.session_id
+                await Hold(each.claim, outcome.session_id, each.loss)
+            return claims
+        except CONFLICT_ERRORS:
+            return []
+        finally:
+            self.claiming.difference_update(paths)
+
+    async def candidates(self, paths: list[str], max_items: int) -> list[str]:
+        """The free items, in the order in which they are tried, ``max_items`` at once."""
+        return paths
+
+    def claimable(self, claims: list[ClaimedItem]) -> list[ClaimedItem]:
+        """Those of the first free items that are claimed at once."""
+        return fit_request(claims)
+
+    def _wanted(self, path: str, node: Node) -> ClaimedItem:
+        """The item as it will be when we have it."""
+        label, payload = ItemHeader.split(node.data)
+        more = label._replace(deliveries=label.deliveries + 1)
+        return ClaimedItem(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
+
+    async def _give_back(self, claims: Sequence[ClaimedItem], done: bool | None) -> None:
+        """They were claimed by a call that had ended."""
+        for each in claims if done else ():
+            await self.give_back(each)
+
+    async def arm(self, watch: Watch) -> bool:
+        self.sleeper = watch
+        paths = await self.look(watch)
+        state = await read_all(GetData(self.znodes.state, watch))
+        if paths or self.ahead or isinstance(state[0], NoNodeError) or await self.is_over():
+            return False
+        self.poll_interval = None
+        if self.armed is not None:
+            self.poll_interval = max(0, self.armed - await self.now()) / 1000
+        return self.poll_interval != 0
+
+    # Ending
+
+    async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
+        """Nothing is put any more; workers get what is left, or (``immediate``) nothing, and then ShutDown."""
+        await super().shutdown(False)
+        if immediate:
+            await self._return(tuple(self.ahead))
+        while immediate:
+            paths = await self._all_free()
+            if not paths:
+                return
+            for path in paths:
+                await self._discard(path)
+
+    async def _all_free(self) -> list[str]:
+        """Some of what nobody has, due or not."""
+        paths = await self.look()
+        if paths:
+            return paths
+        claims, delayed = await read_all(Children(self.znodes.claims), Children(self.znodes.delayed))
+        return self.znodes.free(self.znodes.delayed, delayed.names, set(claims.names))
+
+    async def _discard(self, path: str) -> None:
+        try:
+            node = await read(GetData(path))
+            label, _ = ItemHeader.split(node.data)
+            mine = (Delete(path, node.stat.version), *if_unclaimed(self.znodes.claim(path)))
+            await self._commit_mine(*mine, SetData(self.znodes.dones), *self._without_key(label))
+        except CONFLICT_ERRORS:
+            pass
+
+
+def if_unclaimed(claim: str) -> tuple[Operation, ...]:
+    """Fails where somebody has claimed the item."""
+    return Create(claim), Delete(claim)
+
+
+def never_delivered(claims: list[ClaimedItem]) -> list[ClaimedItem]:
+    """The first ones, none of which anybody had before; or the first one alone, which may kill its workers."""
+    again = next((number for number, each in enumerate(claims) if each.label.deliveries > 1), len(claims))
+    return claims[: max(1, again)]
+
+
+def fit_request(claims: list[ClaimedItem]) -> list[ClaimedItem]:
+    """As many of the first ones as one request can claim."""
+    size, number = 0, 0
+    for each in claims:
+        size += len(each.payload) + ITEM_BYTES + 3 * len(each.path)
+        if number and size > BATCH_BYTES:
+            break
+        number += 1
+    return claims[:number]
+
+
+class ClaimAttempt:
+    """A queue as something that a worker takes items from."""
+
+    def __init__(
+        self, core: JoinableCore, contender_data: bytes, max_items: int, max_deliveries: int, skip_paths: bool
+    ) -> None:
+        self.core = core
+        self.contender_data = contender_data
+        self.max_items = max_items
+        self.max_deliveries = max_deliveries
+        self.skip_paths = skip_paths
+
+    @property
+    def poll_interval(self) -> float | None:
+        return self.core.poll_interval
+
+    def attempt(self) -> Awaitable[list[ClaimedItem] | None]:
+        return self.core.attempt_claim(self.contender_data, self.max_items, self.max_deliveries, self.skip_paths)
+
+    def arm(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.arm(watch)

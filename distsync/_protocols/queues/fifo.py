@@ -1,0 +1,425 @@
+"""Queue: first in, first out, as deep as the disk of the ensemble; nothing is lost, nothing comes twice.
+
+Source: recipes.txt, "Queues"; stdlib ``queue.Queue``. Items are persistent here: an ephemeral one would die with
+the process that put it.
+
+Rules for this file: pure; the state of a QueueCore is shared by the threads of one process.
+
+Putting is one transaction: the state is open, the tail is not sealed, the item is created, the counter moves.
+Taking is one transaction: the item goes, the counter moves; both write a receipt, so that a lost answer neither
+doubles nor loses. A getter knows an item's data before it takes it. An item that a call takes after it has ended
+(deadline, Ctrl-C) is put back where it was, unless the call threw it away. See segments.py for the znodes.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable, Sequence
+from functools import partial
+from typing import Any
+
+from distsync._protocols.group_commit import GroupCommitter
+from distsync._protocols.queues.batch_limits import BATCH, batches
+from distsync._protocols.queues.blocking_get import LocalTurnQueue, take
+from distsync._protocols.queues.bounded import PendingPut
+from distsync._protocols.queues.segments import SEGMENT, Segments, before_all
+from distsync._protocols.receipts import Operation, Outcome, Receipts, StillNeeded, always
+from distsync._protocols.retries import read, read_all
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Created,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Node,
+    Request,
+    SetData,
+    Wait,
+    WakeReason,
+    Watch,
+)
+from distsync._protocols.wait_queue import in_order, sequence_distance
+from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsError, NoNodeError, ShutDown
+
+
+class QueueCore:
+    """What the threads of one process know together about one queue; not its bound, for each call has its own."""
+
+    segmented = True
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        self.receipts = receipts
+        self.znodes = Segments(path)
+        self.getters = f"{path}/getters"
+        self.turns = LocalTurnQueue()
+        self.head: str | None = None
+        self.names: deque[str] = deque()
+        self.known: dict[str, bytes] = {}
+        #: How long the longest item of the last batch was (bytes); None: nobody knows.
+        self.largest: int | None = None
+        #: Whether the server may know the request that reads several znodes, as ZooKeeper does since 3.6.
+        self.may_read_each = True
+        self.outstanding = 0
+        self.got = 0
+        self.puts: GroupCommitter[tuple[str, bytes], None] = GroupCommitter(self._put_together, self._first_batch)
+        self.dones: GroupCommitter[None, bool] = GroupCommitter(
+            self._done_together, lambda loads: min(len(loads), BATCH)
+        )
+
+    @property
+    def idle(self) -> bool:
+        """Nobody waits for an item or is on the way. (How many got here are not done yet only saves requests.)"""
+        return not self.turns.taken and self.puts.idle and self.dones.idle
+
+    @property
+    def segment_size(self) -> int:
+        """So many items fill a segment."""
+        return SEGMENT
+
+    # Putting
+
+    async def put(
+        self, data: bytes, blocking: bool = True, key: str = "", maxsize: int = 0, coalesce: bool = False
+    ) -> None:
+        """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown. ``coalesce``
+        with other threads' puts, where there is no bound: for calls without a deadline."""
+        if maxsize > 0 and not blocking:
+            await self._expect_room(maxsize)
+        item = f"i_{key}{await Guid()}-"
+        if coalesce and maxsize <= 0:
+            await self.puts.send((item, data))
+            return
+        try:
+            segment, outcome = await self.append([(item, data)], bounded=maxsize > 0)
+        except DeadlineError:
+            raise Full from None
+        path = self._path_in(outcome, 1)
+        if maxsize > 0:
+            await PendingPut(self, segment, item, path, data, maxsize).wait_inside(outcome.answers, blocking)
+
+    async def _put_together(self, items: Sequence[tuple[str, bytes]], still_needed: StillNeeded) -> Sequence[None]:
+        await self.append(items, still_needed=still_needed)
+        return [None] * len(items)
+
+    def _first_batch(self, items: Sequence[tuple[str, bytes]]) -> int:
+        return len(next(batches(items, len(self.znodes.items))))
+
+    async def _expect_room(self, maxsize: int) -> None:
+        """Raises ShutDown or Full if there is no room, and Full if we do not learn in time."""
+        try:
+            if await self.znodes.size() < maxsize:
+                return
+            if await self.is_shutdown():
+                raise ShutDown
+        except DeadlineError:
+            pass
+        raise Full
+
+    async def append(
+        self,
+        items: Sequence[tuple[str, bytes]],
+        *extra_operations: Operation,
+        bounded: bool = False,
+        still_needed: StillNeeded = always,
+    ) -> tuple[str, Outcome]:
+        """These are put, all or none, and ``extra_operations`` is done with it: the segment, and what came of it.
+        Raises Unwanted."""
+        znodes = self.znodes
+        while True:
+            segment = await znodes.find_tail()
+            listings = self.listings(segment) if bounded else ()
+            try:
+                putting = self.putting(segment, items)
+                outcome = await self.receipts.commit(
+                    *putting, *extra_operations, reads=listings, still_needed=still_needed
+                )
+                break
+            except BadVersionError as error:
+                if getattr(error, "index", 0) == 0:
+                    raise ShutDown from None
+                await znodes.ensure_next_segment(segment)
+            except NoNodeError:
+                await znodes.repair(len(items) >= znodes.batch_counter)
+            znodes.tail = None
+        await self.seal_if_full(segment, outcome, len(items))
+        return segment, outcome
+
+    def putting(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:
+        """What puts these into ``segment``, unless it is sealed or the queue shut down."""
+        checks = (Check(self.znodes.state, 0), Check(segment, 0))
+        creates = (Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
+        return (*checks, *creates, *self.znodes.counting(len(items)))
+
+    async def seal_if_full(self, segment: str, outcome: Outcome, items: int) -> None:
+        """So many were put into ``segment``."""
+        last = self._path_in(outcome, items)
+        if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
+            await Background(self.znodes.seal_segment(segment))
+
+    def listings(self, segment: str) -> tuple[Request[Any], ...]:
+        """What tells whether an item that is put is inside the bound."""
+        return Children(self.znodes.items), Children(segment)
+
+    def _path_in(self, outcome: Outcome, number: int) -> str | None:
+        """The path of the ``number``th item; None where the answer was lost."""
+        created = outcome.results[1 + number] if outcome.results else None
+        return created.path if isinstance(created, Created) else None
+
+    async def retract(self, path: str) -> bool:
+        """Whether an item was taken out again before anybody got it."""
+        znodes = self.znodes
+        try:
+            await self.receipts.commit(Delete(path), SetData(znodes.gets), SetData(znodes.dones))
+            return True
+        except NoNodeError:
+            return False
+
+    # Taking
+
+    async def get(self, contender_data: bytes, blocking: bool = True, maxsize: int = 0) -> bytes | None:
+        """The next item; None: not at once if we do not ``blocking``, or not before the deadline. Raises ShutDown."""
+        return await take(GetAttempt(self, maxsize), self.turns, self.getters, contender_data, blocking)
+
+    async def attempt(self, maxsize: int) -> bytes | None:
+        while True:
+            path = await self.next_or_over(maxsize)
+            if path is None:
+                return None
+            data = await self._take(path)
+            if data is not None:
+                self.outstanding += 1
+                return data
+
+    async def next_or_over(self, maxsize: int) -> str | None:
+        """As ``next``. Raises ShutDown: there is none, and none will come. What was put before it was shut down may
+        have come after the first look, so that there is one more."""
+        path = await self.next(maxsize)
+        if path is None and await self.is_shutdown():
+            path = await self.next(maxsize)
+            if path is None:
+                raise ShutDown
+        return path
+
+    async def next(self, maxsize: int) -> str | None:
+        """The path of the next item; no other thread of this process is given the same."""
+        if self.names or await self._refresh():
+            return f"{self.head}/{self.names.popleft()}"
+        return None
+
+    async def _refresh(self) -> bool:
+        """Whether there are items; the oldest segment that has any is the head."""
+        if self.head:
+            await self._list(self.head)
+        while not self.names:
+            segments = await self.znodes.present()
+            is_open = await self._list(segments[0])
+            if self.names:
+                break
+            if len(segments) > 1:
+                await self.znodes.drop_segment(segments[0])
+            elif is_open:
+                return False
+            else:  # sealed since, or gone: there is a next one, which may have items
+                await self.znodes.ensure_next_segment(segments[0])
+        return True
+
+    async def _list(self, segment: str) -> bool:
+        """Whether ``segment`` is there, and not sealed; it is the head then, and has the next items, if any."""
+        try:
+            listing = await read(Children(segment))
+        except NoNodeError:
+            return False
+        if not self.names:
+            self.head = segment
+            self.known.clear()
+            self.names = deque(item.name for item in in_order(listing.names))
+        return listing.stat.version == 0
+
+    async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
+        """The item's data, once it is ours; None if somebody else has got it."""
+        taken = False
+        try:
+            data = self.known.pop(path, None)
+            if data is None:
+                data = (await read(GetData(path))).data
+            following = f"{self.head}/{self.names[0]}" if self.names else None
+            outcome = await self.receipts.commit(
+                Delete(path),
+                SetData(self.znodes.gets),
+                *extra_operations,
+                reads=(GetData(following),) if following else (),
+                on_unknown_outcome=None
+                if extra_operations
+                else partial(self._restore, path, data),  # what is thrown away stays away
+            )
+            taken = True
+            self.got = outcome.results[1].version if outcome.results else self.got
+        except NoNodeError as error:
+            taken = True
+            if getattr(error, "index", 0) > 0:  # it is no item that has gone
+                await self.znodes.make()
+            return None
+        finally:
+            if not taken:
+                self.names.clear()
+        if following and isinstance(outcome.answers[0], Node) and following.rpartition("/")[2] in self.names:
+            self.known[following] = outcome.answers[0].data
+        return data
+
+    async def _restore(self, path: str, data: bytes, committed: bool | None) -> None:
+        """An item was taken by a call that had ended: it comes back to its place, or where its segment is gone, before
+        all that are left."""
+        znodes = self.znodes
+        counted: tuple[Operation, ...] = (SetData(znodes.puts), SetData(znodes.dones))
+        while committed:
+            try:
+                await self.receipts.commit(Create(path, data), *counted)
+                return
+            except NoNodeError as error:
+                if getattr(error, "index", 0) > 0:  # somebody has deleted a counter: nobody knows any more how many
+                    counted = ()
+                    continue
+                path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
+
+    async def arm(self, watch: Watch) -> bool:
+        segment, *others = await self.znodes.present()
+        if others:  # what is not in the last one is seen by looking only
+            return False
+        reads = (Children(segment, watch), GetData(segment, watch), GetData(self.znodes.state, watch))
+        listing, node, state = await read_all(*reads)
+        if any(isinstance(answer, NoNodeError) for answer in (listing, node, state)):
+            return False
+        return not (listing.names or (self.segmented and node.stat.version) or state.stat.version)
+
+    # Counting
+
+    async def task_done(self) -> bool:
+        """One more item is done. False: all that were ever put are done already."""
+        znodes = self.znodes
+        while True:
+            if self.outstanding > 0:
+                self.outstanding -= 1
+                return await self.dones.send(None)
+            dones, *puts = await read_all(Exists(znodes.dones), *znodes.put_counters)
+            if dones is None or znodes.backlog(*puts, dones) <= 0:
+                return False
+            try:
+                await self.receipts.commit(SetData(znodes.dones, b"", dones.version))
+                return True
+            except BadVersionError:
+                continue
+
+    async def _done_together(self, loads: Sequence[None], still_needed: StillNeeded) -> Sequence[bool]:
+        """One more done for each, in one transaction; for each whether it was due: somebody else may have counted for
+        an item that we got. What was got was put, so mostly there is nothing to ask."""
+        number = len(loads)
+        done = (SetData(self.znodes.dones),) * number
+        outcome = await self.receipts.commit(
+            *done, on_unknown_outcome=partial(self._reconcile_done_if, number), still_needed=still_needed
+        )
+        try:
+            if outcome.results is not None and sequence_distance(outcome.results[-1].version, self.got) <= 0:
+                return [True] * number
+            over = await self._reconcile_done(number)
+        except BaseException:
+            await Background(self._reconcile_done(number))
+            raise
+        return [True] * (number - over) + [False] * over
+
+    async def _reconcile_done_if(self, number: int, committed: bool | None) -> None:
+        if committed:
+            await self._reconcile_done(number)
+
+    async def _reconcile_done(self, max_items: int) -> int:
+        """How many dones there were more than puts, ``max_items`` at most: for each one item more counts as put and
+        got. That is one transaction with the counts as they were read, so that no two see to the same one, or to one
+        that an item has come for, whoever of them has counted it. The dones are read last: none is missed for which
+        somebody else has seen to another one meanwhile."""
+        znodes = self.znodes
+        while True:
+            puts, hundreds, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
+            over = min(max_items, max(0, -znodes.backlog(puts, hundreds, dones)))
+            if not over:
+                return 0
+            as_read: tuple[Operation, ...] = (Check(znodes.dones, dones.version), Check(znodes.puts, puts.version))
+            if hundreds is None:
+                as_read += (Create(znodes.hundreds), Delete(znodes.hundreds))  # nobody has made it
+            else:
+                as_read += (Check(znodes.hundreds, hundreds.version),)
+            try:
+                await self.receipts.commit(*as_read, *(SetData(znodes.puts), SetData(znodes.gets)) * over)
+                return over
+            except (BadVersionError, NodeExistsError):
+                continue
+
+    async def join(self) -> bool:
+        """True once every item that was put is done; False at the deadline."""
+        while True:
+            watch = Watch()
+            try:
+                dones, *puts = await read_all(Exists(self.znodes.dones, watch), *self.znodes.put_counters)
+            except DeadlineError:
+                return False
+            if self.znodes.backlog(*puts, dones) <= 0:
+                return True
+            if await Wait(watch) is WakeReason.DEADLINE:
+                return False
+
+    async def is_shutdown(self) -> bool:
+        """Whether the queue was shut down."""
+        stat = await read(Exists(self.znodes.state))
+        return stat is not None and stat.version > 0
+
+    async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
+        """No item is put any more; getters get what is left, or (``immediate``) nothing, and then ShutDown."""
+        while True:
+            try:
+                await self.receipts.commit(SetData(self.znodes.state, b"shutdown"))
+                break
+            except NoNodeError:
+                await self.znodes.make()
+        inside = maxsize
+        while immediate:
+            if inside == 0 and maxsize > 0:
+                await self._let_blocked_leave()
+            inside -= 1
+            path = await self.next(maxsize)
+            if path is None:
+                return
+            await self._take(path, SetData(self.znodes.dones))
+
+    async def _let_blocked_leave(self) -> None:
+        """What is over the bound is of blocked puts, which take it out again, unless their process is dead."""
+        patience = (await Connected()).timeout_ms / 2000
+        while True:
+            watch = Watch()
+            *puts, gets = await read_all(*self.znodes.put_counters, Exists(self.znodes.gets, watch))
+            if self.znodes.backlog(*puts, gets) <= 0:
+                return
+            if await Wait(watch, limit=patience) is not WakeReason.SIGNAL:
+                return
+
+    async def segments_before(self, segment: str) -> Sequence[str]:
+        """The segments up to this one, oldest first."""
+        return [present for present in await self.znodes.present() if present <= segment]
+
+
+class GetAttempt:
+    """A queue as something that one call takes an item from."""
+
+    poll_interval: float | None = None
+
+    def __init__(self, core: QueueCore, maxsize: int) -> None:
+        self.core = core
+        self.maxsize = maxsize
+
+    def attempt(self) -> Awaitable[bytes | None]:
+        return self.core.attempt(self.maxsize)
+
+    def arm(self, watch: Watch) -> Awaitable[bool]:
+        return self.core.arm(watch)

@@ -1,0 +1,121 @@
+"""LifoQueue and PriorityQueue: the same znodes, one segment, another choice of the next item.
+
+Source: recipes.txt, "Priority Queues" (an up-to-date list of children for each get); stdlib ``queue.LifoQueue``
+and ``queue.PriorityQueue``.
+
+Rules for this file: pure; items are compared in a Call, for what compares them is the user's code.
+
+The name of an item whose order a number decides carries that number, so that its data need not be read:
+``n<16 hex digits>`` for a number, ``t<16 hex digits>`` for a tuple or list that begins with one, ``o`` for anything
+else. All items of such a queue are in one znode: some 10,000 at most (1 MiB of names), a FIFO queue has no such limit.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Any
+
+from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.receipts import Receipts
+from distsync._protocols.retries import read, read_all
+from distsync._protocols.steps import Call, Children, GetData, Node, SetData
+from distsync._protocols.wait_queue import in_order
+from distsync.errors import NoNodeError, PayloadRefusedError
+
+_KEY = re.compile(r"^i_([nt])([0-9a-f]{16})_")
+#: Integers up to here are exact as floats.
+_EXACT = 2**53
+
+
+def number_key(number: float) -> str:
+    """16 hex digits in the order of the numbers (the usual trick with the sign bit of an IEEE double)."""
+    (bits,) = struct.unpack(">Q", struct.pack(">d", number + 0.0))
+    return f"{bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | 1 << 63:016x}"
+
+
+def key_of(item: object) -> str:
+    """The key that the name of ``item`` carries."""
+    kind, first = ("t", item[0]) if type(item) in (tuple, list) and item else ("n", item)  # type: ignore[index]
+    if type(first) is int and abs(first) <= _EXACT or type(first) is float and first == first:
+        return f"{kind}{number_key(first)}_"
+    return "o_"
+
+
+class OrderedCore(QueueCore):
+    """One segment, and no list of names that outlives a get."""
+
+    segmented = False
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        super().__init__(path, receipts)
+        self.taking: set[str] = set()
+
+    async def next(self, maxsize: int) -> str | None:
+        while True:
+            segment = self.znodes.segment(0)
+            try:
+                listing = await read(Children(segment))
+            except NoNodeError:
+                await self.znodes.make()
+                continue
+            names = [item.name for item in in_order(listing.names)]
+            inside = names[:maxsize] if maxsize > 0 else names
+            free = [f"{segment}/{name}" for name in inside if f"{segment}/{name}" not in self.taking]
+            chosen = await self.choose(free or [f"{segment}/{name}" for name in inside])
+            if chosen is not None or not names:
+                return chosen
+
+    async def choose(self, paths: list[str]) -> str | None:
+        """The next one of these, which are in the order of their arrival. None: none of them is there any more."""
+        return paths[-1] if paths else None
+
+    async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
+        self.taking.add(path)
+        try:
+            return await super()._take(path, *extra_operations)
+        finally:
+            self.taking.discard(path)
+
+
+class PriorityCore(OrderedCore):
+    """The least item next; of equal ones the one that came first."""
+
+    def __init__(self, path: str, receipts: Receipts, decode: Callable[[str, bytes], Any]) -> None:
+        super().__init__(path, receipts)
+        self.decode = decode
+        #: What the items are, as the last one who chose knew them: replaced as a whole, for threads choose at once.
+        self.items: dict[str, Any] = {}
+
+    async def choose(self, paths: list[str]) -> str | None:
+        group = least_group(paths)
+        if len(group) < 2:
+            return group[0] if group else None
+        items = {path: self.items[path] for path in group if path in self.items}
+        unknown = [path for path in group if path not in items]
+        nodes = await read_all(*map(GetData, unknown)) if unknown else ()
+        found = {path: node.data for path, node in zip(unknown, nodes, strict=True) if isinstance(node, Node)}
+        chosen: str | None = await Call(lambda: self._least(group, found, items))
+        self.items = items
+        return chosen
+
+    def _least(self, group: list[str], found: dict[str, bytes], items: dict[str, Any]) -> str | None:
+        """The one of ``group`` that is the least; what was ``found`` is among ``items`` then."""
+        for path, data in found.items():
+            try:
+                items[path] = self.decode(path, data)
+            except PayloadRefusedError:
+                return path
+        present = [path for path in group if path in items]
+        return min(present, key=items.__getitem__) if present else None
+
+
+def least_group(paths: list[str]) -> list[str]:
+    """Those that may be the least: by the numbers in their names where these decide, else all."""
+    keys = [_KEY.match(path.rpartition("/")[2]) for path in paths]
+    if not all(keys) or len({key[1] for key in keys if key}) > 1:
+        return paths
+    least = min((key[2] for key in keys if key), default="")
+    group = [path for path, key in zip(paths, keys, strict=True) if key and key[2] == least]
+    return group[:1] if group and _KEY.match(group[0].rpartition("/")[2])[1] == "n" else group  # type: ignore[index]

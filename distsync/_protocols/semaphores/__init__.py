@@ -1,0 +1,1 @@
+"""Semaphores, in our layout and in that of kazoo and Curator."""

@@ -1,0 +1,300 @@
+"""Locks and semaphores of processes: what one has taken, any other may give back.
+
+Source: recipes.txt, "Locks", the unlock protocol, done for whoever holds; stdlib ``multiprocessing.Lock``.
+
+Rules for this file: pure; what a process itself holds is lock.py's and semaphores/leases.py's to give back.
+
+Whoever held what another process gave back is simply not the holder any more: an acquire begins anew, and a permit is
+forgotten. Only a release of the lock that he thinks he still holds tells him, and changes nothing, since somebody else
+may hold it by now. A session that ended is a loss as ever.
+
+A release of a permit is of any: where it meets the place of a call that ends without a permit, that call gives back
+another one. So who asks for a permit does so with a receipt, and knows afterwards whether he has stood there.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
+
+from distsync._protocols import wait_queue
+from distsync._protocols.locks.cross_process import GIVEN_BACK
+from distsync._protocols.locks.lock import Grant
+from distsync._protocols.retries import read_all
+from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._protocols.steps import (
+    Background,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    GetData,
+    Guid,
+    Listing,
+    Node,
+    StopHolding,
+    Sync,
+    Together,
+)
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    LockLostError,
+    NoNodeError,
+    OutcomeUnknownError,
+    OverReleaseError,
+    SessionLostError,
+)
+
+# Permits
+
+
+async def acquire_permit(
+    core: SemaphoreCore,
+    contender_data: bytes,
+    blocking: bool = True,
+    owner: object = None,
+    max_permits: int | None = None,
+) -> Grant | None:
+    """As core.acquire; who is admitted, and loses his place to a release before he knows, has had the permit: it is in
+    no table any more. Whose place was released when he does not want it any more gives back another one for that."""
+    _forget_given_back(core)
+    while True:
+        try:
+            place, answers = await _enqueue_with_receipt(core, contender_data, max_permits)
+        except DeadlineError:
+            return None
+        except OutcomeUnknownError as error:
+            if error.args[2] == "deadline":
+                return None
+            continue
+        try:
+            admitted = await core.enter(place, contender_data, answers, blocking)
+            if admitted:
+                return await core.granted(place, owner)
+        except SessionLostError:
+            continue
+        except BaseException as error:
+            await Background(_cancel_wait(core, place, max_permits))
+            if isinstance(error, DeadlineError):
+                return None
+            raise
+        if admitted is False and await _cancel(core, place, max_permits):
+            return None
+        try:
+            if (await Connected()).session_id == place.session_id:
+                return Grant(place, owner=owner)
+        except BaseException as error:
+            await Background(_cancel_wait(core, place, max_permits))
+            if isinstance(error, DeadlineError):
+                return None
+            raise
+
+
+async def _enqueue_with_receipt(
+    core: SemaphoreCore, contender_data: bytes, max_permits: int | None
+) -> wait_queue.Enqueued:
+    """As line.enqueue, with a receipt: who finds that he stands there no more knows whether he ever did."""
+    reads = (Children(core.path), GetData(core.path))
+    while True:
+        prefix, guid = wait_queue.node_name(await Guid(), wait_queue.LOCK)
+        create = Create(f"{core.path}/{prefix}", contender_data, ephemeral=True, sequence=True, after=True)
+        try:
+            settle = partial(_withdraw, core, guid, max_permits)
+            outcome = await core.receipts.commit(create, reads=reads, on_unknown_outcome=settle)
+        except NoNodeError:
+            await core.parents(core.path)
+            continue
+        try:
+            if outcome.results is not None:
+                name = outcome.results[0].path.rpartition("/")[2]
+                place = wait_queue.QueueEntry(core.path, name, outcome.zxid, outcome.session_id)
+                await wait_queue.check_sequence(place)
+                return wait_queue.Enqueued(place, outcome.answers)
+            found = await wait_queue.find(core.path, guid)
+            place = found or wait_queue.QueueEntry(core.path, prefix, 0, outcome.session_id)
+            await wait_queue.check_sequence(place)
+            return wait_queue.Enqueued(place, tuple(await Together(*reads)))
+        except BaseException:
+            await Background(_withdraw(core, guid, max_permits, True))
+            raise
+
+
+async def _withdraw(core: SemaphoreCore, guid: str, max_permits: int | None, committed: bool | None) -> None:
+    """A call has ended that stood there, if it is ``committed``, in the present session or in one that has ended."""
+    if committed:
+        session_id = (await Connected()).session_id
+        place = await wait_queue.find(core.path, guid)
+        await _cancel_wait(core, place or wait_queue.QueueEntry(core.path, guid, 0, session_id), max_permits)
+
+
+async def _cancel_wait(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits: int | None) -> None:
+    """A call has ended, and its place is free: if somebody else released it, he is owed another one."""
+    if (await Connected()).session_id != place.session_id:
+        return
+    with suppress(OverReleaseError):
+        if not await _cancel(core, place, max_permits) and (await Connected()).session_id == place.session_id:
+            await _release_permit_elsewhere(core, max_permits)
+
+
+async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits: int | None) -> bool:
+    """Our place is free, or will surely be. False: somebody else has released it. Raises OverReleaseError. Whatever
+    interrupts it, it is done, as _cancel_wait does it."""
+    asking = False
+
+    async def settle(committed: bool | None) -> None:
+        if committed is False:
+            await _cancel_wait(core, place, max_permits)
+
+    try:
+        while True:
+            change, over = (None, False) if max_permits is None else await core.release_operations(max_permits)
+            asking = True
+            try:
+                operations = (Delete(place.path),) if change is None else (change, Delete(place.path))
+                await core.receipts.commit(*operations, on_unknown_outcome=settle)
+                break
+            except BadVersionError:
+                core.version, asking = -1, False
+    except NoNodeError:
+        return False
+    except OutcomeUnknownError:
+        return True
+    except DeadlineError:
+        await Background(_cancel_wait(core, place, max_permits))
+        return True
+    except Exception:
+        raise
+    except BaseException:
+        if not asking:
+            await Background(_cancel_wait(core, place, max_permits))
+        raise
+    if over:
+        raise OverReleaseError("Semaphore released too many times")
+    return True
+
+
+def _forget_given_back(core: SemaphoreCore) -> None:
+    """Permits that others gave back are not held any more, and nobody needs to be told."""
+    for grant in tuple(core.grants):
+        if grant.loss.fired and grant.loss.reason == GIVEN_BACK:
+            core.grants.remove(grant)
+
+
+async def release_permits(
+    core: SemaphoreCore, count: int, max_permits: int | None, started: list[bool], owner: object
+) -> None:
+    """``count`` permits are free again: those of this process first, then those of others, then new ones.
+
+    Raises ReleasedTooOftenError if more than ``max_permits`` would be free; LockLostError if one of this process was
+    lost, and then the others are free. Once ``started`` says so, whatever interrupts it, they go.
+    """
+    started[0] = True
+    lost: LockLostError | None = None
+    left = count
+    try:
+        while left:
+            left -= 1
+            try:
+                while not await _release_one(core, max_permits, owner):
+                    pass
+            except LockLostError as error:
+                lost = lost or error
+    except Exception:
+        raise
+    except BaseException:
+        if left:
+            await Background(_release_rest(core, left, max_permits, owner))
+        raise
+    if lost is not None:
+        raise lost
+
+
+async def _release_rest(core: SemaphoreCore, count: int, max_permits: int | None, owner: object) -> None:
+    """As release_permits, of a call that was interrupted: nobody is told of one too many any more."""
+    with suppress(OverReleaseError, LockLostError):
+        await release_permits(core, count, max_permits, [True], owner)
+
+
+async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object) -> bool:
+    """False: another process has given this permit back before."""
+    _forget_given_back(core)
+    if not core.grants:
+        await _release_permit_elsewhere(core, max_permits)
+        return True
+    grant = min(core.grants, key=lambda grant: grant.owner is not owner)
+    core.grants.remove(grant)
+    try:
+        await StopHolding(grant.loss)
+    except BaseException:
+        await Background(_cancel_wait(core, grant.place, max_permits))
+        raise
+    there = await _cancel(core, grant.place, max_permits)
+    if grant.loss.fired:
+        raise LockLostError(core.path, grant.loss.reason)
+    try:
+        if there or (await Connected()).session_id == grant.place.session_id:
+            return there
+    except BaseException as error:
+        await Background(_cancel_wait(core, grant.place, max_permits))
+        if isinstance(error, DeadlineError):
+            return True
+        raise
+    raise LockLostError(core.path, "session expired")
+
+
+async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None) -> None:
+    """Its acquire was interrupted when it had it. A release that has met it since was meant for another one."""
+    if grant in core.grants:
+        core.grants.remove(grant)
+        await StopHolding(grant.loss)
+        await _cancel_wait(core, grant.place, max_permits)
+    elif not grant.loss.fired or grant.loss.reason == GIVEN_BACK:
+        await _release_rest(core, 1, max_permits, grant.owner)
+
+
+async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None) -> None:
+    """A permit that is taken is free, whoever has it; one more if none is. What was interrupted, also by a deadline, is
+    done all the same, but not what has an outcome that the caller learns."""
+    asking = told = False
+    path = core.path
+
+    async def settle(committed: bool | None) -> None:
+        if committed is False and not told:
+            await _release_another(core, max_permits)
+
+    try:
+        while True:
+            _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
+            limit = core.limit(node) if isinstance(node, Node) else core.initial
+            holders = wait_queue.in_order(listing.names)[:limit] if isinstance(listing, Listing) else []
+            asking = True
+            if not holders:
+                if max_permits is not None and limit >= max_permits:
+                    raise OverReleaseError("Semaphore released too many times")  # not the one who comes just now
+                await core.release(1, max_permits)
+                return
+            try:
+                await core.receipts.commit(Delete(f"{path}/{holders[0].name}"), on_unknown_outcome=settle)
+                return
+            except NoNodeError:
+                asking = False
+            except OutcomeUnknownError as error:
+                if error.args[2] != "deadline":
+                    raise
+                return
+    except DeadlineError:
+        await Background(_release_another(core, max_permits))
+    except Exception:
+        told = True
+        raise
+    except BaseException:
+        if not asking:
+            await Background(_release_another(core, max_permits))
+        raise
+
+
+async def _release_another(core: SemaphoreCore, max_permits: int | None) -> None:
+    """As _release_permit_elsewhere, for a call that has ended: nobody is told of one too many any more."""
+    with suppress(OverReleaseError):
+        await _release_permit_elsewhere(core, max_permits)

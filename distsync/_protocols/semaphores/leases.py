@@ -1,0 +1,348 @@
+"""Semaphores of leases: fewer than ``limit`` ahead in the line is a permit; a dead holder's permit comes back.
+
+Source: recipes.txt, "Locks", with a limit; the extra permits and the marks are ours.
+
+Rules for this file: pure; the state of a SemaphoreCore is shared by the threads of one process.
+
+Picture: ``<path>``                            data = ``{"initial": n, "extra": k}``
+         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a permit taken or waited for; version 0: has not waited
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Awaitable
+from typing import Any
+
+from distsync._protocols import wait_queue
+from distsync._protocols.locks.grant import Grant, hold, of_owner
+from distsync._protocols.receipts import Receipts
+from distsync._protocols.retries import (
+    DECODE_ERRORS,
+    INTERRUPTED,
+    delete_own,
+    delete_until_session_ends,
+    ensure,
+    read,
+    read_all,
+)
+from distsync._protocols.semaphores import capacity_wait
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Delete,
+    GetData,
+    Listing,
+    Node,
+    Proven,
+    SetData,
+    StopHolding,
+    Sync,
+    Watch,
+)
+from distsync.errors import (
+    BadVersionError,
+    CorruptNodeError,
+    DeadlineError,
+    DistsyncError,
+    LockLostError,
+    MismatchError,
+    NoNodeError,
+    OutcomeUnknownError,
+    OverReleaseError,
+    SessionLostError,
+)
+
+
+def parse_permits(path: str, data: bytes) -> tuple[int, int]:
+    """The initial number of permits, and how many were released beyond."""
+    try:
+        fields = json.loads(data)
+        return int(fields["initial"]), int(fields["extra"])
+    except DECODE_ERRORS:
+        raise CorruptNodeError(path, data) from None
+
+
+def format_permits(initial: int, extra: int) -> bytes:
+    """The data of the semaphore's own znode."""
+    return json.dumps({"initial": initial, "extra": extra}).encode()
+
+
+class SemaphoreCore:
+    """What the threads of one process know together about one semaphore."""
+
+    def __init__(self, path: str, initial: int, receipts: Receipts) -> None:
+        self.path = path
+        self.initial = initial
+        self.receipts = receipts
+        self.grants: deque[Grant] = deque()
+        self.extra, self.version = 0, -1
+
+    @property
+    def idle(self) -> bool:
+        """No permit is held."""
+        return not self.grants
+
+    async def parents(self, directory: str) -> None:
+        await ensure(directory, format_permits(self.initial, 0))
+
+    async def acquire(
+        self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
+    ) -> Grant | None:
+        """A permit. None: not at once if we do not ``blocking``, or not before the deadline; then no more than
+        ``max_permits`` are free for it, should one have been released to us in this moment."""
+        while True:
+            try:
+                reads = (Children(self.path), GetData(self.path))
+                place, answers = await wait_queue.enqueue(
+                    self.path, wait_queue.LOCK, contender_data, *reads, parents=self.parents
+                )
+            except DeadlineError:
+                return None
+            admitted: bool | None = None
+            try:
+                admitted = await self.enter(place, contender_data, answers, blocking)
+                if admitted:
+                    return await self.granted(place, owner)
+            except SessionLostError:
+                continue
+            except BaseException as error:
+                await Background(self._abandon_wait(place, max_permits))
+                if isinstance(error, DeadlineError):
+                    return None
+                raise
+            if admitted is False:
+                await self._abandon_wait(place, max_permits)
+                return None
+
+    async def _abandon_wait(self, place: wait_queue.QueueEntry, max_permits: int | None) -> None:
+        """We do not wait any more."""
+        try:
+            if max_permits is None:
+                await delete_own(place.path, place.session_id)
+            else:
+                await self._leave_bounded(place.path, max_permits)
+        except (OverReleaseError, SessionLostError):
+            pass
+        except (DeadlineError, OutcomeUnknownError):
+            await Background(delete_until_session_ends(place.path, place.session_id))
+
+    async def enter(
+        self, place: wait_queue.QueueEntry, contender_data: bytes, answers: tuple[Any, ...], blocking: bool
+    ) -> bool | None:
+        """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""
+        crowd = Lease(self, place, contender_data)
+        crowd.poll_interval = (await Connected()).timeout_ms / 2000
+        view = crowd.view(answers) or await crowd.read()
+        while True:
+            if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
+                return False
+            admitted = await capacity_wait.admit(crowd, view)
+            if not admitted or await Proven(crowd.place.session_id):
+                return admitted
+            view = await crowd.read()
+
+    async def granted(self, place: wait_queue.QueueEntry, owner: object) -> Grant:
+        """Who has this place holds a permit."""
+        grant = await hold(place, owner)
+        self.grants.append(grant)
+        return grant
+
+    def limit(self, node: Node) -> int:
+        """How many permits there are in all."""
+        initial, extra = parse_permits(self.path, node.data)
+        if initial != self.initial:
+            raise MismatchError("the initial value", self.path, initial, self.initial)
+        self.extra, self.version = extra, node.stat.version
+        return initial + extra
+
+    async def capacity(self) -> int:
+        """How many permits there are, free or not."""
+        try:
+            return self.limit(await read(GetData(self.path)))
+        except NoNodeError:
+            return self.initial
+
+    async def release(
+        self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
+    ) -> None:
+        """``count`` permits are free again: leases of ``owner`` first, so that who lost one is told, then others of
+        this process, then permits added for good.
+
+        Raises OverReleaseError if then more than ``max_permits`` would be free: no more are. Once ``started`` says
+        so, whatever interrupts it, the leases go.
+        """
+        mine: list[Grant] = []
+        try:
+            if started is not None:
+                started[0] = True
+            mine += of_owner(self.grants, owner, count)
+            for grant in mine:
+                self.grants.remove(grant)
+            if count > len(mine):
+                try:
+                    await self._add(count - len(mine), max_permits, mine)
+                except OverReleaseError:
+                    self.grants.extendleft(reversed(mine))
+                    raise
+            lost, over = [], None
+            for grant in mine:
+                try:
+                    if not await self._give_back(grant, max_permits):
+                        lost.append(grant)
+                except OverReleaseError as error:
+                    over = error
+            if over is not None:
+                raise over
+        except OverReleaseError:
+            raise
+        except BaseException:
+            for grant in mine or of_owner(self.grants, owner, count):
+                await Background(self.force_release(grant))
+            raise
+        if lost:
+            raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
+
+    async def force_release(self, grant: Grant) -> None:
+        """Its acquire or its release was interrupted somewhere."""
+        if grant in self.grants:
+            self.grants.remove(grant)
+        await self._give_back(grant, None)
+
+    async def _give_back(self, grant: Grant, max_permits: int | None) -> bool:
+        path, session_id = grant.place.path, grant.place.session_id
+        try:
+            await StopHolding(grant.loss)
+            there = await (
+                delete_own(path, session_id) if max_permits is None else self._leave_bounded(path, max_permits)
+            )
+            return there and not grant.loss.fired
+        except OverReleaseError:
+            raise
+        except (DeadlineError, OutcomeUnknownError):
+            await Background(delete_until_session_ends(path, session_id))
+            return not grant.loss.fired
+        except BaseException:
+            await Background(delete_until_session_ends(grant.place.path, grant.place.session_id))
+            raise
+
+    async def _leave_bounded(self, path: str, max_permits: int) -> bool:
+        """As leave; where somebody added a permit meanwhile, that one goes too if more than ``max_permits`` would be
+        free."""
+        while True:
+            try:
+                change, over = await self.release_operations(max_permits)
+                await self.receipts.commit(change, Delete(path))
+            except BadVersionError:
+                self.version = -1
+                continue
+            except NoNodeError:
+                return False
+            if over:
+                raise OverReleaseError("Semaphore released too many times")
+            return True
+
+    async def release_operations(self, max_permits: int) -> tuple[Check | SetData, bool]:
+        """What is done in the transaction in which one leaves, and whether there are too many permits then. Raises
+        NoNodeError; a BadVersionError of the transaction means that ``version`` is not known, -1."""
+        behind: tuple[Sync, ...] = ()
+        while self.extra or self.version < 0:
+            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+            if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+                raise NoNodeError(self.path)
+            if listing.stat.version != node.stat.version:
+                continue
+            free, leases = self.limit(node), len(wait_queue.in_order(listing.names))
+            over = free - leases + 1 > max_permits and self.extra > 0
+            if over and not behind:
+                behind = (Sync(self.path),)  # our server may lag
+                continue
+            if self.extra:
+                return SetData(self.path, format_permits(self.initial, self.extra - over), self.version), over
+            break
+        return Check(self.path, self.version), False
+
+    async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
+        """More permits for good. They, and those that are ``returned`` beside them, may be over the bound."""
+        returning = {grant.place.name for grant in returned}
+        behind: tuple[Sync, ...] = ()
+        while True:
+            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+            if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+                await self.parents(self.path)
+                continue
+            initial, extra = parse_permits(self.path, node.data)
+            holders = wait_queue.in_order(listing.names)[: initial + extra]
+            taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
+            over = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
+            if over > len(taken) and not behind:
+                behind = (Sync(self.path),)  # our server may lag
+                continue
+            if over > len(taken):
+                raise OverReleaseError("Semaphore released too many times")
+            change = SetData(self.path, format_permits(initial, extra + count), node.stat.version)
+            try:  # so many are taken still
+                await self.receipts.commit(change, *map(Check, taken[len(taken) - over :]))
+                return
+            except (BadVersionError, NoNodeError):
+                continue
+
+    async def value(self) -> int:
+        """How many permits are free now."""
+        listing, node = await read_all(Children(self.path), GetData(self.path))
+        if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
+            return self.initial
+        return max(0, self.limit(node) - len(wait_queue.in_order(listing.names)))
+
+
+class Lease:
+    """One contender of a semaphore, as something to wait in."""
+
+    def __init__(self, core: SemaphoreCore, place: wait_queue.QueueEntry, contender_data: bytes) -> None:
+        self.core = core
+        self.place = place
+        self.contender_data = contender_data
+        self.poll_interval = 60.0
+
+    def view(self, answers: tuple[Any, ...]) -> capacity_wait.QueueSnapshot | None:
+        """What these answers say; None if they say nothing because the connection broke."""
+        listing, node = answers
+        if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
+            return capacity_wait.QueueSnapshot(None, 0)
+        for answer in answers:
+            if isinstance(answer, DistsyncError) and not isinstance(answer, INTERRUPTED):
+                raise answer
+        if not isinstance(listing, Listing) or not isinstance(node, Node):
+            return None
+        ahead = wait_queue.predecessors(listing.names, self.place.name)
+        paths = None if ahead is None else tuple(f"{self.place.directory}/{contender.name}" for contender in ahead)
+        return capacity_wait.QueueSnapshot(paths, self.core.limit(node))
+
+    async def read(self) -> capacity_wait.QueueSnapshot:
+        return await self._see(None)
+
+    async def watch(self, view: capacity_wait.QueueSnapshot, watch: Watch) -> capacity_wait.QueueSnapshot:
+        return await self._see(watch)
+
+    async def _see(self, watch: Watch | None) -> capacity_wait.QueueSnapshot:
+        self.poll_interval = (await Connected()).timeout_ms / 2000
+        path = self.place.directory
+        while True:
+            view = self.view(await wait_queue.read_consistent(self.place, Children(path, watch), GetData(path, watch)))
+            if view is not None:
+                return view
+
+    def check_session(self) -> Awaitable[None]:
+        return wait_queue.check_session(self.place)
+
+    def is_admitted(self, node: Node) -> bool:
+        return node.stat.version > 0
+
+    async def mark_admitted(self) -> None:
+        try:
+            await SetData(self.place.path, self.contender_data)
+        except (NoNodeError, *INTERRUPTED):
+            return

@@ -1,0 +1,1 @@
+"""Recipes that keep one thing that all share."""

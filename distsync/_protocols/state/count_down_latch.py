@@ -1,0 +1,157 @@
+"""CountDownLatch: closed until it was counted down to zero, in one transaction with the last step.
+
+Source: recipes.txt, "Barriers" (who waits); Java's ``CountDownLatch`` and Redisson's ``trySetCount``.
+
+Rules for this file: pure; a wake is a hint, what counts is how many are left, and of which round.
+
+Who counts down wakes nobody: those who wait watch a znode that goes with the last step.
+
+Picture: ``<path>``         data = ``{"count": as made, "left": n, "round": r}``
+         ``<path>/closed``  is there as long as ``left`` is above 0
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from distsync._protocols.receipts import Operation, Receipts
+from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, parent_of, read, read_all
+from distsync._protocols.state.versioned_value import setting
+from distsync._protocols.steps import Connected, Create, Delete, GetData, Multi, Node, Sync, Wait, WakeReason, Watch
+from distsync.errors import (
+    BadVersionError,
+    CorruptNodeError,
+    DeadlineError,
+    MismatchError,
+    NodeExistsError,
+    NoNodeError,
+)
+
+
+@dataclass(frozen=True)
+class LatchRecord:
+    """What the latch's znode says."""
+
+    count: int
+    remaining: int
+    round: int = 0
+    version: int = 0
+
+    def data(self) -> bytes:
+        return json.dumps({"count": self.count, "left": self.remaining, "round": self.round}).encode()
+
+
+def tally_in(path: str, node: Node) -> LatchRecord:
+    """The tally that this znode describes."""
+    try:
+        fields = json.loads(node.data)
+        return LatchRecord(int(fields["count"]), int(fields["left"]), int(fields["round"]), node.stat.version)
+    except DECODE_ERRORS:
+        raise CorruptNodeError(path, node.data) from None
+
+
+class LatchCore:
+    """What the threads of one process know together about one latch."""
+
+    def __init__(self, path: str, count: int, receipts: Receipts) -> None:
+        self.path = path
+        self.closed = f"{path}/closed"
+        self.count = count
+        self.receipts = receipts
+
+    async def tally(self) -> LatchRecord:
+        """How many are left."""
+        while True:
+            try:
+                return self._checked(await read(GetData(self.path)))
+            except NoNodeError:
+                await self._make()
+
+    async def _tally_now(self) -> LatchRecord:
+        """The same, also where our server lags: for who would do nothing."""
+        _, node = await read_all(Sync(self.path), GetData(self.path))
+        return await self.tally() if isinstance(node, NoNodeError) else self._checked(node)
+
+    def _checked(self, node: Node) -> LatchRecord:
+        tally = tally_in(self.path, node)
+        if tally.count != self.count:
+            raise MismatchError("the count", self.path, tally.count, self.count)
+        return tally
+
+    async def _make(self) -> None:
+        """The znodes are there."""
+        await ensure(parent_of(self.path))
+        nodes = [Create(self.path, LatchRecord(self.count, self.count).data()), Create(self.closed)]
+        try:
+            await Multi(tuple(nodes[: 2 if self.count else 1]))
+        except (NodeExistsError, NoNodeError):
+            return
+        except INTERRUPTED:
+            await Connected()
+
+    async def count_down(self, steps: int = 1) -> int:
+        """It is so many steps further down, and open at zero. Returns how many are left; raises
+        OutcomeUnknownError."""
+        while True:
+            tally = await self.tally()
+            if tally.remaining == 0:
+                tally = await self._tally_now()
+            left = max(0, tally.remaining - steps)
+            if tally.remaining == 0 or await self._write(tally, left, tally.round):
+                return left
+
+    async def try_set_count(self, count: int) -> bool:
+        """It is closed, with so many steps to zero. False: it was not open. Raises OutcomeUnknownError."""
+        while True:
+            tally = await self.tally()
+            if tally.remaining > 0:
+                tally = await self._tally_now()
+            if tally.remaining > 0:
+                return False
+            if await self._write(tally, count, tally.round + 1):
+                return True
+
+    async def _write(self, tally: LatchRecord, remaining: int, round_: int) -> bool:
+        """It has so many steps left. False: others were faster."""
+        written = LatchRecord(tally.count, remaining, round_)
+        operations: list[Operation] = [*setting(self.path, written.data(), tally.version)]
+        if remaining == 0:
+            operations.append(Delete(self.closed))
+        elif tally.remaining == 0:
+            operations.append(Create(self.closed))
+        try:
+            await self.receipts.commit(*operations)
+            return True
+        except (BadVersionError, NoNodeError, NodeExistsError) as error:
+            await self._look_for_strangers(tally, error)
+            return False
+
+    async def _look_for_strangers(self, tally: LatchRecord, error: Exception) -> None:
+        """Raises CorruptNodeError where it was not the version that failed: our two znodes contradict each other."""
+        if not isinstance(error, BadVersionError) and (await self.tally()).version == tally.version:
+            raise CorruptNodeError(self.closed, "there" if isinstance(error, NodeExistsError) else "nothing") from None
+
+    async def wait(self) -> bool:
+        """True once it is at zero, or was since the call began; False at the deadline."""
+        begun: int | None = None
+        missing: int | None = None
+        try:
+            while True:
+                watch = Watch()
+                closed, node = await read_all(GetData(self.closed, watch), GetData(self.path))
+                if isinstance(node, NoNodeError):
+                    await self._make()
+                    continue
+                tally = self._checked(node)
+                begun = tally.round if begun is None else begun
+                if tally.remaining == 0 or tally.round != begun:
+                    return True
+                if isinstance(closed, NoNodeError):
+                    if tally.version == missing:
+                        raise CorruptNodeError(self.closed, "nothing")
+                    missing = tally.version  # it was closed anew between the two reads, or somebody deleted it
+                elif await Wait(watch) is WakeReason.DEADLINE:
+                    return False
+        except DeadlineError:
+            return False

@@ -1,0 +1,121 @@
+"""Event: a flag whose znode's version grows with every change, so that no set is missed.
+
+Source: recipes.txt, "Barriers" (a watch on one znode); stdlib ``threading.Event``.
+
+Rules for this file: pure; a wake is a hint, what counts is (flag, version).
+
+``clear`` changes the znode only when the flag is set, and ``set`` always does: who saw the flag down at version v
+and sees it down at a later version knows that it was set in between.
+
+Picture: ``<path>``  data = ``1`` (set) or ``0``
+"""
+
+from __future__ import annotations
+
+from distsync._protocols.receipts import Receipts
+from distsync._protocols.retries import ensure, read, read_all
+from distsync._protocols.state.watch_cache import WatchCache
+from distsync._protocols.steps import Exists, GetData, Node, SetData, Signal, Sync, Wait, WakeReason, Watch
+from distsync.errors import BadVersionError, DeadlineError, NoNodeError
+
+SET = b"1"
+UNSET = b"0"
+
+
+class EventCore:
+    """What the threads of one process know together about one event."""
+
+    def __init__(self, path: str, receipts: Receipts) -> None:
+        self.path = path
+        self.receipts = receipts
+        self.flag: WatchCache[bool] = WatchCache(path, self._read_state)
+        #: What was told without waiting, and is not done yet; and the end of the last of it.
+        self.meant: list[bool] = []
+        self.background_sets: Signal | None = None
+
+    async def _read_state(self, watch: Watch) -> bool:
+        while True:
+            try:
+                return (await read(GetData(self.path, watch))).data == SET
+            except NoNodeError:
+                if await read(Exists(self.path, watch)) is None:
+                    return False
+
+    async def is_set(self) -> bool:
+        """Whether the flag is set: what the watch kept, or a look."""
+        return await self.flag.get()
+
+    async def set(self) -> None:
+        """The flag is set, and whoever waits goes on."""
+        try:
+            while True:
+                try:
+                    await self.receipts.commit(SetData(self.path, SET))
+                    return
+                except NoNodeError:
+                    await ensure(self.path, UNSET)
+        finally:
+            self.flag.forget()
+
+    async def set_in_background(self, flag: bool) -> None:
+        """The flag is ``flag``, after all that was told before: for callers who do not wait."""
+        before, mine = self.background_sets, Signal()
+        try:
+            self.background_sets = mine
+            self.meant.append(flag)
+            if before is not None:
+                await Wait(before)
+            await (self.set() if flag else self.clear())
+        finally:
+            del self.meant[0]
+            mine.fire()
+            self.background_sets = None if self.background_sets is mine else self.background_sets
+
+    async def wait_for_told(self) -> bool:
+        """As wait, after all that was told before."""
+        if self.background_sets is not None:
+            await Wait(self.background_sets)
+        return await self.wait()
+
+    async def clear(self) -> None:
+        """The flag is not set."""
+        try:
+            await self._clear()
+        finally:
+            self.flag.forget()
+
+    async def _clear(self) -> None:
+        while True:
+            node = await self._read()
+            if node.data != SET:  # as far as our server knows, which may lag
+                _, node = await read_all(Sync(self.path), GetData(self.path))
+            if isinstance(node, NoNodeError) or node.data != SET:
+                return
+            try:
+                await self.receipts.commit(SetData(self.path, UNSET, node.stat.version))
+                return
+            except BadVersionError:
+                continue
+
+    async def _read(self, watch: Watch | None = None) -> Node:
+        while True:
+            try:
+                return await read(GetData(self.path, watch))
+            except NoNodeError:
+                await ensure(self.path, UNSET)
+
+    async def wait(self) -> bool:
+        """True once the flag is set, or was set since the call began; False at the deadline."""
+        begun: tuple[int, int] | None = None
+        try:
+            while True:
+                watch = Watch()
+                node = await self._read(watch)
+                state = (node.stat.czxid, node.stat.version)
+                begun = begun or state
+                if node.data == SET or (state[0] == begun[0] and state > begun):
+                    return True
+                if await Wait(watch) is WakeReason.DEADLINE:
+                    return False
+        except DeadlineError:
+            return False

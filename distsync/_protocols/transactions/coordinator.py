@@ -1,0 +1,402 @@
+"""Two-phase commit, the side of the coordinator, and what both sides share: reading, deciding, cleaning up.
+
+Source: recipes.txt, "Two-phased Commit". See records.py for the znodes, participant.py for the other side.
+
+Rules for this file: pure; the state of a TransactionCore is shared by the threads of one process.
+
+A transaction is made, with its ballots, in one request of the server's; it is decided in one, that only the first
+one to ask succeeds with. Both may be asked again when an answer was lost: that they took place is seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import NamedTuple
+
+from distsync._protocols.retries import INTERRUPTED, ensure, parent_of, read, read_all
+from distsync._protocols.steps import (
+    Background,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Guid,
+    Multi,
+    SetData,
+    Signal,
+    Wait,
+    WakeReason,
+    Watch,
+)
+from distsync._protocols.transactions.records import (
+    ABORT,
+    COMMIT,
+    COORDINATOR,
+    Decision,
+    Resolution,
+    TransactionConfig,
+    TransactionRecord,
+    VoteSnapshot,
+    encoded,
+    initial_nodes,
+    listed,
+    named,
+    present_in,
+    resolve,
+    resolve_timeout,
+)
+from distsync.errors import (
+    BadVersionError,
+    CorruptNodeError,
+    DeadlineError,
+    MismatchError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OutcomeUnknownError,
+)
+
+CONFLICT_ERRORS = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
+
+
+class VotesAndMembers(NamedTuple):
+    """The votes, and the sites that are there (encoded)."""
+
+    view: VoteSnapshot
+    present: set[str]
+
+
+class Prepared(NamedTuple):
+    """What a site has prepared, before it could vote so: its vote, the reason, the transaction's payload."""
+
+    commit: bool
+    reason: str
+    data: bytes
+
+
+class TransactionCore:
+    """What the threads of one process know together about the transactions of one name."""
+
+    def __init__(self, path: str, terms: TransactionConfig) -> None:
+        self.path = path
+        self.terms = terms
+        #: What sites of this process have prepared, by transaction and site.
+        self.prepared: dict[tuple[str, str], Prepared] = {}
+        #: What they have done, and not acknowledged yet.
+        self.done: set[tuple[str, str]] = set()
+        self.working: set[str] = set()
+        #: Sites that are to leave in the background, unless they come again before that begins.
+        self.to_leave: set[str] = set()
+        #: Those that do, and what fires when that is over.
+        self.leaving: dict[str, Signal] = {}
+
+    @property
+    def idle(self) -> bool:
+        """No site of this process is at work."""
+        return not (self.working or self.prepared or self.done or self.to_leave or self.leaving)
+
+    @property
+    def folder(self) -> str:
+        """Where the sites are."""
+        return f"{self.path}/sites"
+
+    def node(self, transaction: str) -> str:
+        return f"{self.path}/{named(transaction)}"
+
+    # What is there
+
+    async def record(self, watch: Watch | None = None) -> tuple[TransactionRecord, int]:
+        """What the object's znode says, made if need be, and its version. Raises MismatchError."""
+        while True:
+            try:
+                node = await read(GetData(self.path, watch))
+            except NoNodeError:
+                await self._make()
+                continue
+            record = TransactionRecord.read(self.path, node.data)
+            if record.terms == self.terms:
+                return record, node.stat.version
+            await self._agree(record, node.stat.version)
+
+    async def _make(self) -> None:
+        await ensure(parent_of(self.path))
+        try:
+            await Multi((Create(self.path, TransactionRecord(self.terms).data), Create(self.folder)))
+        except (*CONFLICT_ERRORS, *INTERRUPTED):
+            await Connected()
+
+    async def _agree(self, record: TransactionRecord, version: int) -> None:
+        """Other terms hold from now on, if nobody is left who was told these. Raises MismatchError."""
+        try:
+            present = await read(Children(self.folder))
+            if present.names or record.current:
+                raise self._mismatch(record.terms)
+            await read(SetData(self.path, record._replace(terms=self.terms).data, version))
+        except CONFLICT_ERRORS:
+            await self.restore()
+
+    async def restore(self) -> None:
+        """The folder of the sites, if somebody has deleted it."""
+        with suppress(*CONFLICT_ERRORS, *INTERRUPTED):
+            await Create(self.folder)
+        await Connected()
+
+    def _mismatch(self, found: TransactionConfig) -> MismatchError:
+        if found.sites != self.terms.sites:
+            return MismatchError("the list of sites", self.path, list(found.sites), list(self.terms.sites))
+        return MismatchError("the decider", self.path, found.decided_by, self.terms.decided_by)
+
+    async def read_votes(
+        self, transaction: str, watch: Watch | None = None, votes: bool = True
+    ) -> VotesAndMembers | None:
+        """Who has voted and who is there; None for a transaction that is over. ``watch`` fires when a site comes or
+        goes and when it is open no more, with ``votes`` also at each vote."""
+        node = self.node(transaction)
+        view = Children(node, watch) if votes or watch is None else Children(node)
+        _, listing, sites = await read_all(GetData(f"{node}/open", watch), view, Children(self.folder, watch))
+        return None if isinstance(listing, NoNodeError) else VotesAndMembers(listed(listing), present_in(sites))
+
+    async def decision(self, transaction: str) -> Decision | None:
+        """What was decided; None: not yet. Raises OutcomeUnknownError if it is forgotten."""
+        path = f"{self.node(transaction)}/decision"
+        decided, above = await read_all(GetData(path), GetData(self.path))
+        if not isinstance(decided, NoNodeError):
+            return Decision.read(path, decided.data)
+        record = (
+            TransactionRecord(self.terms)
+            if isinstance(above, NoNodeError)
+            else TransactionRecord.read(self.path, above.data)
+        )
+        return None if record.current == transaction else self._remembered(record, transaction)
+
+    def _remembered(self, record: TransactionRecord, transaction: str) -> Decision:
+        past = record.decision(transaction)
+        if past is None:
+            raise OutcomeUnknownError(f"transaction {transaction}", self.path, "memory of past ones")
+        return past
+
+    async def ended(self, transaction: str) -> Decision:
+        """What was decided about one that is not open any more. Where somebody has deleted that, raises
+        OutcomeUnknownError, or, if he has left the rest, CorruptNodeError."""
+        while True:
+            decision = await self.decision(transaction)
+            if decision is not None:
+                return decision
+            if await read(Exists(self.node(transaction))) is not None:
+                raise CorruptNodeError(self.node(transaction), "neither open nor a decision")
+            await self.forget(transaction)
+
+    async def forget(self, transaction: str) -> bool:
+        """If it is the present one, and its znode is not there: somebody has deleted that, and the next one can
+        begin. Whether it is known that it is not the present one (any more)."""
+        node = self.node(transaction)
+        with suppress(*CONFLICT_ERRORS, *INTERRUPTED):
+            above = await read(GetData(self.path))
+            record = TransactionRecord.read(self.path, above.data)
+            if record.current == transaction:
+                ended = SetData(self.path, record._replace(current=None).data, above.stat.version)
+                await Multi((Create(node), Delete(node), ended))
+            return True
+        await Connected()
+        return False
+
+    # Beginning
+
+    async def begin(self, data: bytes) -> str:
+        """The id of a transaction with this payload, which waits for votes now. Raises DeadlineError if the one before
+        is not over in time."""
+        guid, asked = await Guid(), False
+        try:
+            while True:
+                watch = Watch()
+                record, version = await self.record(watch)
+                if record.current == guid or record.decision(guid):
+                    break  # the answer was lost
+                if record.current is None:
+                    asked = True
+                    if await self._start(guid, data, record, version):
+                        break
+                elif not await self._finish_foreign(record.current, watch) and await Wait(watch) is WakeReason.DEADLINE:
+                    raise DeadlineError(await self._explain_timeout(record.current))
+        except BaseException:
+            if asked:
+                await Background(self.abort(guid, "the coordinator gave up while it began"))
+            raise
+        return guid
+
+    async def _start(self, guid: str, data: bytes, record: TransactionRecord, version: int) -> bool:
+        """One request makes all: nobody sees a part of it. No site came meanwhile: who comes writes to their folder."""
+        node = self.node(guid)
+        mine = Create(f"{node}/coordinator", ephemeral=True)
+        try:
+            sites = await read(Children(self.folder))
+            below = (Create(f"{node}/{name}") for name in initial_nodes(self.terms, present_in(sites)))
+            current = SetData(self.path, record.begun(guid).data, version)
+            await Multi((current, Check(self.folder, sites.stat.version), Create(node, data), mine, *below))
+        except (*CONFLICT_ERRORS, *INTERRUPTED) as error:
+            await (self.restore() if isinstance(error, NoNodeError) else Connected())
+            return False
+        return True
+
+    async def _finish_foreign(self, transaction: str, watch: Watch) -> bool:
+        """Whether something was done to end a transaction of somebody else's; if not, ``watch`` is armed on it."""
+        sight = await self.read_votes(transaction, watch)
+        if sight is None:
+            await self.forget(transaction)
+            return True
+        if not sight.view.is_open:
+            with suppress(OutcomeUnknownError):
+                await self.ended(transaction)
+            return sight.view.is_acknowledged and await self.cleanup(transaction)
+        if sight.view.has_coordinator:
+            return False
+        verdict = resolve(sight.view, self.terms.sites, sight.present, has_coordinator=False)
+        assert verdict is not None
+        return await self.write(transaction, verdict, sight.view)
+
+    async def _explain_timeout(self, transaction: str) -> str:
+        sight = await self.read_votes(transaction)
+        view = sight.view if sight else VoteSnapshot(())
+        waits = sorted(view.sites(COMMIT) | view.sites(ABORT) | view.sites("ballot"))
+        return f"the transaction before, {transaction} of {self.path}, is not over: it waits for {', '.join(waits)}"
+
+    # Deciding
+
+    async def decide(self, transaction: str, sites: Iterable[str]) -> Decision:
+        """The decision: when the votes say it, or abort at the deadline. Raises DeadlineError if no server answers
+        then; it is decided as soon as one does."""
+        try:
+            return await self._decide(transaction, sites)
+        except DeadlineError:
+            await Background(self._decide(transaction, sites, waits=False))
+            raise
+
+    async def _decide(self, transaction: str, sites: Iterable[str], waits: bool = True) -> Decision:
+        counts = self.terms.decided_by == COORDINATOR
+        while True:
+            watch = Watch()
+            sight = await self.read_votes(transaction, watch, votes=counts)
+            if sight is None or not sight.view.is_open:
+                decided = await self.ended(transaction)
+                await Background(self._step_down(transaction))
+                return decided
+            verdict = resolve(sight.view, sites, sight.present)
+            if verdict is None:
+                woke = await self._wait_or_timeout(transaction, watch) if waits else WakeReason.DEADLINE
+                if woke is WakeReason.LIMIT:
+                    verdict = Resolution(
+                        ABORT, "somebody has deleted the one before, and this one was forgotten for it"
+                    )
+                elif woke is WakeReason.DEADLINE:
+                    sight = await self.read_votes(transaction) or sight
+                    verdict = resolve_timeout(sight.view, sites, sight.present)
+            if verdict is not None:
+                await self.write(transaction, verdict, sight.view)
+
+    async def _wait_or_timeout(self, transaction: str, watch: Watch) -> WakeReason:
+        """Until ``watch`` fires, or the deadline. LIMIT: no site that comes would find this transaction. Who forgets
+        one that was deleted asks for the version of what says which is the present one; where that was deleted too,
+        and made anew, the next one may have the same version."""
+        while True:
+            woke = await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
+            if woke is not WakeReason.LIMIT:
+                return woke
+            with suppress(NoNodeError):
+                if TransactionRecord.read(self.path, (await read(GetData(self.path))).data).current == transaction:
+                    continue
+            return woke
+
+    async def abort(self, transaction: str, reason: str) -> Decision:
+        """The decision: abort, unless it was decided before. Raises OutcomeUnknownError if it is forgotten."""
+        while True:
+            record, _ = await self.record()
+            if record.current != transaction:
+                return self._remembered(record, transaction)
+            sight = await self.read_votes(transaction)
+            view = sight and sight.view
+            if view and view.is_open and not await self.write(transaction, Resolution(ABORT, reason), view):
+                continue
+            decided = await self.ended(transaction)
+            await self._step_down(transaction)
+            return decided
+
+    async def _step_down(self, transaction: str) -> None:
+        """Who knows the decision is coordinator no more."""
+        if not await self.cleanup(transaction):
+            with suppress(NoNodeError):
+                await read(Delete(f"{self.node(transaction)}/coordinator"))
+
+    async def write(self, transaction: str, verdict: Resolution, view: VoteSnapshot) -> bool:
+        """The decision is written, by us or by somebody before us; False: ask again. One atomic create."""
+        node = self.node(transaction)
+        reason = verdict.reason
+        if verdict.responsible is not None:
+            reason = f"{reason}{await self._read_reason(f'{node}/abort-{verdict.responsible}')}"
+        votes = [f"commit-{site}" for site in sorted(view.sites(COMMIT))] if verdict.outcome == COMMIT else []
+        still = [*votes, f"ballot-{verdict.dead}"] if verdict.dead else votes
+        decision = Create(f"{node}/decision", Decision(transaction, verdict.outcome, reason).data)
+        try:
+            await Multi((*(Check(f"{node}/{name}") for name in still), Delete(f"{node}/open"), decision))
+        except CONFLICT_ERRORS:
+            return True
+        except INTERRUPTED:
+            await Connected()
+            return False
+        return True
+
+    async def _read_reason(self, path: str) -> str:
+        try:
+            said = (await read(GetData(path))).data.decode(errors="replace")
+        except NoNodeError:
+            return ""
+        return f": {said}" if said else ""
+
+    # Afterwards
+
+    async def cleanup(self, transaction: str) -> bool:
+        """All that was made for a transaction goes, once all sites have done what was decided; its decision is
+        remembered. Whether it is over."""
+        node = self.node(transaction)
+        while True:
+            above, listing, decided = await read_all(GetData(self.path), Children(node), GetData(f"{node}/decision"))
+            if isinstance(listing, NoNodeError) or isinstance(above, NoNodeError):
+                return True
+            if isinstance(decided, NoNodeError) or not listed(listing).is_acknowledged:
+                return False
+            record = TransactionRecord.read(self.path, above.data).ended(
+                Decision.read(f"{node}/decision", decided.data)
+            )
+            below = (Delete(f"{node}/{name}") for name in listing.names)
+            try:
+                await Multi((SetData(self.path, record.data, above.stat.version), *below, Delete(node)))
+                return True
+            except (*CONFLICT_ERRORS, *INTERRUPTED):
+                await Connected()
+
+    async def votes(self) -> dict[str, str | None]:
+        """How each site has voted in the present transaction; None: not yet, or it is through."""
+        record, _ = await self.record()
+        sight = await self.read_votes(record.current) if record.current else None
+        votes = {site: sight.view.vote_of(site) if sight else None for site in self.terms.sites}
+        return {site: None if vote == "ballot" else vote for site, vote in votes.items()}
+
+    async def latest(self, transaction: str | None) -> Decision | None:
+        """The decision about this one, else about the latest that anybody began; None: not decided yet."""
+        if transaction is None:
+            record, _ = await self.record()
+            if record.current is None:
+                return record.past[-1] if record.past else None
+            transaction = record.current
+        decision = await self.decision(transaction)
+        if decision is None and await read(Exists(f"{self.node(transaction)}/open")) is None:
+            return await self.ended(transaction)
+        return decision
+
+
+def presence(folder: str, site: str) -> str:
+    """The znode that says that a site is there."""
+    return f"{folder}/s_{encoded(site)}"

@@ -1,0 +1,308 @@
+"""Two-phase commit, the side of a site: it prepares, votes, learns what was decided, does it, and says so.
+
+Source: recipes.txt, "Two-phased Commit". See records.py for the znodes.
+
+Rules for this file: pure; the user's functions are called in a Call; the state is the TransactionCore's.
+
+A vote cannot be taken back, and outlives its site: who comes back after it waits for the decision again. Whoever
+finds that nobody will decide, because the coordinator is dead, decides himself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from distsync._protocols.retries import INTERRUPTED, delete_until_session_ends, read, read_all
+from distsync._protocols.steps import (
+    Background,
+    Call,
+    Check,
+    Children,
+    Connected,
+    Create,
+    Delete,
+    Exists,
+    GetData,
+    Multi,
+    SetData,
+    Signal,
+    Wait,
+    WakeReason,
+    Watch,
+)
+from distsync._protocols.transactions.coordinator import Prepared, TransactionCore, presence
+from distsync._protocols.transactions.records import (
+    ABORT,
+    COMMIT,
+    PEERS,
+    Decision,
+    TransactionRecord,
+    VoteSnapshot,
+    encoded,
+    listed,
+    missing_ballot,
+    present_in,
+    resolve,
+)
+from distsync.errors import (
+    BadVersionError,
+    DeadlineError,
+    NodeExistsError,
+    NoNodeError,
+    OutcomeUnknownError,
+    UsageError,
+    VoteRefusedError,
+)
+
+
+class ParticipantCallbacks(NamedTuple):
+    """What a site does, each time with the transaction's id and payload. ``prepare`` returns its vote and a reason."""
+
+    prepare: Callable[[str, bytes], Any]
+    commit: Callable[[str, bytes], Any]
+    abort: Callable[[str, bytes], Any]
+
+
+class ParticipantCore:
+    """One site of the transactions of one name."""
+
+    def __init__(self, core: TransactionCore, site: str) -> None:
+        self.core = core
+        self.site = site
+        self.path = presence(core.folder, site)
+
+    async def take_part(self, work: ParticipantCallbacks, contender_data: bytes) -> Decision | None:
+        """What was decided about the next transaction, and was done here; None: not before the deadline."""
+        core = self.core
+        if self.site in core.working:
+            raise UsageError(f"site {self.site!r} of {core.path} takes part in another thread of this process already")
+        core.working.add(self.site)
+        try:
+            while True:
+                watch = Watch()
+                record, version = await core.record(watch)
+                for transaction, site in list(core.prepared):
+                    if site == self.site and transaction != record.current:
+                        await self._too_late(transaction, work, is_still_needed=True)
+                        core.prepared.pop((transaction, site), None)
+                if await self._join(contender_data, watch, record, version) and record.current:
+                    decision = await self._run_one(record.current, work)
+                    if decision is not None:
+                        return decision
+                if await Wait(watch) is WakeReason.DEADLINE:
+                    return None
+        except DeadlineError:
+            return None
+        finally:
+            core.working.discard(self.site)
+
+    async def _join(self, contender_data: bytes, watch: Watch, record: TransactionRecord, version: int) -> bool:
+        """Each site creates its own ephemeral: so its death is seen, also by who looks only after it. False: the same
+        site is there in another process, or ``record`` is old, and ``watch`` fires when that changes; or the deadline
+        has come."""
+        if not await self._stay():
+            return False
+        while True:
+            session = await Connected()
+            stat = await read(Exists(self.path))
+            if stat is not None and stat.ephemeral_owner != session.session_id:
+                stat = await read(Exists(self.path, watch))
+                if stat is not None and stat.ephemeral_owner != session.session_id:
+                    return False
+            if stat is not None:
+                return True
+            try:
+                # there until `leave`, also if this call fails
+                here = Create(self.path, contender_data, ephemeral=True, after=True)
+                await Multi((Check(self.core.path, version), here, await self._announce(record.current)))
+                return True
+            except BadVersionError:
+                return False
+            except NoNodeError:
+                await self.core.restore()
+                if record.current is not None and await self.core.forget(record.current):
+                    return False  # though its version may be the same: that of a record made anew
+                if await read(Exists(self.core.path)) is None:
+                    return False
+            except (NodeExistsError, *INTERRUPTED):
+                continue
+
+    async def _announce(self, transaction: str | None) -> Create | SetData:
+        """What a site that comes leaves behind: its mark in the present transaction, or a new version of the folder, so
+        that nobody begins one without it."""
+        if transaction is None:
+            return SetData(self.core.folder)
+        seen = f"{self.core.node(transaction)}/seen-{encoded(self.site)}"
+        return Create(seen) if await read(Exists(seen)) is None else SetData(seen)
+
+    async def leave(self) -> None:
+        """The site is there no more."""
+        self.core.to_leave.discard(self.site)
+        session = await Connected()
+        stat = await read(Exists(self.path))
+        if stat is not None and stat.ephemeral_owner == session.session_id:
+            await delete_until_session_ends(self.path, session.session_id)
+
+    def left(self) -> Coroutine[Any, Any, None]:
+        """The same, for the background, unless the site comes again before that begins."""
+        self.core.to_leave.add(self.site)
+        return self._left()
+
+    async def _left(self) -> None:
+        core = self.core
+        while (before := core.leaving.get(self.site)) is not None:
+            await Wait(before)
+        if self.site in core.to_leave:
+            core.leaving[self.site] = over = Signal()
+            try:
+                await self.leave()
+            finally:
+                del core.leaving[self.site]
+                over.fire()
+
+    async def _stay(self) -> bool:
+        """Nothing in the background takes away who comes now. False: not before the deadline."""
+        core = self.core
+        core.to_leave.discard(self.site)
+        while (leaving := core.leaving.get(self.site)) is not None:
+            if await Wait(leaving, deadline_error=True) is WakeReason.DEADLINE:
+                return False
+        return True
+
+    async def _run_one(self, transaction: str, work: ParticipantCallbacks) -> Decision | None:
+        """One transaction. None: this site has nothing to do in it (any more), or the deadline has come."""
+        core, node = self.core, self.core.node(transaction)
+        mine = (transaction, self.site)
+        while True:
+            done = mine in core.done  # asked before it is read: meanwhile it may be acknowledged
+            listing, payload = await read_all(Children(node), GetData(node))
+            if isinstance(listing, NoNodeError) or isinstance(payload, NoNodeError):
+                return await self._too_late(transaction, work)
+            view = listed(listing)
+            vote = view.vote_of(self.site)
+            if done:
+                await self._acknowledge(transaction, vote or "ballot")
+                return None
+            if vote is None and view.is_open:
+                await core.write(transaction, missing_ballot(self.site), view)
+                continue
+            if vote == "ballot" and view.is_open:
+                if mine not in core.prepared:
+                    voted = await Call(lambda: work.prepare(transaction, payload.data))  # noqa: B023
+                    core.prepared[mine] = Prepared(voted[0], voted[1], payload.data)
+                prepared = core.prepared[mine]
+                if not await self._cast_vote(transaction, prepared.commit, prepared.reason):
+                    continue
+                vote = COMMIT if prepared.commit else ABORT
+            if vote in (None, "ballot") and mine not in core.prepared:
+                await core.cleanup(transaction)
+                return None
+            decision = await self._await_decision(transaction)
+            return await self._finish(decision, vote or "ballot", work, payload.data) if decision else None
+
+    async def _too_late(
+        self, transaction: str, work: ParticipantCallbacks, is_still_needed: bool = False
+    ) -> Decision | None:
+        """It is over: what we prepared for it is ended as was decided."""
+        prepared = self.core.prepared.get((transaction, self.site))
+        if prepared is None:
+            return None
+        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data, is_still_needed)
+
+    async def _ended(self, transaction: str) -> Decision:
+        """What was decided about one that is over. If nobody knows any more, nobody here waits for it again."""
+        try:
+            return await self.core.ended(transaction)
+        except OutcomeUnknownError:
+            self.core.prepared.pop((transaction, self.site), None)
+            raise
+
+    async def _finish(
+        self, decision: Decision, vote: str, work: ParticipantCallbacks, data: bytes, is_still_needed: bool = False
+    ) -> Decision:
+        """What was decided is done here, and acknowledged: in the background, if we are interrupted once it is done. At
+        the deadline that is no error, unless the caller would go on then."""
+        core, mine = self.core, (decision.id, self.site)
+        do = work.commit if decision.outcome == COMMIT else work.abort
+
+        def act() -> None:
+            do(decision.id, data)
+            core.done.add(mine)
+            core.prepared.pop(mine, None)
+
+        try:
+            await Call(act)
+            await self._acknowledge(decision.id, vote)
+        except BaseException as error:
+            if mine not in core.done:
+                raise
+            await Background(self._acknowledge(decision.id, vote))
+            if is_still_needed or not isinstance(error, DeadlineError):
+                raise
+        return decision
+
+    async def _acknowledge(self, transaction: str, vote: str) -> None:
+        """Nobody waits for us any more; the last site to say so clears up."""
+        if vote != "ballot":
+            with suppress(NoNodeError):
+                await read(Delete(f"{self.core.node(transaction)}/{vote}-{encoded(self.site)}"))
+        await self.core.cleanup(transaction)
+        self.core.done.discard((transaction, self.site))
+
+    # Voting
+
+    async def vote(self, commit: bool, reason: str) -> None:
+        """The vote in the present transaction. Raises VoteRefusedError with the decision, UsageError without one."""
+        record, _ = await self.core.record()
+        if record.current is not None and await self._cast_vote(record.current, commit, reason):
+            return
+        last = record.past[-1] if record.past else None
+        decision = await self.core.latest(record.current) if record.current else last
+        if decision is None:
+            why = "has voted otherwise" if record.current else "has nothing to vote about"
+            raise UsageError(f"site {self.site!r} of {self.core.path} {why}: there is no transaction that waits for it")
+        raise VoteRefusedError(self.core.path, self.site, decision.outcome, decision.reason or "all voted so")
+
+    async def _cast_vote(self, transaction: str, commit: bool, reason: str) -> bool:
+        """The ballot becomes a vote, once. False: it was decided before, or this site has voted otherwise."""
+        node, vote, name = self.core.node(transaction), COMMIT if commit else ABORT, encoded(self.site)
+        ballot, cast = Delete(f"{node}/ballot-{name}"), Create(f"{node}/{vote}-{name}", reason.encode()[:1000])
+        asked = False
+        while True:
+            try:
+                await Multi((Check(f"{node}/open"), ballot, cast))
+                return True
+            except NoNodeError:
+                voted, still = await read_all(Exists(cast.path), Exists(f"{node}/open"))
+                return voted is not None and (asked or still is not None)
+            except INTERRUPTED:
+                asked = True
+                await Connected()
+
+    # Learning what was decided
+
+    async def _await_decision(self, transaction: str) -> Decision | None:
+        """The decision; None: not before the deadline. Where nobody else decides, we do."""
+        core, node = self.core, self.core.node(transaction)
+        peers = core.terms.decided_by == PEERS
+        while True:
+            watch = Watch()
+            more = (Children(node, watch), Children(core.folder, watch)) if peers else ()
+            reads = (GetData(f"{node}/open", watch), GetData(f"{node}/coordinator", watch), *more)
+            undecided, coordinator, *_ = answers = await read_all(*reads)
+            if isinstance(undecided, NoNodeError):
+                return await self._ended(transaction)
+            has_coordinator = not isinstance(coordinator, NoNodeError)
+            if peers or not has_coordinator:
+                listing, sites = answers[2:] or await read_all(Children(node), Children(core.folder))
+                view = VoteSnapshot(()) if isinstance(listing, NoNodeError) else listed(listing)
+                if not view.is_open:
+                    return await self._ended(transaction)
+                verdict = resolve(view, core.terms.sites, present_in(sites), has_coordinator)
+                if verdict is not None:
+                    await core.write(transaction, verdict, view)
+                    continue
+            if await Wait(watch) is WakeReason.DEADLINE:
+                return None

@@ -1,0 +1,148 @@
+"""Who answers the four-letter words: figures of the engine, the connections and the process, put together.
+
+Rules for this file: it reads and counts, it changes nothing but the counts. The text is made in four_letter_words.py.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import resource
+import sys
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Protocol
+
+from distsync._server.admin.four_letter_words import ALL, CHANGING, ConnectionRow, DetailLists, Metrics, answer_to
+from distsync._server.autostart.address_file import NONCE_BYTES, PROVE, prove
+from distsync._server.engine import Engine
+
+WORD_BYTES = 4
+NAMES = frozenset(word.encode() for word in ALL)
+
+
+class ConnectionStatistics(Protocol):
+    """What is told of a connection."""
+
+    received: int
+    sent: int
+
+    def metrics(self) -> ConnectionRow: ...
+
+
+class ServerStatistics:
+    """``answer`` is the way in; the rim counts what is over."""
+
+    def __init__(self, engine: Engine, data_dir: Path, allowed: frozenset[str], secret: str | None) -> None:
+        self.port = 0
+        self.connections: Collection[ConnectionStatistics] = ()
+        self._engine = engine
+        self._data_dir = data_dir
+        self._allowed = ALL if "*" in allowed else allowed
+        self._secret = secret
+        self._started = time.monotonic()
+        self.reset()
+
+    def reset(self) -> None:
+        """The counters of the whole server are at their beginning."""
+        self._received = self._sent = self._turns = 0
+        self._shortest = self._longest = self._all_turns = 0.0
+
+    def on_close(self, connection: ConnectionStatistics) -> None:
+        self._received += connection.received
+        self._sent += connection.sent
+
+    def record_latency(self, seconds: float) -> None:
+        """From the first request of a turn of the loop until all its answers had left."""
+        self._shortest = min(self._shortest, seconds) if self._turns else seconds
+        self._longest = max(self._longest, seconds)
+        self._all_turns += seconds
+        self._turns += 1
+
+    def answer(self, head: bytes) -> bytes | None:
+        """To a four-letter word at the start of a connection. None: it is none; empty: it is not complete."""
+        if head.startswith(PROVE) and self._secret is not None:
+            nonce = head[len(PROVE) :]
+            return prove(self._secret, nonce, self.port) if len(nonce) >= NONCE_BYTES else b""
+        if head[:WORD_BYTES] not in NAMES:
+            return None
+        word = head[:WORD_BYTES].decode()
+        if word not in self._allowed:
+            return f"{word} is not executed because it is not in the whitelist.\n".encode()
+        text = answer_to(word, self._figures, self._lists)
+        if word in CHANGING:
+            self._begin_anew(whole=word == "srst")
+        return text.encode()
+
+    def _begin_anew(self, whole: bool) -> None:
+        for connection in self.connections:
+            connection.received = connection.sent = 0
+        if whole:
+            self.reset()
+
+    def _links(self) -> tuple[ConnectionRow, ...]:
+        return tuple(connection.metrics() for connection in self.connections)
+
+    def _figures(self) -> Metrics:
+        config, told, links = self._engine.config, self._engine.statistics(time.time_ns() // 1_000_000), self._links()
+        average = self._all_turns / self._turns if self._turns else 0.0
+        return Metrics(
+            port=self.port,
+            data_dir=str(self._data_dir),
+            zxid=told.zxid,
+            nodes=told.znodes,
+            watches=told.watches,
+            ephemerals=told.ephemerals,
+            data_bytes=told.data_bytes,
+            sessions=told.sessions,
+            received=self._received + sum(link.received for link in links),
+            sent=self._sent + sum(link.sent for link in links),
+            latency=(self._shortest * 1000, average * 1000, self._longest * 1000),
+            uptime_ms=int((time.monotonic() - self._started) * 1000),
+            tick_ms=config.tick_time_ms,
+            min_timeout_ms=config.min_session_timeout_ms,
+            max_timeout_ms=config.max_session_timeout_ms,
+            jute_maxbuffer=config.jute_maxbuffer,
+            descriptors=(_open_descriptors(), resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            links=links,
+            environment=_environment(),
+        )
+
+    def _lists(self) -> DetailLists:
+        engine = self._engine
+        owned = {id: list(paths) for id, paths in engine.tree.ephemerals.items() if paths}
+        expiries = {_date(at_ms): ids for at_ms, ids in sorted(engine.expiries().items())}
+        return DetailLists(expiries, owned, engine.data_watches(), self._links())
+
+
+def _date(at_ms: int) -> str:
+    return time.strftime("%a %b %d %H:%M:%S UTC %Y", time.gmtime(at_ms // 1000))
+
+
+def _open_descriptors() -> int:
+    try:
+        return len(os.listdir("/proc/self/fd"))
+    except OSError:
+        return -1
+
+
+def _environment() -> dict[str, str]:
+    """As much as tells versions apart, and where it runs; no variable of the environment."""
+    return {
+        "host.name": platform.node(),
+        "python.version": platform.python_version(),
+        "python.executable": sys.executable,
+        "os.name": platform.system(),
+        "os.arch": platform.machine(),
+        "os.version": platform.release(),
+        "user.name": _user(),
+    }
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())

@@ -1,0 +1,1 @@
+"""The embedded server of a user: found, or started."""

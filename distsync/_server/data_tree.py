@@ -1,0 +1,321 @@
+"""The znodes: who is whose child, with which data, versions and counters.
+
+Rules for this file: it applies what was decided and checks nothing; it knows no connection, watch or session but the
+owner's number. Numbers that are 32 bits on the wire wrap here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter
+
+from distsync._server.acl import READ_ONLY_ACL
+from distsync._server.journal.records import (
+    TTL_OWNER,
+    CreateNode,
+    DeleteNode,
+    NodeChange,
+    SetNodeAcl,
+    SetNodeData,
+    StoredNode,
+)
+from distsync._server.path_rules import SPECIAL, parent_of
+from distsync._server.quotas import QUOTA, apply_delta, held, is_limits, limits_path, prefix_of, stats_path, target_of
+from distsync._wire.records import OPEN_ACL, Acl, Stat
+
+_stat: Callable[[type[Stat], tuple[int, ...]], Stat] = tuple.__new__
+"""Half the time of its own constructor."""
+
+_NO_CHILDREN: dict[str, None] = {}
+"""Shared by all leaves, never written to."""
+
+
+LAST_INT = 0x7FFFFFFF
+
+
+def wrapped(number: int) -> int:
+    """As a 32-bit number with a sign."""
+    return number if -LAST_INT <= number <= LAST_INT else (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
+
+
+def next_version(version: int) -> int:
+    """The version after this one; never -1, which means "any" in a request."""
+    return wrapped(version + 1) if version != -2 else 0
+
+
+class Node:
+    """One znode. ``creates`` counts the children ever created: it is the next sequence number. ``owner`` is a session,
+    0, or below zero a time to live."""
+
+    __slots__ = (
+        "data",
+        "acl",
+        "owner",
+        "container",
+        "czxid",
+        "mzxid",
+        "pzxid",
+        "ctime",
+        "mtime",
+        "version",
+        "creates",
+        "aversion",
+        "children",
+    )
+
+    COUNTERS = ("czxid", "mzxid", "pzxid", "ctime", "mtime", "version", "creates", "aversion")
+
+    def __init__(
+        self, data: bytes | None, acl: tuple[Acl, ...], owner: int, container: bool, zxid: int, time_ms: int
+    ) -> None:
+        self.data = data
+        self.acl = acl
+        self.owner = owner
+        self.container = container
+        self.czxid = self.mzxid = self.pzxid = zxid
+        self.ctime = self.mtime = time_ms
+        self.version = self.creates = self.aversion = 0
+        self.children = _NO_CHILDREN
+
+    @property
+    def stat(self) -> Stat:
+        """On the wire cversion counts creates and deletes of children: 2 * creates - children."""
+        children, owner, data = len(self.children), self.owner, self.data
+        return _stat(
+            Stat,
+            (
+                self.czxid,
+                self.mzxid,
+                self.ctime,
+                self.mtime,
+                self.version,
+                wrapped(2 * self.creates - children),
+                self.aversion,
+                owner if owner > 0 else 0,
+                len(data) if data else 0,
+                children,
+                self.pzxid,
+            ),
+        )
+
+    @property
+    def ttl_ms(self) -> int:
+        """0 for none."""
+        return self.owner - TTL_OWNER if self.owner < 0 else 0
+
+
+_counters: Callable[[Node], tuple[int, ...]] = attrgetter(*Node.COUNTERS)
+
+
+class Tree:
+    """All znodes by path; parents come before their children."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.ephemerals: dict[int, dict[str, None]] = {}
+        self.containers: dict[str, None] = {}
+        self.ttls: dict[str, None] = {}
+        self.limited: set[str] = set()
+        """The paths that have a quota."""
+        self.data_bytes = 0
+        """Of all paths and data."""
+        for path in SPECIAL:
+            self._add(path, Node(b"", OPEN_ACL, 0, False, 0, 0))
+        config = self.nodes["/zookeeper/config"]
+        config.acl, config.aversion = READ_ONLY_ACL, -1
+
+    def node(self, path: str) -> Node | None:
+        """The znode; "" is the root too."""
+        return self.nodes.get(path or "/")
+
+    def create(self, change: CreateNode, zxid: int, time_ms: int) -> None:
+        path, data, acl, owner, container = change
+        parent = self._add(path, Node(data, acl, owner, container, zxid, time_ms))
+        parent.creates = wrapped(parent.creates + 1)
+        parent.pzxid = zxid
+        if path.startswith(QUOTA):
+            self._quota_usage(path)
+        if self.limited:
+            self._update_quota(path, 1, len(data or b""))
+
+    def delete(self, change: DeleteNode, zxid: int, time_ms: int) -> None:
+        self._delete(change.path, zxid)
+
+    def set_data(self, change: SetNodeData, zxid: int, time_ms: int) -> None:
+        node = self.nodes[change.path]
+        more = self._put(node, change.data)
+        if self.limited:
+            self._update_quota(change.path, 0, more)
+        node.version = next_version(node.version)
+        node.mzxid = zxid
+        node.mtime = time_ms
+
+    def set_acl(self, change: SetNodeAcl, zxid: int, time_ms: int) -> None:
+        node = self.nodes[change.path]
+        node.acl = change.acl
+        node.aversion = next_version(node.aversion)
+
+    def owned(self, session_id: int) -> tuple[str, ...]:
+        """The session's ephemeral nodes, in the order of their creation."""
+        return tuple(self.ephemerals.get(session_id, ()))
+
+    def delete_owned(self, session_id: int, zxid: int) -> None:
+        for path in self.owned(session_id):
+            self._delete(path, zxid)
+
+    def quota_of(self, path: str) -> tuple[Node | None, Node | None]:
+        """The nodes with the limits that hold for the path, and with what is held of them; None where missing."""
+        prefix = prefix_of(path, self.limited) if self.limited else ""
+        return (self.nodes.get(limits_path(prefix)), self.nodes.get(stats_path(prefix))) if prefix else (None, None)
+
+    def count_anew(self) -> None:
+        """The stats of all quotas say what there is, whatever they said."""
+        for target in self.limited:
+            if stats_path(target) in self.nodes:
+                self._quota_usage(stats_path(target))
+
+    def descendants(self, path: str) -> Iterator[str]:
+        """The node's children, their children, and so on."""
+        pending = [path.rstrip("/")]
+        while pending:
+            above = pending.pop()
+            below = [f"{above}/{name}" for name in self.nodes[above or "/"].children]
+            yield from below
+            pending += below
+
+    def inverse(self, change: NodeChange) -> Callable[[], None]:
+        """Called before ``change`` is applied: what takes it back, when everything after it was taken back."""
+        take_back = self._reversal(change)
+        if not self.limited:
+            return take_back
+        stats = self.quota_of(change.path)[1]
+        return take_back if stats is None else partial(self._also_put, take_back, stats, stats.data)
+
+    def _reversal(self, change: NodeChange) -> Callable[[], None]:
+        path, kind = change[0], type(change)
+        if kind is CreateNode:
+            return partial(self._undo_create, path, self.nodes[parent_of(path)].pzxid)
+        node = self.nodes[path]
+        if kind is DeleteNode:
+            return partial(self._undo_delete, path, node, self.nodes[parent_of(path)].pzxid)
+        return partial(self._reset, node, node.data, node.acl, node.version, node.aversion, node.mzxid, node.mtime)
+
+    def stored(self) -> Iterator[StoredNode]:
+        """Every node as a record, parents before their children."""
+        for path, node in self.nodes.items():
+            yield StoredNode(path, node.data, node.acl, node.owner, node.container, _counters(node))
+
+    def load(self, stored: StoredNode) -> None:
+        path, data, acl, owner, container, counters = stored
+        czxid, mzxid, pzxid, ctime, mtime, node_version, creates, aversion = counters
+        node = Node(data, acl, owner, container, czxid, ctime)
+        if mzxid != czxid:  # else both are one number, as in a new node: each takes memory
+            node.mzxid = mzxid
+        if mtime != ctime:
+            node.mtime = mtime
+        if pzxid != czxid:
+            node.pzxid = pzxid
+        node.version, node.creates, node.aversion = node_version, creates, aversion
+        self._add(path, node)
+
+    def clear(self) -> None:
+        """Not even the root is there: only load() may follow."""
+        for table in (self.nodes, self.ephemerals, self.containers, self.ttls, self.limited):
+            table.clear()
+        self.data_bytes = 0
+
+    def _add(self, path: str, node: Node) -> Node:
+        """Answers the parent (the root's is itself)."""
+        nodes = self.nodes
+        nodes[path] = node
+        self.data_bytes += len(path) + len(node.data) if node.data else len(path)
+        cut = path.rfind("/")
+        parent = nodes[path[:cut] or "/"]
+        if path != "/":
+            if parent.children is _NO_CHILDREN:
+                parent.children = {}
+            parent.children[path[cut + 1 :]] = None
+        if node.owner or node.container or path.startswith(QUOTA):
+            self._enlist(path, node)
+        return parent
+
+    def _enlist(self, path: str, node: Node) -> None:
+        """In the tables of those that need care."""
+        if node.owner > 0:
+            self.ephemerals.setdefault(node.owner, {})[path] = None
+        elif node.owner:
+            self.ttls[path] = None
+        elif node.container:
+            self.containers[path] = None
+        if is_limits(path):
+            self.limited.add(target_of(path))
+
+    def _remove(self, path: str) -> Node:
+        """Answers the parent."""
+        node = self.nodes.pop(path)
+        self.data_bytes -= len(path) + len(node.data or b"")
+        cut = path.rfind("/")
+        parent = self.nodes[path[:cut] or "/"]
+        del parent.children[path[cut + 1 :]]
+        if node.owner > 0:
+            self._disown(node.owner, path)
+        elif node.owner:
+            del self.ttls[path]
+        elif node.container:
+            del self.containers[path]
+        if path.startswith(QUOTA) and is_limits(path):
+            self.limited.discard(target_of(path))
+        return parent
+
+    def _delete(self, path: str, zxid: int) -> None:
+        node = self.nodes[path]
+        self._remove(path).pzxid = zxid
+        if self.limited:
+            self._update_quota(path, -1, -len(node.data or b""))
+
+    def _quota_usage(self, path: str) -> None:
+        """A new stats node tells at once what its subtree holds."""
+        target = target_of(path)
+        if not target or path != stats_path(target):
+            return
+        found = [target, *self.descendants(target)] if target in self.nodes else []
+        size = sum(len(self.nodes[one].data or b"") for one in found)
+        self._put(self.nodes[path], held(len(found), size))
+
+    def _update_quota(self, path: str, count: int, size: int) -> None:
+        """A subtree with a quota holds more, or less."""
+        stats = self.quota_of(path)[1]
+        if stats is not None:
+            self._put(stats, apply_delta(stats.data, count, size))
+
+    def _also_put(self, take_back: Callable[[], None], node: Node, data: bytes | None) -> None:
+        take_back()
+        self._put(node, data)
+
+    def _disown(self, owner: int, path: str) -> None:
+        owned = self.ephemerals[owner]
+        del owned[path]
+        if not owned:
+            del self.ephemerals[owner]
+
+    def _undo_create(self, path: str, pzxid: int) -> None:
+        parent = self._remove(path)
+        parent.creates = wrapped(parent.creates - 1)
+        parent.pzxid = pzxid
+
+    def _undo_delete(self, path: str, node: Node, pzxid: int) -> None:
+        self._add(path, node).pzxid = pzxid
+
+    def _reset(
+        self, node: Node, data: bytes | None, acl: tuple[Acl, ...], version: int, aversion: int, mzxid: int, mtime: int
+    ) -> None:
+        self._put(node, data)
+        node.acl, node.version, node.aversion, node.mzxid, node.mtime = acl, version, aversion, mzxid, mtime
+
+    def _put(self, node: Node, data: bytes | None) -> int:
+        """How many bytes more that are."""
+        more = (len(data) if data else 0) - (len(node.data) if node.data else 0)
+        self.data_bytes += more
+        node.data = data
+        return more

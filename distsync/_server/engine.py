@@ -1,0 +1,207 @@
+"""The server as a state machine: a request and the time go in, effects come out.
+
+Rules for this file: no clock, thread, socket, loop or file; time is an int in ms since the epoch, passed in, and a
+peer is an int that the rim chooses per connection, never the same twice. Everything happens in the order of the
+calls: that order is the one order of writes, of each session's requests, and of their replies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from distsync._server.acl import Identity
+from distsync._server.data_tree import Node, Tree
+from distsync._server.effects import Drop, Effect
+from distsync._server.engine_config import EngineConfig
+from distsync._server.engine_state import EngineState
+from distsync._server.handlers.dispatch import Requests
+from distsync._server.journal.records import DeleteNode
+from distsync._server.peer import Authenticator
+from distsync._server.session_handshake import Handshake
+from distsync._server.session_table import Sessions
+from distsync._server.watch_manager import Watches
+from distsync._wire.records import ConnectRequest, Request
+
+DEFAULTS = EngineConfig()
+
+
+class Statistics(NamedTuple):
+    """What srvr and mntr tell. ``requests`` counts since the engine was made; ``data_bytes`` has paths and data."""
+
+    zxid: int
+    znodes: int
+    ephemerals: int
+    containers: int
+    data_bytes: int
+    sessions: int
+    connections: int
+    watches: int
+    requests: int
+
+
+class Engine:
+    """One ZooKeeper server. Effects are carried out in their order; see effects.py."""
+
+    def __init__(self, config: EngineConfig = DEFAULTS) -> None:
+        self.config = config
+        self._core = EngineState(config)
+        self._requests = Requests(self._core)
+        self._count = 0
+
+    @property
+    def zxid(self) -> int:
+        """The last one given out."""
+        return self._core.state.zxid
+
+    @property
+    def tree(self) -> Tree:
+        return self._core.tree
+
+    @property
+    def sessions(self) -> Sessions:
+        return self._core.sessions
+
+    @property
+    def watches(self) -> Watches:
+        return self._core.watches
+
+    def paths(self) -> Iterator[str]:
+        """Every znode, ``/zookeeper`` and those below it included."""
+        return iter(self.tree.nodes)
+
+    def connect(
+        self,
+        peer: int,
+        request: ConnectRequest,
+        now_ms: int,
+        address: str = "127.0.0.1",
+        *,
+        subject: str = "",
+        sasl: Authenticator | None = None,
+    ) -> list[Effect]:
+        """The first frame of ``peer``, which connects from IP ``address``: accepted, refused (Accepted with session 0,
+        then Drop), or dropped without a word. ``subject`` is whom its certificate names; ``sasl`` answers its tokens.
+        """
+        self._core.advance_time(now_ms)
+        named = (Identity("x509", subject),) if subject else ()
+        return Handshake(self._core, peer, request, now_ms, (Identity("ip", address), *named), sasl).effects()
+
+    def step(self, peer: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
+        """One request of ``peer``. A peer without a session is dropped."""
+        core = self._core
+        link = core.links.get(peer)
+        if link is None:
+            core.advance_time(now_ms)
+            return [Drop(peer)]
+        self._count += 1
+        if link.heard_ms != now_ms or core.clock.now_ms != now_ms:
+            core.touch_session(link, now_ms)
+        return self._requests.handle(link, xid, request, now_ms)
+
+    def admission(self, peer: int) -> tuple[int, bool]:
+        """The session that ``peer`` is attached to, 0 if to none, and whether it may ask for more than to be let in."""
+        link = self._core.links.get(peer)
+        return (0, False) if link is None else (link.session.id, link.admitted)
+
+    def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
+        """The connection of ``peer`` is gone; its session lives on until its time-out."""
+        self._core.remove_peer(peer)
+        return []
+
+    def expire(self, session_id: int, now_ms: int) -> list[Effect]:
+        """The session has ended as if its time-out had passed."""
+        self._core.advance_time(now_ms)
+        session = self.sessions.get(session_id)
+        if session is None:
+            return []
+        owner = session.owner
+        effects = self._core.end_session(session, now_ms)
+        return effects if owner is None else effects + self._core.drop(owner)
+
+    def advance(self, now_ms: int) -> list[Effect]:
+        """Sessions that are due have expired; containers and nodes with a time to live that are due are gone."""
+        core = self._core
+        active_ms = core.advance_time(now_ms)
+        effects: list[Effect] = []
+        if active_ms >= core.clock.hold_until:
+            for id in self.sessions.due(active_ms):
+                effects += self.expire(id, now_ms)
+        if active_ms >= core.containers_due:
+            core.containers_due = active_ms + self.config.container_interval_ms
+            effects += self._reap(now_ms)
+        return effects
+
+    def next_tick(self) -> int | None:
+        """When advance() is to be called next, at the latest: at the next expiry, and twice a tick while there is
+        something to wait for, as a longer silence counts as a pause. None: there is nothing to wait for."""
+        clock, due = self._core.clock, self._next_due()
+        if due is None or clock.now_ms is None:
+            return None if due is None else 0
+        at_ms = clock.wall(due)
+        return min(at_ms, clock.now_ms + clock.tick_ms // 2) if clock.tolerant else at_ms
+
+    def _next_due(self) -> int | None:
+        """In waking time."""
+        core = self._core
+        dues = [core.containers_due] if self.tree.containers or self.tree.ttls else []
+        session = self.sessions.next_due()
+        if session is not None:
+            dues.append(max(session, core.clock.hold_until))
+        return min(dues, default=None)
+
+    def _reap(self, now_ms: int) -> list[Effect]:
+        tree = self.tree
+        done = [path for path in (*tree.containers, *tree.ttls) if self._is_done(tree.nodes[path], now_ms)]
+        return [effect for path in done for effect in self._core.transact(DeleteNode(path), now_ms)]
+
+    def _is_done(self, node: Node, now_ms: int) -> bool:
+        """A container had children and has none, or never had one for long; a time to live has passed without a
+        change."""
+        idle_ms = now_ms - node.mtime
+        if node.children:
+            return False
+        if node.container:
+            return node.creates != 0 or idle_ms >= self.config.container_unused_ms
+        return idle_ms > node.ttl_ms
+
+    def replay(self, payload: bytes) -> None:
+        """The state is as it was after the Commit of this payload; payloads that it contains already do nothing.
+        Only before the first call that tells the time. Raises UnreadableStateError."""
+        self._core.state.replay(payload)
+
+    def snapshot(self) -> Iterator[bytes]:
+        """The whole state, in pieces; to be read to its end before the next call that changes the state."""
+        return self._core.state.snapshot()
+
+    def restore(self, pieces: Iterable[bytes]) -> None:
+        """The state is the one that snapshot() wrote; only on a fresh engine, before replay(). Raises
+        UnreadableStateError."""
+        self._core.state.restore(pieces)
+
+    def expiries(self) -> dict[int, list[int]]:
+        """The sessions by when, as far as is known, they expire."""
+        clock, found = self._core.clock, dict[int, list[int]]()
+        for session in self.sessions.values():
+            found.setdefault(clock.wall(session.due), []).append(session.id)
+        return found
+
+    def data_watches(self) -> list[tuple[str, int]]:
+        """Path and session of each watch of getData and exists."""
+        links = self._core.links
+        return [(path, links[peer].session.id) for path, peers in self.watches.data.by_path.items() for peer in peers]
+
+    def statistics(self, now_ms: int) -> Statistics:
+        """Cost: a walk over sessions and watchers, not over znodes."""
+        tree, watches = self.tree, self.watches
+        return Statistics(
+            zxid=self.zxid,
+            znodes=len(tree.nodes),
+            ephemerals=sum(map(len, tree.ephemerals.values())),
+            containers=len(tree.containers),
+            data_bytes=tree.data_bytes,
+            sessions=len(self.sessions),
+            connections=len(self._core.links),
+            watches=watches.data.count() + watches.children.count(),
+            requests=self._count,
+        )

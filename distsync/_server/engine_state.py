@@ -1,0 +1,144 @@
+"""The heart of the engine: the state, who is connected, who watches, what time it is; and how all of it moves together.
+
+Rules for this file: it decides nothing about a request. Every transaction goes through here: the next zxid, the
+change applied, the commit, then what it fires.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from distsync._server.acl import READ, Identity, Policy, allows
+from distsync._server.durable_state import State
+from distsync._server.effects import Drop, Effect, Notify
+from distsync._server.engine_config import EngineConfig
+from distsync._server.journal.records import Change, CloseSession, CreateNode, DeleteNode, ResizeSession, SetNodeData
+from distsync._server.path_rules import parent_of
+from distsync._server.peer import Peer
+from distsync._server.session_clock import PauseTolerantClock
+from distsync._server.session_table import Session
+from distsync._server.watch_manager import Watches
+from distsync._wire.records import OPEN_ACL, Acl
+
+
+class ReadPermissions(NamedTuple):
+    """The ACLs of a znode and of its parent when it was changed: who may read it is told, if he watches."""
+
+    of_node: tuple[Acl, ...]
+    of_parent: tuple[Acl, ...]
+
+
+EVERYBODY = ReadPermissions(OPEN_ACL, OPEN_ACL)
+NOBODY = ReadPermissions((), ())
+
+
+class EngineState:
+    """Shared by the parts of one engine."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self.config = config
+        shared = None if config.required_digest is None else Identity("digest", config.required_digest)
+        self.policy = Policy(config.schemes, shared)
+        self.state = State(config.expiry_ms, config.initial_zxid)
+        self.tree = self.state.tree
+        self.sessions = self.state.sessions
+        self.watches = Watches()
+        self.clock = PauseTolerantClock(config.tick_time_ms, config.forgive_pauses)
+        self.links: dict[int, Peer] = {}
+        self.containers_due = 0
+        self._fires: dict[type[Change], Callable[[str, int], list[Notify]]] = {
+            CreateNode: self.watches.created,
+            DeleteNode: self.watches.deleted,
+            SetNodeData: self.watches.changed,
+        }
+
+    def is_authorized(self, identities: Sequence[Identity]) -> bool:
+        """Whether who has these may ask for more than to prove who he is."""
+        shared = self.policy.shared
+        return (shared is None or shared in identities) and not self.missing_scheme(identities)
+
+    def missing_scheme(self, identities: Sequence[Identity]) -> bool:
+        required = self.config.required_schemes
+        return bool(required) and not any(identity.scheme in required for identity in identities)
+
+    def advance_time(self, now_ms: int) -> int:
+        """The waking time. Sessions that come from a journal start with their full time-out at the first call."""
+        clock = self.clock
+        if clock.now_ms == now_ms:
+            return clock.active_ms
+        first = clock.now_ms is None
+        active_ms = clock.advance_time(now_ms)
+        if first:
+            self.sessions.touch_all(active_ms)
+            self.containers_due = active_ms + self.config.container_interval_ms
+        return active_ms
+
+    def touch_session(self, link: Peer, now_ms: int) -> None:
+        """The client of ``link`` has spoken: its session has its full time-out again."""
+        link.heard_ms = now_ms
+        self.sessions.touch(link.session, self.advance_time(now_ms))
+
+    def next_zxid(self) -> int:
+        self.state.zxid += 1
+        return self.state.zxid
+
+    def transact(self, change: Change | None, now_ms: int) -> list[Effect]:
+        """The change is applied under the next zxid, committed, and its watches fire; None uses the zxid up."""
+        state = self.state
+        zxid = state.zxid = state.zxid + 1
+        if change is None:
+            return [state.commit(zxid, now_ms, ())]
+        if not self.watches.may_fire(change):
+            return [state.apply_and_commit(change, zxid, now_ms)]
+        audience = self.audience(change)
+        return [state.apply_and_commit(change, zxid, now_ms), *self.fire_watches(change, audience, zxid)]
+
+    def record_extra(self, change: ResizeSession, now_ms: int) -> list[Effect]:
+        """The change is applied and committed under the last zxid once more: ZooKeeper gives it none."""
+        zxid = self.state.zxid
+        self.state.apply(change, zxid, now_ms)
+        return [self.state.commit(zxid, now_ms, (change,))]
+
+    def audience(self, change: Change) -> ReadPermissions:
+        """Who may hear of a change that is about to be applied."""
+        if not isinstance(change, (CreateNode, DeleteNode, SetNodeData)):
+            return NOBODY
+        nodes, path = self.tree.nodes, change.path
+        return ReadPermissions(
+            change.acl if isinstance(change, CreateNode) else nodes[path].acl, nodes[parent_of(path)].acl
+        )
+
+    def fire_watches(self, change: Change, audience: ReadPermissions, zxid: int) -> list[Notify]:
+        """The events of a change to one znode. What a closing session fires, end_session() tells."""
+        fire = self._fires.get(type(change))
+        return self._on_event(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
+
+    def _on_event(self, notices: list[Notify], path: str, audience: ReadPermissions) -> list[Notify]:
+        """A watch that fired is gone, also where its owner may not read the node and is told nothing."""
+        if audience == EVERYBODY:
+            return notices
+        acls = {path: audience.of_node}
+        return [one for one in notices if self._may_hear(one, acls.get(one.event.path, audience.of_parent))]
+
+    def _may_hear(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
+        return acl is OPEN_ACL or allows(acl, READ, self.links[notify.peer].identities)
+
+    def end_session(self, session: Session, now_ms: int) -> list[Effect]:
+        """The session is over; its ephemeral nodes went under one zxid. The connection is still there."""
+        owned = [(path, self.audience(DeleteNode(path))) for path in self.tree.owned(session.id)]
+        effects = self.transact(CloseSession(session.id), now_ms)
+        for path, audience in owned:
+            effects += self.fire_watches(DeleteNode(path), audience, self.state.zxid)
+        return effects
+
+    def remove_peer(self, peer: int) -> None:
+        """The connection is forgotten, with its watches and identities."""
+        link = self.links.pop(peer, None)
+        if link is not None:
+            self.watches.forget(peer)
+            link.session.owner = None
+
+    def drop(self, peer: int) -> list[Effect]:
+        self.remove_peer(peer)
+        return [Drop(peer)]

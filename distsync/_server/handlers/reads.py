@@ -1,0 +1,153 @@
+"""What a read is answered with, and which watch it arms.
+
+Rules for this file: it changes nothing but the watches. A read that is refused arms none, but for exists, which
+waits for a node to come. "" reads as the root, but a watch on it never fires, as in ZooKeeper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distsync._server.acl import ADMIN, READ, allows, permit, public_form, redact
+from distsync._server.data_tree import Node, Tree
+from distsync._server.handlers import RequestRefused
+from distsync._server.peer import Peer
+from distsync._server.watch_manager import Watches
+from distsync._wire import records as r
+from distsync._wire.codes import ErrorCode
+
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
+
+MULTI_READ_BYTES = 16 << 20
+"""Of data and names, after which the reads of a multiRead are refused: a few bytes ask for a megabyte each."""
+
+_TOO_LARGE = r.ErrorReply(ErrorCode.MARSHALLING_ERROR)
+
+_BLANKS = "".join(map(chr, range(33)))
+"""What Java trims."""
+
+
+class Reads:
+    """``answer(link, request)`` by type of request."""
+
+    def __init__(self, tree: Tree, watches: Watches, seed: int) -> None:
+        self._tree = tree
+        self._watches = watches
+        self._turn = seed
+        self.answers: dict[type, Callable[[Peer, Any], r.Body]] = {
+            r.ExistsRequest: self._exists,
+            r.GetDataRequest: self._get_data,
+            r.GetChildrenRequest: self._get_children,
+            r.GetChildren2Request: self._get_children2,
+            r.GetAclRequest: self._get_acl,
+            r.SyncRequest: self._sync,
+            r.MultiReadRequest: self._multi_read,
+            r.GetEphemeralsRequest: self._get_ephemerals,
+            r.GetAllChildrenNumberRequest: self._get_all_children_number,
+            r.WhoAmIRequest: self._who_am_i,
+        }
+
+    def _exists(self, link: Peer, request: r.ExistsRequest) -> r.StatReply:
+        path, watch = request
+        if "\0" in path:
+            raise RequestRefused(ErrorCode.BAD_ARGUMENTS)
+        if watch:
+            self._watches.data.arm(path, link.peer)
+        reply: r.StatReply = _new(r.StatReply, (self._require(path).stat,))
+        return reply
+
+    def _get_data(self, link: Peer, request: r.GetDataRequest) -> r.GetDataReply:
+        path, watch = request
+        node = self._readable(link, path)
+        if watch:
+            self._watches.data.arm(path, link.peer)
+        reply: r.GetDataReply = _new(r.GetDataReply, (node.data, node.stat))
+        return reply
+
+    def _get_children(self, link: Peer, request: r.GetChildrenRequest) -> r.GetChildrenReply:
+        return r.GetChildrenReply(self._list(link, request.path, request.watch)[0])
+
+    def _get_children2(self, link: Peer, request: r.GetChildren2Request) -> r.GetChildren2Reply:
+        names, node = self._list(link, request.path, request.watch)
+        return r.GetChildren2Reply(names, node.stat)
+
+    def _get_acl(self, link: Peer, request: r.GetAclRequest) -> r.GetAclReply:
+        node = self._require(request.path)
+        permit(node.acl, READ | ADMIN, link.identities)
+        acl = node.acl if allows(node.acl, ADMIN, link.identities) else redact(node.acl)
+        return r.GetAclReply(acl, node.stat)
+
+    def _sync(self, link: Peer, request: r.SyncRequest) -> r.SyncReply:
+        """There is one server: it is always up to date."""
+        return r.SyncReply(request.path)
+
+    def _multi_read(self, link: Peer, request: r.MultiReadRequest) -> r.MultiReply:
+        """Each read for itself, as long as they fit into one answer; no watch is armed."""
+        results: list[r.Result] = []
+        room = MULTI_READ_BYTES
+        for operation in request.operations:
+            result = self._read_one(link, operation) if room > 0 else _TOO_LARGE
+            room -= _size(result)
+            results.append(result)
+        return r.MultiReply(tuple(results))
+
+    def _read_one(self, link: Peer, request: r.GetChildrenRequest | r.GetDataRequest) -> r.Result:
+        try:
+            result: r.Result = self.answers[type(request)](link, request._replace(watch=False))  # type: ignore[assignment]
+        except RequestRefused as refusal:
+            return r.ErrorReply(refusal.code)
+        return result
+
+    def _get_ephemerals(self, link: Peer, request: r.GetEphemeralsRequest) -> r.GetEphemeralsReply:
+        prefix = request.prefix_path
+        mine = self._tree.owned(link.session.id)
+        if prefix.strip(_BLANKS) in ("", "/"):
+            return r.GetEphemeralsReply(mine)
+        return r.GetEphemeralsReply(tuple(path for path in mine if path.startswith(prefix)))
+
+    def _get_all_children_number(
+        self, link: Peer, request: r.GetAllChildrenNumberRequest
+    ) -> r.GetAllChildrenNumberReply:
+        """For "" ZooKeeper counts the root too."""
+        path = request.path
+        self._readable(link, path)
+        total = len(self._tree.nodes) - 1 if path in ("", "/") else sum(1 for _ in self._tree.descendants(path))
+        return r.GetAllChildrenNumberReply(total + (path == ""))
+
+    def _who_am_i(self, link: Peer, request: r.WhoAmIRequest) -> r.WhoAmIReply:
+        return r.WhoAmIReply(tuple(r.ClientInfo(*public_form(identity)) for identity in link.identities))
+
+    def _list(self, link: Peer, path: str, watch: bool) -> tuple[tuple[str, ...], Node]:
+        node = self._readable(link, path)
+        if watch:
+            self._watches.children.arm(path, link.peer)
+        return self._in_no_order(node.children), node
+
+    def _in_no_order(self, children: dict[str, None]) -> tuple[str, ...]:
+        """The order of children means nothing; each listing is turned another way, so that nobody relies on one."""
+        names = tuple(children)
+        if len(names) < 2:
+            return names
+        self._turn = (self._turn * 1103515245 + 12345) & 0x7FFFFFFF
+        cut = (self._turn >> 8) % len(names)
+        names = names[cut:] + names[:cut]
+        return names[::-1] if self._turn & 0x10000 else names
+
+    def _readable(self, link: Peer, path: str) -> Node:
+        node = self._require(path)
+        permit(node.acl, READ, link.identities)
+        return node
+
+    def _require(self, path: str) -> Node:
+        node = self._tree.node(path)
+        if node is None:
+            raise RequestRefused(ErrorCode.NO_NODE)
+        return node
+
+
+def _size(result: r.Result) -> int:
+    """In bytes, or letters, of what can be long."""
+    if isinstance(result, r.GetDataReply):
+        return len(result.data or b"")
+    return sum(map(len, result.children)) if isinstance(result, r.GetChildrenReply) else 0

@@ -1,0 +1,109 @@
+"""The requests that are about watches and nothing else.
+
+Rules for this file: it changes nothing but the watches. Paths are not checked: a watch on a path that no node can
+have never fires, and that is all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from distsync._server.data_tree import Tree
+from distsync._server.effects import Notify
+from distsync._server.handlers import RequestRefused
+from distsync._server.peer import Peer
+from distsync._server.watch_manager import Mode, Watches, WatchTable, notification
+from distsync._wire import records as r
+from distsync._wire.codes import ErrorCode, EventType, WatcherType, WatchMode
+
+_MODES: dict[int, Mode] = {
+    WatchMode.PERSISTENT: Mode.ALWAYS,
+    WatchMode.PERSISTENT_RECURSIVE: Mode.ALWAYS_BELOW,
+}
+
+
+class WatchHandlers:
+    """``answer(link, request)`` by type of request, and ``rearm`` for setWatches."""
+
+    def __init__(self, tree: Tree, watches: Watches) -> None:
+        self._tree = tree
+        self._watches = watches
+        self._tables: dict[int, tuple[WatchTable, ...]] = {
+            WatcherType.CHILDREN: (watches.children,),
+            WatcherType.DATA: (watches.data,),
+            WatcherType.ANY: (watches.children, watches.data),
+        }
+        self.answers: dict[type, Callable[[Peer, Any], r.Body | None]] = {
+            r.AddWatchRequest: self._add,
+            r.CheckWatchesRequest: self._check,
+            r.RemoveWatchesRequest: self._remove,
+        }
+
+    def rearm(self, link: Peer, request: r.SetWatchesRequest | r.SetWatches2Request, zxid: int) -> list[Notify]:
+        """The watches of a client that has reconnected: what changed after the zxid it saw is told at once, but for
+        the watches that stay, which are only armed."""
+        peer, relative = link.peer, request.relative_zxid
+        missed = [(path, self._missed_data(path, relative)) for path in request.data]
+        missed += [(path, EventType.NODE_CREATED if self._tree.node(path) else None) for path in request.exist]
+        events = self._tell_or_arm(peer, zxid, missed, self._watches.data)
+        missed = [(path, self._missed_children(path, relative)) for path in request.child]
+        events += self._tell_or_arm(peer, zxid, missed, self._watches.children)
+        if isinstance(request, r.SetWatches2Request):
+            self._arm_all(peer, request.persistent, Mode.ALWAYS)
+            self._arm_all(peer, request.recursive, Mode.ALWAYS_BELOW)
+        return events
+
+    def _add(self, link: Peer, request: r.AddWatchRequest) -> r.ErrorReply:
+        """Without the body, four zero bytes, Java's client breaks off."""
+        mode = _MODES.get(request.mode)
+        if mode is None:
+            raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
+        self._arm_all(link.peer, (request.path,), mode)
+        return r.ErrorReply(0)
+
+    def _check(self, link: Peer, request: r.CheckWatchesRequest) -> None:
+        """As ZooKeeper 3.8 does it: anybody's watch counts, and a path without its "/" cannot be looked up."""
+        tables = self._chosen(request.type)
+        if request.path and not request.path.startswith("/"):
+            raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
+        if not any(request.path in table.by_path for table in tables):
+            raise RequestRefused(ErrorCode.NO_WATCHER)
+
+    def _remove(self, link: Peer, request: r.RemoveWatchesRequest) -> None:
+        removed = [table.disarm(request.path, link.peer) for table in self._chosen(request.type)]
+        if not any(removed):
+            raise RequestRefused(ErrorCode.NO_WATCHER)
+
+    def _chosen(self, type: int) -> tuple[WatchTable, ...]:
+        if type not in self._tables:
+            raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
+        return self._tables[type]
+
+    def _arm_all(self, peer: int, paths: tuple[str, ...], mode: Mode) -> None:
+        for path in paths:
+            self._watches.children.arm(path, peer, mode)
+            self._watches.data.arm(path, peer, mode)
+
+    def _missed_data(self, path: str, zxid: int) -> EventType | None:
+        node = self._tree.node(path)
+        if node is None:
+            return EventType.NODE_DELETED
+        return EventType.NODE_DATA_CHANGED if node.mzxid > zxid else None
+
+    def _missed_children(self, path: str, zxid: int) -> EventType | None:
+        node = self._tree.node(path)
+        if node is None:
+            return EventType.NODE_DELETED
+        return EventType.NODE_CHILDREN_CHANGED if node.pzxid > zxid else None
+
+    def _tell_or_arm(
+        self, peer: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchTable
+    ) -> list[Notify]:
+        events = []
+        for path, event in missed:
+            if event is None:
+                watches.arm(path, peer)
+            else:
+                events.append(notification(peer, zxid, event, path))
+        return events

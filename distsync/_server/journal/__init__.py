@@ -1,0 +1,1 @@
+"""What is on disk: the transaction log."""

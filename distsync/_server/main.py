@@ -1,0 +1,337 @@
+"""``serve``: a server in this process, from the lock on its data folder to its last farewell.
+
+Rules for this file: it opens what a server needs in the order in which it can be refused, and decides nothing else.
+``python -m distsync._server.main`` is for autostart/find_or_start.py alone: one JSON object of arguments, detached, no
+click needed.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import json
+import logging
+import os
+import re
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from distsync._server.acl import digest_of
+from distsync._server.autostart.address_file import ADDRESS, USER, Address, read_address, read_private, write_address
+from distsync._server.autostart.daemonize import daemonize
+from distsync._server.autostart.directories import make_folder, state_folder
+from distsync._server.engine import Engine
+from distsync._server.engine_config import EngineConfig
+from distsync._server.file_lock import LockedByAnotherError, locked
+from distsync._server.journal.errors import JournalCorruptError, JournalError
+from distsync._server.journal.journal import Journal
+from distsync._server.journal.records import pack_transaction
+from distsync._server.net.listener import ServeError, listen, tls_context
+from distsync._server.net.log_limit import log_to_standard_error
+from distsync._server.net.server import NetworkServer
+from distsync._server.options import USUAL, Options
+from distsync.errors import DistsyncError
+
+Piece = TypeVar("Piece")
+
+DIGEST = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{27}=")
+USER_NAME = re.compile(r"[^\s:/@#][^\s:/@]*")
+
+LOCK_S = 3.0
+"""A server that is just stopping gives its folder up within that."""
+
+log = logging.getLogger("distsync.server")
+
+EPOCH = 1_704_067_200
+"""2024-01-01: a new tree's zxids start at the seconds since then, above those of a tree that was thrown away. They are
+above 0 on a clock that is before it."""
+
+
+def serve(
+    host: str,
+    port: int | None,
+    data_dir: str | os.PathLike[str],
+    *,
+    secret: str | None = None,
+    idle_exit: float | None = None,
+    allow_remote: bool = False,
+    options: Options = USUAL,
+    address_file: Path | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """The server has served and was stopped: by SIGTERM, SIGINT, or ``idle_exit`` seconds without a session.
+
+    Units: ``port`` 0 is any free one; None is the one of last time, or else any free one. ``idle_exit`` None is never.
+    With a ``secret``, who does not show it as digest identity ``distsync:<secret>`` is refused everything.
+    Raises: ServeError (nothing was started), JournalError (it is corrupt, or the disk is full: nothing that was
+    acknowledged is lost)."""
+    given = open_server(
+        host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options
+    )
+    with given as (rim, listening):
+        address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
+        with _published(address, Path(data_dir).absolute(), address_file, ready) as announce:
+            gc.freeze()  # what was read stays, and is not looked through again
+            rim.run(listening, announce)
+
+
+@contextmanager
+def open_server(
+    host: str,
+    port: int | None,
+    data_dir: str | os.PathLike[str],
+    *,
+    secret: str | None = None,
+    idle_exit: float | None = None,
+    allow_remote: bool = False,
+    options: Options = USUAL,
+) -> Iterator[tuple[NetworkServer, socket.socket]]:
+    """A server that can be run, its socket bound, its folder locked, its journal read; all are given up at the end.
+
+    Raises: ServeError, JournalError."""
+    tls = options.tls
+    context = tls_context(tls) if tls else None
+    _check_schemes(options)
+    known = secret or options.required_schemes or (tls is not None and tls.ca and not tls.optional)
+    remote = allow_remote or (tls is not None and bool(known))
+    with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
+        folder = _folder(Path(data_dir))
+        with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
+            engine = _engine(journal, secret, options)
+            yield (
+                NetworkServer(engine, journal, secret=secret, idle_exit=idle_exit, options=options, tls=context),
+                listening,
+            )
+
+
+def _schemes(options: Options) -> frozenset[str]:
+    """By which a client can prove here who it is."""
+    by_certificate = options.tls is not None and options.tls.ca is not None
+    offered = {"x509": by_certificate, "sasl": options.passwords is not None}
+    return frozenset(scheme for scheme, is_offered in offered.items() if is_offered)
+
+
+def _check_schemes(options: Options) -> None:
+    for scheme in options.required_schemes - _schemes(options):
+        needs = {"x509": "--tls-ca", "sasl": "--sasl-users"}[scheme]
+        raise ServeError(f"--require-auth {scheme} needs {needs}: without it nobody could prove who he is")
+
+
+def _folder(data_dir: Path) -> Path:
+    try:
+        make_folder(data_dir.absolute())
+    except OSError as error:
+        raise ServeError(f"{data_dir} cannot be the data folder: {error}") from error
+    return data_dir.absolute()
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Two servers never share a folder."""
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(locked(folder / "lock", LOCK_S))
+        except LockedByAnotherError:
+            raise ServeError(f"the data folder {folder} is in use by {_owner(folder)}") from None
+        except OSError as error:
+            raise ServeError(f"the data folder {folder} cannot be locked: {error}") from error
+        yield
+
+
+def _owner(folder: Path) -> str:
+    owner = read_address(folder / ADDRESS)
+    return f"the server at {owner.hosts} (process {owner.pid})" if owner else "another server"
+
+
+@contextmanager
+def _published(
+    address: Address, folder: Path, user_file: Path | None, ready: Callable[[], None]
+) -> Iterator[Callable[[], None]]:
+    """What is to be called when the server can be found; when the block is over, it can no longer be."""
+
+    def announce() -> None:
+        for file in (folder / ADDRESS, user_file):
+            if file:
+                write_address(file, address)
+        print(f"listening on {address.hosts}", flush=True)
+        ready()
+
+    try:
+        yield announce
+    finally:
+        if user_file and read_address(user_file) == address:
+            user_file.unlink(missing_ok=True)
+
+
+def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
+    """The state as it was when the journal was last written to."""
+    contents = journal.load()
+    required = digest_of(f"{USER}:{secret}".encode()) if secret else None
+    first_zxid = max(1, int(time.time() - EPOCH)) << 32
+    config = EngineConfig(
+        secret=contents.secret,
+        required_digest=required,
+        initial_zxid=first_zxid,
+        jute_maxbuffer=options.jute_maxbuffer,
+        super_digest=options.super_digest,
+        schemes=_schemes(options),
+        required_schemes=options.required_schemes,
+        enforce_quota=options.enforce_quota,
+        container_interval_ms=max(1, round(options.reaping_seconds * 1000)),
+    )
+    engine = Engine(config)
+    try:
+        if contents.snapshot:
+            engine.restore(_consume(contents.snapshot))
+        else:
+            journal.compact(engine.snapshot())
+        for _, payload in _consume(contents.records):
+            engine.replay(payload)
+        engine.tree.count_anew()
+        if contents.died:
+            _begin_epoch(engine, journal, contents.lost)
+        if engine.zxid < 0:  # of an earlier version, on a clock before 2024
+            _advance_zxid(first_zxid, engine, journal)
+    except JournalError:
+        raise
+    except DistsyncError as error:
+        raise JournalCorruptError(journal.path, error) from error
+    return engine
+
+
+def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
+    """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
+    told = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
+    log.error("the server was killed, and the machine started anew since: %s lost; --sync full would keep them", told)
+    _advance_zxid(((engine.zxid >> 32) + 1) << 32, engine, journal)
+
+
+def _advance_zxid(zxid: int, engine: Engine, journal: Journal) -> None:
+    payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
+    engine.replay(payload)
+    journal.append([(zxid, payload)], synced=True)  # another death must not lead to the same zxids again
+
+
+def _consume(pieces: list[Piece]) -> Iterator[Piece]:
+    """Each is given up as the next one is read: together they are as large as the state."""
+    pieces.reverse()
+    while pieces:
+        yield pieces.pop()
+
+
+def read_secret(path: Path) -> str:
+    """The content of a file that nobody else may read, without the line's end. Raises ServeError."""
+    secret = _read_private(path, "the secret").strip()
+    if not secret or ":" in secret:
+        raise ServeError(f"{path} must hold a secret, in one line without colons")
+    return secret
+
+
+def read_passwords(path: Path) -> dict[str, str]:
+    """By user: lines ``user:password`` of a file that nobody else may read; empty ones and those that begin with ``#``
+    say nothing. Raises ServeError, which names the line and not what it says."""
+    passwords: dict[str, str] = {}
+    for number, line in enumerate(_read_private(path, "passwords").split("\n"), 1):
+        user, _, password = line.removesuffix("\r").partition(":")
+        if not line.strip() or line.startswith("#"):
+            continue
+        if not (USER_NAME.fullmatch(user) and password):
+            raise ServeError(f"{path}, line {number} must be user:password, the user without blanks, / and @")
+        if user == "super" or user in passwords:
+            why = "super would be bound by no ACL of a ZooKeeper" if user == "super" else "that user is there already"
+            raise ServeError(f"{path}, line {number}: {why}")
+        passwords[user] = password
+    return passwords
+
+
+def read_digest(path: Path) -> str:
+    """The content of a file that nobody else may read, without the line's end. Raises ServeError."""
+    digest = _read_private(path, "the super user's digest").strip()
+    if not DIGEST.fullmatch(digest):
+        raise ServeError(f"{path} must hold USER:BASE64(SHA1(USER:PASSWORD)), in one line")
+    return digest
+
+
+def _read_private(path: Path, what: str) -> str:
+    try:
+        content = read_private(path)
+        if content is None:
+            raise ServeError(f"{path} must belong to this user with mode 0600, it holds {what}")
+        return io.StringIO(content.decode(), newline=None).read()
+    except UnicodeError:
+        raise ServeError(f"{path} cannot be read: it is not UTF-8") from None  # the error shows the bytes
+    except OSError as error:
+        raise ServeError(f"{path} cannot be read, which holds {what}: {error}") from error
+
+
+def _prepare_process() -> None:
+    """It logs, may have as many connections as the system allows it, and makes no file that others can read."""
+    log_to_standard_error()
+    gc.set_threshold(20_000, 20, 100)  # nearly all that is made stays: znodes
+    os.umask(0o077)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def run(
+    host: str,
+    port: int,
+    data_dir: Path | None = None,
+    *,
+    secret_file: Path | None = None,
+    users_file: Path | None = None,
+    super_file: Path | None = None,
+    idle_exit: float | None = None,
+    allow_remote: bool = False,
+    options: Options = USUAL,
+) -> int:
+    """serve() by hand; what it raises is one line on standard error. Returns the exit status."""
+    _prepare_process()
+    try:
+        folder = data_dir or state_folder() / "serve"
+        secret = read_secret(secret_file) if secret_file else None
+        if users_file:
+            options = replace(options, passwords=read_passwords(users_file))
+        if super_file:
+            options = replace(options, super_digest=read_digest(super_file))
+        serve(host, port, folder, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options)
+    except DistsyncError as error:
+        print(f"distsync serve: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def main(argument: str) -> int:
+    """The embedded server, in a process of its own."""
+    given = json.loads(argument)
+    secret = read_secret(Path(given["secret_file"]))
+
+    def work(ready: Callable[[], None]) -> None:
+        _prepare_process()
+        serve(
+            "127.0.0.1",
+            None,
+            given["data_dir"],
+            secret=secret,
+            idle_exit=given["idle_exit"],
+            address_file=Path(given["address_file"]),
+            ready=ready,
+        )
+
+    try:
+        return daemonize(work)
+    except DistsyncError as error:
+        logging.error("%s", error)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,1 @@
+"""Sockets, TLS, limits: asyncio's side of the server."""

@@ -1,0 +1,61 @@
+"""How much may wait in memory for all clients together, in both directions.
+
+Rules for this file: it knows what connections hold, not why.
+
+Strangers: sessions on a server with a secret in which nobody has shown it yet.
+
+Rules for this file: pure; its time is passed in, in seconds. Anybody on the machine may open a session, for the secret
+can only be shown in one; so such sessions are few, and short.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Protocol
+
+
+class Buffered(Protocol):
+    """A connection."""
+
+    @property
+    def held(self) -> int: ...
+
+    def close_with_error(self, reason: object) -> None: ...
+
+
+def close_largest_buffers(connections: Collection[Buffered], most: int) -> None:
+    """When they hold more, those that hold most are closed until all that is held is half of what may be."""
+    held = sum(connection.held for connection in connections)
+    if held > most:
+        for connection in sorted(connections, key=lambda one: -one.held):
+            held -= connection.held
+            connection.close_with_error(f"{connection.held} bytes wait for it, and all have too many")
+            if held <= most // 2:
+                break
+
+
+class UnauthenticatedSessions:
+    """At most ``most`` sessions, each for ``seconds``, unless it is admitted."""
+
+    def __init__(self, most: int, seconds: float) -> None:
+        self._most = most
+        self._seconds = seconds
+        self._since: dict[int, float] = {}  # the oldest first
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def opened(self, session_id: int, now: float) -> None:
+        self._since[session_id] = now
+
+    def admitted(self, session_id: int) -> None:
+        self._since.pop(session_id, None)
+
+    def due(self, now: float) -> list[int]:
+        """The sessions that are to end now; they are strangers no more."""
+        over = len(self._since) - self._most
+        latest = now - self._seconds
+        done = [id for at, (id, since) in enumerate(self._since.items()) if at < over or since < latest]
+        for id in done:
+            del self._since[id]
+        return done

@@ -1,0 +1,87 @@
+"""How a connection gets its session: a new one, or the one that it had.
+
+Rules for this file: a session goes to the connection that came last with its password; an unknown or expired one is
+never replaced by a fresh one: the client must learn that it lost it.
+"""
+
+from __future__ import annotations
+
+import hmac
+
+from distsync._server.acl import Identity
+from distsync._server.effects import Accepted, Drop, Effect
+from distsync._server.engine_state import EngineState
+from distsync._server.journal.records import OpenSession, ResizeSession
+from distsync._server.peer import Authenticator, Peer
+from distsync._server.session_table import Session, new_session_id, password_of
+from distsync._wire.records import ConnectRequest, ConnectResponse
+
+NO_PASSWORD = bytes(16)
+
+
+class Handshake:
+    """One connect request, from ``peer``, who is ``identities`` so far, at a time."""
+
+    __slots__ = ("_core", "_peer", "_request", "_now_ms", "_identities", "_sasl")
+
+    def __init__(
+        self,
+        core: EngineState,
+        peer: int,
+        request: ConnectRequest,
+        now_ms: int,
+        identities: tuple[Identity, ...],
+        sasl: Authenticator | None,
+    ) -> None:
+        self._core = core
+        self._peer = peer
+        self._request = request
+        self._now_ms = now_ms
+        self._identities = identities
+        self._sasl = sasl
+
+    def effects(self) -> list[Effect]:
+        """Who has seen a later zxid than ours is dropped without a word, and so is a second handshake."""
+        core, request = self._core, self._request
+        if self._peer in core.links or request.last_zxid_seen > core.state.zxid:
+            return core.drop(self._peer)
+        if request.session_id == 0:
+            return self._open()
+        session = core.sessions.get(request.session_id)
+        if session is None or not self._knows_password():
+            return [self._answer(0, 0, NO_PASSWORD), Drop(self._peer)]
+        return self._attach(session)
+
+    def _open(self) -> list[Effect]:
+        core = self._core
+        id = new_session_id(core.state.last_session_id, self._now_ms, core.config.server_id)
+        effects = core.transact(OpenSession(id, self._timeout_ms()), self._now_ms)
+        return [*effects, self._link(core.sessions[id])]
+
+    def _attach(self, session: Session) -> list[Effect]:
+        core, timeout_ms = self._core, self._timeout_ms()
+        effects = [] if session.owner is None else core.drop(session.owner)
+        if timeout_ms != session.timeout_ms:
+            effects += core.record_extra(ResizeSession(session.id, timeout_ms), self._now_ms)
+        return [*effects, self._link(session)]
+
+    def _link(self, session: Session) -> Accepted:
+        core = self._core
+        admitted = core.is_authorized(self._identities)
+        core.links[self._peer] = Peer(self._peer, session, self._identities, self._sasl, admitted)
+        session.owner = self._peer
+        core.sessions.touch(session, core.advance_time(self._now_ms))
+        return self._answer(session.timeout_ms, session.id, password_of(session.id, core.config.secret))
+
+    def _answer(self, timeout_ms: int, session_id: int, password: bytes) -> Accepted:
+        """The read-only byte is sent to those who sent it; this server is never read-only."""
+        read_only = None if self._request.read_only is None else False
+        return Accepted(self._peer, ConnectResponse(0, timeout_ms, session_id, password, read_only))
+
+    def _timeout_ms(self) -> int:
+        config = self._core.config
+        return max(config.min_session_timeout_ms, min(config.max_session_timeout_ms, self._request.timeout_ms))
+
+    def _knows_password(self) -> bool:
+        secret = self._core.config.secret
+        return hmac.compare_digest(self._request.password or b"", password_of(self._request.session_id, secret))

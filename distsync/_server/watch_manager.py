@@ -1,0 +1,154 @@
+"""Who waits for which change: watches, per path and connection.
+
+Rules for this file: it knows paths and peers, no znodes. A watch belongs to a connection, not to a session; arming
+it twice is arming it once. Data watches are those of getData and exists, child watches those of getChildren; both
+are gone when they have fired. addWatch arms one of each that stays: as ZooKeeper 3.8 has it, a connection has one
+watch of a kind on a path, and it is what was asked for last.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from distsync._server.effects import Notify
+from distsync._server.journal.records import Change
+from distsync._server.path_rules import parent_of
+from distsync._wire.codes import SYNC_CONNECTED, EventType
+from distsync._wire.records import WatcherEvent
+
+_NOBODY: dict[int, None] = {}
+
+
+class Mode(IntEnum):
+    """The watch fires ..."""
+
+    ONCE = 0
+    ALWAYS = 1
+    ALWAYS_BELOW = 2
+    """For the path and all below it, but not for changed lists of children."""
+
+
+class WatchTable:
+    """The watches of one kind."""
+
+    __slots__ = ("by_path", "by_peer", "persistent_count")
+
+    def __init__(self) -> None:
+        self.by_path: dict[str, dict[int, Mode]] = {}
+        self.by_peer: dict[int, set[str]] = {}
+        self.persistent_count = 0
+        """How many do not fire once only; most servers never have one."""
+
+    def arm(self, path: str, peer: int, mode: Mode = Mode.ONCE) -> None:
+        peers = self.by_path.setdefault(path, {})
+        self.persistent_count += bool(mode) - bool(peers.get(peer))
+        peers[peer] = mode
+        self.by_peer.setdefault(peer, set()).add(path)
+
+    def fire(self, path: str, of_children: bool = False) -> dict[int, None]:
+        """Who is to be told, in the order in which they came; those who waited once watch no more."""
+        if not self.persistent_count:
+            return self._take(path)
+        modes = self.by_path.get(path, {})
+        told = {peer: None for peer, mode in modes.items() if not (of_children and mode is Mode.ALWAYS_BELOW)}
+        for peer in [peer for peer in told if modes[peer] is Mode.ONCE]:
+            self.disarm(path, peer)
+        if not of_children:
+            told |= self._above(path)
+        return told
+
+    def disarm(self, path: str, peer: int) -> bool:
+        """Whether there was a watch."""
+        paths = self.by_peer.get(peer)
+        if paths is None or path not in paths:
+            return False
+        paths.discard(path)
+        if not paths:
+            del self.by_peer[peer]
+        self._leave(path, peer)
+        return True
+
+    def forget(self, peer: int) -> None:
+        for path in self.by_peer.pop(peer, ()):
+            self._leave(path, peer)
+
+    def count(self) -> int:
+        return sum(map(len, self.by_peer.values()))
+
+    def _take(self, path: str) -> dict[int, None]:
+        peers = self.by_path.pop(path, None)
+        if peers is None:
+            return _NOBODY
+        for peer in peers:
+            paths = self.by_peer[peer]
+            paths.discard(path)
+            if not paths:
+                del self.by_peer[peer]
+        return dict.fromkeys(peers)
+
+    def _above(self, path: str) -> dict[int, None]:
+        """Who watches a node above the path, and all below it."""
+        told: dict[int, None] = {}
+        while path != "/":
+            path = parent_of(path)
+            for peer, mode in self.by_path.get(path, {}).items():
+                if mode is Mode.ALWAYS_BELOW:
+                    told[peer] = None
+        return told
+
+    def _leave(self, path: str, peer: int) -> None:
+        peers = self.by_path[path]
+        self.persistent_count -= bool(peers.pop(peer))
+        if not peers:
+            del self.by_path[path]
+
+
+class Watches:
+    """Both kinds, and which change fires what, in the order of the wire."""
+
+    __slots__ = ("data", "children")
+
+    def __init__(self) -> None:
+        self.data = WatchTable()
+        self.children = WatchTable()
+
+    @property
+    def any(self) -> bool:
+        return bool(self.data.by_path or self.children.by_path)
+
+    def may_fire(self, change: Change) -> bool:
+        """Whether somebody may wait for it: nearly always nobody does."""
+        data, children, path = self.data.by_path, self.children.by_path, change[0]
+        if not (data or children):
+            return False
+        if not isinstance(path, str) or self.data.persistent_count or self.children.persistent_count:
+            return True
+        return path in data or path in children or parent_of(path) in children
+
+    def created(self, path: str, zxid: int) -> list[Notify]:
+        return _notices(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)
+
+    def deleted(self, path: str, zxid: int) -> list[Notify]:
+        """Who watches both the data and the children hears of it once."""
+        watchers = self.data.fire(path) | self.children.fire(path)
+        return _notices(watchers, zxid, EventType.NODE_DELETED, path) + self._of_parent(path, zxid)
+
+    def changed(self, path: str, zxid: int) -> list[Notify]:
+        return _notices(self.data.fire(path), zxid, EventType.NODE_DATA_CHANGED, path)
+
+    def forget(self, peer: int) -> None:
+        """The connection is gone, and its watches with it."""
+        self.data.forget(peer)
+        self.children.forget(peer)
+
+    def _of_parent(self, path: str, zxid: int) -> list[Notify]:
+        parent = parent_of(path)
+        return _notices(self.children.fire(parent, True), zxid, EventType.NODE_CHILDREN_CHANGED, parent)
+
+
+def notification(peer: int, zxid: int, type: EventType, path: str) -> Notify:
+    return Notify(peer, zxid, WatcherEvent(int(type), SYNC_CONNECTED, path))
+
+
+def _notices(watchers: dict[int, None], zxid: int, type: EventType, path: str) -> list[Notify]:
+    return [notification(peer, zxid, type, path) for peer in watchers] if watchers else []

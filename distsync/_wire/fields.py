@@ -1,0 +1,177 @@
+"""The kinds of field that records are made of: how each is written and read.
+
+Rules for this file: pure; a field knows nothing of the record it stands in. ``read(frame, offset)`` answers the value
+and the place after it; it raises WireError, or struct.error at the end of the frame, never reads past it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from distsync._wire.frames import WireError
+from distsync._wire.records import OPEN_ACL, Acl, Stat
+
+Value = TypeVar("Value")
+Reader = Callable[[bytes, int], tuple[Any, int]]
+
+_INT = struct.Struct(">i")
+_STAT = struct.Struct(">qqqqiiiqiiq")
+_NULL = _INT.pack(-1)
+_NONE = (-1,)
+_read_int = _INT.unpack_from
+_new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
+
+
+@dataclass(frozen=True)
+class Field(Generic[Value]):
+    """One kind of field."""
+
+    write: Callable[[Value], bytes]
+    read: Callable[[bytes, int], tuple[Value, int]]
+
+
+def number(layout: str) -> Field[Any]:
+    """A number, or a truth value, in the struct module's notation."""
+    packing = struct.Struct(layout)
+    size = packing.size
+
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        return packing.unpack_from(frame, offset)[0], offset + size
+
+    return Field(packing.pack, read)
+
+
+def write_buffer(value: bytes | None) -> bytes:
+    return _NULL if value is None else _INT.pack(len(value)) + value
+
+
+def read_buffer(frame: bytes, offset: int) -> tuple[bytes | None, int]:
+    (length,) = _read_int(frame, offset)
+    end = offset + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[offset + 4 : end], end
+    if length == -1:
+        return None, offset + 4
+    raise WireError(f"a field of {length} bytes in a frame of {len(frame)}")
+
+
+def write_string(value: str) -> bytes:
+    encoded = value.encode()
+    return _INT.pack(len(encoded)) + encoded
+
+
+def read_string(frame: bytes, offset: int) -> tuple[str, int]:
+    """Null reads as "". Bytes that are not UTF-8 read as U+FFFD, which no path may hold."""
+    (length,) = _read_int(frame, offset)
+    end = offset + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[offset + 4 : end].decode("utf-8", "replace"), end
+    return "", read_buffer(frame, offset)[1]
+
+
+def read_path(frame: bytes, offset: int) -> tuple[str, int]:
+    """A string that must not be null."""
+    (length,) = _read_int(frame, offset)
+    end = offset + 4 + length
+    if 0 <= length and end <= len(frame):
+        return frame[offset + 4 : end].decode("utf-8", "replace"), end
+    if length == -1:
+        raise WireError("a path that is null")
+    return read_string(frame, offset)
+
+
+def read_count(frame: bytes, offset: int, nullable: bool) -> tuple[int, int]:
+    """The length of a vector; below zero is none. Each item takes at least a byte: a frame cannot promise more."""
+    (count,) = _INT.unpack_from(frame, offset)
+    if count > len(frame) or (count == -1 and not nullable):
+        raise WireError(f"a list of {count} items in a frame of {len(frame)} bytes")
+    return max(count, 0), offset + 4
+
+
+def vector(item: Field[Value], nullable: bool = False) -> Field[tuple[Value, ...]]:
+    """A list of fields of one kind; null, where it may be, reads as empty."""
+
+    def write(values: tuple[Value, ...]) -> bytes:
+        return _INT.pack(len(values)) + b"".join(map(item.write, values))
+
+    def read(frame: bytes, offset: int) -> tuple[tuple[Value, ...], int]:
+        count, offset = read_count(frame, offset, nullable)
+        values = []
+        for _ in range(count):
+            value, offset = item.read(frame, offset)
+            values.append(value)
+        return tuple(values), offset
+
+    return Field(write, read)
+
+
+def _write_acl(acl: Acl) -> bytes:
+    return _INT.pack(acl.permissions) + write_string(acl.scheme) + write_string(acl.id)
+
+
+_WITH_ID = ("world", "digest", "ip")
+
+
+def _read_acl(frame: bytes, offset: int) -> tuple[Acl, int]:
+    (permissions,) = _INT.unpack_from(frame, offset)
+    scheme, offset = read_string(frame, offset + 4)
+    id, offset = read_path(frame, offset) if scheme in _WITH_ID else read_string(frame, offset)
+    return Acl(permissions, scheme, id), offset
+
+
+_ANY_LIST = vector(Field(_write_acl, _read_acl), nullable=True)
+_OPEN_LIST = _ANY_LIST.write(OPEN_ACL)
+_OPEN_BYTES = len(_OPEN_LIST)
+
+
+def create_reader(kind: type, read_any: Reader) -> Reader:
+    """A reader of the four fields of nearly every create in one go. One that is unusual (null data, another ACL than
+    the open one, or malformed) is read by ``read_any``."""
+
+    def read(frame: bytes, offset: int) -> tuple[Any, int]:
+        (path_bytes,) = _read_int(frame, offset)
+        data_at = offset + 4 + path_bytes
+        (data_bytes,) = _read_int(frame, data_at) if path_bytes >= 0 else _NONE
+        acl_at = data_at + 4 + data_bytes
+        if data_bytes < 0 or not frame.startswith(_OPEN_LIST, acl_at):
+            return read_any(frame, offset)
+        path = frame[offset + 4 : data_at].decode("utf-8", "replace")
+        flags_at = acl_at + _OPEN_BYTES
+        return _new(kind, (path, frame[data_at + 4 : acl_at], OPEN_ACL, _read_int(frame, flags_at)[0])), flags_at + 4
+
+    return read
+
+
+def _acls() -> Field[tuple[Acl, ...]]:
+    """Lists of ACL entries; nearly all are the open ACL, which is recognised as a whole."""
+
+    def read(frame: bytes, offset: int) -> tuple[tuple[Acl, ...], int]:
+        return (
+            (OPEN_ACL, offset + len(_OPEN_LIST))
+            if frame.startswith(_OPEN_LIST, offset)
+            else _ANY_LIST.read(frame, offset)
+        )
+
+    return Field(_ANY_LIST.write, read)
+
+
+def _write_stat(stat: Stat) -> bytes:
+    return _STAT.pack(*stat)
+
+
+def _read_stat(frame: bytes, offset: int) -> tuple[Stat, int]:
+    return Stat._make(_STAT.unpack_from(frame, offset)), offset + _STAT.size
+
+
+INT = number(">i")
+LONG = number(">q")
+BOOL = number(">?")
+BUFFER: Field[bytes | None] = Field(write_buffer, read_buffer)
+STRING: Field[str] = Field(write_string, read_string)
+PATH: Field[str] = Field(write_string, read_path)
+PATHS = vector(PATH)
+ACLS = _acls()
+STAT: Field[Stat] = Field(_write_stat, _read_stat)

@@ -1,0 +1,38 @@
+"""The group that the commands belong to.
+
+Rules for this file: a command is added here by one word; what it does stands in a module of its own, which is loaded
+when the command is asked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+
+import click
+
+COMMANDS = ("demo", "ensemble", "run", "serve", "worker")
+"""``demo`` is ``demo_command`` in ``demo.py``, and so on."""
+
+
+class Commands(click.Group):
+    """Loads the one command that is used: what ``run`` runs is not to wait for the others, nor to find them loaded."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = getattr(import_module(f"distsync.cli.{cmd_name}"), f"{cmd_name}_command")
+        return command
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+def group() -> None:
+    """Locks, queues and the other tools of threading and queue, across processes and hosts.
+
+    Commands that need a server take the one of DISTSYNC_HOSTS (host:port,host:port), or else your embedded server,
+    which starts by itself.
+    """
+    logging.getLogger("distsync").addHandler(logging.NullHandler())  # a command says itself, once, what went wrong

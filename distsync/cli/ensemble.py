@@ -1,0 +1,66 @@
+"""``distsync ensemble``: a ZooKeeper ensemble for a developer.
+
+Rules for this file: it names the options, prints who is who, and waits; the servers are testing/ensemble.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from distsync._client.ensemble_status import Role, Server
+from distsync.cli.signals import SignalListener
+from distsync.errors import DistsyncError
+from distsync.testing.ensemble import TICK_MS, Ensemble
+
+POLL_S = 1.0
+
+
+@click.command("ensemble", short_help="Run a ZooKeeper ensemble, with observers.")
+@click.option("--participants", default=3, show_default=True, type=click.IntRange(1, 99), help="Servers that vote.")
+@click.option("--observers", default=0, show_default=True, type=click.IntRange(0, 99), help="Servers that do not.")
+@click.option(
+    "--tick-ms", default=TICK_MS, show_default=True, type=click.IntRange(50, 60_000), help="ZooKeeper's tickTime."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path),
+    help="Folder that keeps znodes and logs. Default: a temporary one, removed at the end.",
+)
+def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: Path | None) -> None:
+    """Run a ZooKeeper ensemble on loopback until SIGTERM or Ctrl-C, and say who leads, also when that changes.
+
+    It needs Java and ZooKeeper: Debian's package zookeeper, or jars named by ZOOKEEPER_CLASSPATH.
+    """
+    told = SignalListener()
+    try:
+        with Ensemble(participants, observers, tick_ms=tick_ms, data_dir=data_dir) as ensemble:
+            _print_changes(ensemble, told)
+    except DistsyncError as error:
+        click.secho(f"ensemble: {error}", fg="red", err=True)
+        sys.exit(1)
+    finally:
+        told.close()
+
+
+def _print_changes(ensemble: Ensemble, told: SignalListener) -> None:
+    """Its address; then each server, and again when one of them plays another role, or has come to another epoch."""
+    click.echo("DISTSYNC_HOSTS=" + ",".join("{}:{}".format(*server.address) for server in ensemble.servers))
+    before: list[tuple[Role, int | None]] = []
+    while not told.signals:
+        status = ensemble.status()
+        now = [(server.role, server.epoch) for server in status]
+        if before != now:
+            before = now
+            click.echo("\n".join(_lines(ensemble, status)))
+        told.wait(seconds=POLL_S)
+
+
+def _lines(ensemble: Ensemble, status: list[Server]) -> Iterator[str]:
+    for server, says in zip(ensemble.servers, status, strict=True):
+        where = f"{says.host}:{says.port}"
+        known = says.problem if says.zxid is None else f"epoch {says.epoch}  counter {says.counter}"
+        yield f"server {server.number}  {where:<15}  {says.role.value:<11}  pid {server.pid or '-':<8}  {known}"

@@ -1,0 +1,75 @@
+"""``distsync run``: an unmodified program with distsync's objects.
+
+Rules for this file: it names the options; what is swapped is decided in patch/, and how programs run in
+script_runner.py. The program runs when click has let go of the process: its exceptions and its end are its own.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from distsync.cli.script_runner import Program, ProgramNotFound, ReplaceCommand
+from distsync.errors import PatchError
+from distsync.patch import patch
+
+
+class RunCommand(click.Command):
+    """As with Python, the options end at the module of ``-m``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        end = _end_of_options(args)
+        return super().parse_args(ctx, [*args[:end], "--", *args[end:]] if end is not None else args)
+
+
+def _end_of_options(args: list[str]) -> int | None:
+    """Where the arguments of the module begin, if there is one."""
+    place = 0
+    while place < len(args) and args[place].startswith("--"):
+        place += 2 if args[place] == "--swap" else 1
+    if place < len(args) and args[place].startswith("-m"):
+        return place + (2 if args[place] == "-m" else 1)
+    return None
+
+
+@click.command(
+    "run",
+    cls=RunCommand,
+    short_help="Run an unmodified program with distsync's objects.",
+    context_settings={"allow_interspersed_args": False},
+)
+@click.option(
+    "--swap",
+    "swaps",
+    multiple=True,
+    metavar="MODULE",
+    help="Swap in this module too; package.* is a package and all in it. May be given several times.",
+)
+@click.option("-m", "module", metavar="MODULE", help="Run this module, as python -m does.")
+@click.option("--report", is_flag=True, help="Say what is kept as it was, and where, before the program begins.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
+def run_command(swaps: tuple[str, ...], module: str | None, report: bool, arguments: tuple[str, ...]) -> None:
+    """Run SCRIPT, or with -m a module, as Python would: but threading, queue and multiprocessing mean distsync in it.
+
+    They do in the script or module itself, in the modules named by --swap, and nowhere else; in processes that the
+    program starts by multiprocessing as well. Objects of the script are named after it: started twice, in two shells,
+    it shares them.
+    """
+    if module is None and not arguments:
+        raise click.UsageError("name a script, or a module with -m")
+    what, rest = (module, arguments) if module is not None else (arguments[0], arguments[1:])
+    raise ReplaceCommand(lambda: _run(Program(what, rest, module is not None), swaps, report))
+
+
+def _run(program: Program, swaps: tuple[str, ...], report: bool) -> None:
+    try:
+        program.prepare()
+        done = patch("__main__", *swaps)
+    except (ProgramNotFound, PatchError) as error:
+        click.secho(f"run: {error}", fg="red", err=True)
+        sys.exit(2)
+    if report:
+        for finding in done.kept:
+            click.echo(f"run: kept: {finding}", err=True)
+    program.run()

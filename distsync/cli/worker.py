@@ -1,0 +1,82 @@
+"""``distsync worker``: more workers for a pool, on any machine.
+
+Rules for this file: it names the options, starts processes as a pool does, and ends them; what they do is known to
+multiprocessing/_pool_worker.py.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from distsync._client.client import Client
+from distsync.cli.signals import SignalListener
+from distsync.errors import DistsyncError
+from distsync.multiprocessing._local_workers import LocalWorkers
+from distsync.multiprocessing._pool_worker import WorkerSpec, core_of
+from distsync.multiprocessing._task_codec import LIMIT_BYTES, Encoder
+from distsync.multiprocessing.context import default_context
+from distsync.multiprocessing.pool import MAX_DELIVERIES
+
+
+@click.command("worker", short_help="Work on the tasks of a pool.")
+@click.argument("name")
+@click.option("--processes", type=click.IntRange(1, 1024), help="How many. Default: one for each CPU.")
+@click.option(
+    "--max-tasks-per-child", type=click.IntRange(1), help="A process is replaced by a new one after so many tasks."
+)
+@click.option(
+    "--max-deliveries",
+    default=MAX_DELIVERIES,
+    show_default=True,
+    type=click.IntRange(0),
+    help="A task is given up after so many workers that did not live to its end; 0: never.",
+)
+@click.option("--path", multiple=True, help="Folder to import modules from, beside the current one. May be repeated.")
+def worker_command(
+    name: str, processes: int | None, max_tasks_per_child: int | None, max_deliveries: int, path: tuple[str, ...]
+) -> None:
+    """Work on the tasks that Pool(name="NAME") puts, here or anywhere else, until SIGTERM or Ctrl-C.
+
+    Then each process finishes its task at hand and goes; the second Ctrl-C breaks it off, and others do the task. The
+    functions' modules must be importable here.
+    """
+    sys.path[:0] = [os.getcwd(), *map(os.path.abspath, path)]
+    count = processes or os.cpu_count() or 1
+    try:
+        with Client() as client:
+            status = _work(client, client.path("pool", name), count, max_tasks_per_child, max_deliveries)
+    except DistsyncError as error:
+        click.secho(f"worker: {error}", fg="red", err=True)
+        status = 1
+    sys.exit(status)
+
+
+def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliveries: int) -> int:
+    """The exit status, when all processes have gone."""
+    Encoder(client.settings)  # a codec that cannot be used is told here
+    client.run(core_of(client, path).look())
+    spec = WorkerSpec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
+    crew = LocalWorkers(default_context.get_context("spawn"), count, spec, [])
+    told = SignalListener()
+    click.echo(f"{count} workers for {path}", err=True)
+    try:
+        while not told.signals:
+            crew.poll()
+            if crew.is_hopeless:
+                click.secho(
+                    f"worker: {crew.failures} processes ended before they began: {crew.story}", fg="red", err=True
+                )
+                return 1
+            crew.start_missing()
+            told.wait(crew.waitables())
+        crew.stop_when_idle()
+        while crew.processes and not told.twice:
+            told.wait(crew.waitables())
+            crew.poll()
+        return 0
+    finally:
+        crew.terminate()
+        told.close()

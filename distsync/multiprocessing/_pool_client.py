@@ -1,0 +1,431 @@
+"""What a pool does in its caller's process: tasks go out, answers come in, worker processes are replaced.
+
+Rules for this file: four threads, each with one loop; it does not know the pool that the program holds, so that a pool
+that nobody holds any more can end.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import uuid
+from collections import deque
+from multiprocessing import connection
+from typing import Any, Protocol
+
+from distsync._client.client import Client
+from distsync._protocols.pool.callers import Caller, TaskReply, sweep_all
+from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
+from distsync._protocols.queues.batch_limits import BATCH
+from distsync._protocols.queues.bulk import Progress
+from distsync._protocols.retries import REFUSED_S, parent_of
+from distsync.errors import (
+    ClientClosedError,
+    DistsyncError,
+    NoNodeError,
+    PayloadPickleError,
+    PayloadRefusedError,
+    PayloadTooLargeError,
+    TaskLostError,
+    WorkerStartError,
+)
+from distsync.multiprocessing._local_workers import LocalWorkers
+from distsync.multiprocessing._task_codec import Encoder, Label
+
+#: Tasks that may be under way at a time: beyond that an iterable is not read on.
+UNDER_WAY = 4000
+#: Bytes of tasks that are put with one call, and of those that may wait for it.
+AT_ONCE_BYTES, OUTGOING_BYTES = 4_000_000, 64_000_000
+#: Seconds that an end may wait for the ensemble.
+LAST_S = 5.0
+
+RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
+
+logger = logging.getLogger("distsync.multiprocessing")
+
+
+class ProgressListener(Protocol):
+    """Is told how far it is."""
+
+    def begun(self, items: int) -> None: ...
+
+    def done(self, items: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Notifier:
+    """Wakes the thread that waits for processes."""
+
+    def __init__(self) -> None:
+        self.reader, self._writer = connection.Pipe(duplex=False)
+        self._lock = threading.Lock()
+        self._is_set = self._closed = False
+
+    def put(self, _: object = None) -> None:
+        """It wakes. (The name is the one that ``multiprocessing.pool`` uses.)"""
+        with self._lock:
+            if not (self._is_set or self._closed):
+                self._is_set = True
+                self._writer.send_bytes(b".")
+
+    def heard(self) -> None:
+        """It has woken."""
+        with self._lock:
+            if self._is_set:
+                self._is_set = False
+                self.reader.recv_bytes()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self.reader.close()
+            self._writer.close()
+
+
+class Cache(dict[int, Any]):
+    """The results that somebody waits for, by job."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        super().__init__()
+        self._notifier = notifier
+
+    def __delitem__(self, job: int) -> None:
+        super().__delitem__(job)
+        if not self:
+            self._notifier.put()
+
+
+class PoolClient:
+    """One caller of a pool."""
+
+    def __init__(
+        self, client: Client, core: PoolCore, is_private: bool, encoder: Encoder, watcher: ProgressListener | None
+    ) -> None:
+        self._client, self._core, self._alone, self._encoder = client, core, is_private, encoder
+        self._watcher = watcher
+        self.state = RUN
+        self.notifier = Notifier()
+        self.cache = Cache(self.notifier)
+        self.tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._changed = threading.Condition()
+        self._under_way: dict[tuple[int, int], Label] = {}
+        self._outgoing: deque[tuple[Task, bytes]] = deque()
+        self._outgoing_bytes = 0
+        self._dropped: set[int] = set()
+        self._no_more = self._is_away = False
+        self._crew: LocalWorkers
+        self.threads: list[threading.Thread] = []
+        try:
+            self._begin()
+        except BaseException:
+            self.notifier.close()
+            raise
+
+    def _begin(self) -> None:
+        """Tasks can be put, under a GUID that nobody has had."""
+        self.caller = str(uuid.uuid4())
+        self._inbox = Caller(self._core, self.caller, self._alone)
+        self._client.run(self._inbox.begin())
+        self._client.local(self._inbox.folder, lambda: self._inbox)
+        self._client.at_close(self._inbox.folder, self._inbox.end)
+
+    def start(self, crew: LocalWorkers) -> None:
+        """The threads run."""
+        self._crew = crew
+        self._client.background(sweep_all(self._core, parent_of(self._core.znodes.path)))
+        self.threads = [
+            threading.Thread(target=target, name=f"distsync-pool-{target.__name__.strip('_')}", daemon=True)
+            for target in (self._supervise, self._encode, self._put, self._receive)
+        ]
+        for thread in self.threads:
+            thread.start()
+
+    def abandon(self) -> None:
+        """It was never started."""
+        self._cleanup()
+
+    # ---- tasks go out
+
+    def _encode(self) -> None:
+        """As ``multiprocessing.pool.Pool._handle_tasks``."""
+        for sequence, set_length in iter(self.tasks.get, None):
+            task = None
+            try:
+                for task in sequence:
+                    if self.state == TERMINATE:
+                        return
+                    self._submit(*task)
+                if set_length is not None:
+                    set_length((task[1] if task else -1) + 1)
+            finally:
+                task = sequence = set_length = None
+
+    def _submit(self, job: int, part: int, function: Any, args: Any, kwds: Any) -> None:
+        inbox = self._inbox
+        try:
+            payload = self._encoder.task(f"{inbox.folder}/{job}.{part}", (function, args, kwds))
+        except PayloadPickleError as error:
+            self._deliver(job, part, (False, error.__cause__ or error))
+            return
+        except PayloadTooLargeError as error:
+            self._deliver(job, part, (False, error))
+            return
+        label = Label.of(function, args)
+        with self._changed:
+            while self._is_full() and self.state != TERMINATE:
+                self._changed.wait()
+            if job in self._dropped:
+                self._dropped.remove(job)
+                return
+            is_ours = inbox is self._inbox
+            if is_ours:
+                self._under_way[job, part] = label
+                self._outgoing.append((Task(inbox.caller, job, part), payload))
+                self._outgoing_bytes += len(payload)
+                self._changed.notify_all()
+        if not is_ours:  # taken for dead meanwhile: nobody hears the answers to that name
+            self._submit(job, part, function, args, kwds)
+            return
+        if self._watcher:
+            self._watcher.begun(label.items)
+        if self._crew.is_hopeless:
+            self._crew.failures = 0
+            self.notifier.put()
+
+    def _is_full(self) -> bool:
+        """Whether the next task has to wait."""
+        return len(self._under_way) >= UNDER_WAY or self._outgoing_bytes > OUTGOING_BYTES
+
+    def _put(self) -> None:
+        while some := self._next_outgoing():
+            progress = Progress()
+            try:
+                self._client.run(self._core.put_tasks(some, progress))
+            except NoNodeError:
+                continue  # whoever receives learns the same
+            except Exception as error:
+                for task, _ in some[progress.put :]:
+                    self._end(task.job, task.part, (False, error))
+
+    def _next_outgoing(self) -> list[tuple[Task, bytes]]:
+        """What has gathered; nothing at the end."""
+        with self._changed:
+            while not (self._outgoing or self._no_more):
+                self._changed.wait()
+            some: list[tuple[Task, bytes]] = []
+            size = 0
+            while self._outgoing and len(some) < BATCH and size < AT_ONCE_BYTES and self.state != TERMINATE:
+                some.append(self._outgoing.popleft())
+                size += len(some[-1][1])
+            self._outgoing_bytes -= size
+            self._changed.notify_all()
+            return some
+
+    def withdraw(self, job: int) -> bool:
+        """Whether the job, of one task, was taken out before any worker had it; nobody will hear of it."""
+        with self._changed:
+            if (job, 0) not in self._under_way and job in self.cache:
+                self._dropped.add(job)
+                del self.cache[job]
+                return True
+            waiting = [each for each in self._outgoing if each[0].job == job]
+            for each in waiting:
+                self._outgoing.remove(each)
+                self._outgoing_bytes -= len(each[1])
+        tasks = [task for task, _ in waiting] or self._client.run(self._core.withdraw_tasks(self.caller, job))
+        for task in tasks:
+            with self._changed:
+                label = self._under_way.pop((task.job, task.part), None)
+                self._changed.notify_all()
+            if label is not None and self._watcher:
+                self._watcher.done(label.items)
+        if tasks and job in self.cache:
+            del self.cache[job]
+        return bool(tasks)
+
+    # ---- answers come in
+
+    def _receive(self) -> None:
+        while True:
+            try:
+                said = self._next_replies()
+            except ClientClosedError as error:
+                self.fail_all(error)
+                return
+            except Exception as error:  # a quota is used up, say: what is asked later may be answered
+                self.fail_all(error)
+                with self._changed:
+                    if self._changed.wait_for(lambda: self._no_more, REFUSED_S):
+                        return
+            else:
+                if said is None:
+                    return
+                for each in said:
+                    self._accept(each)
+            said = each = None  # type: ignore[assignment]
+
+    def _next_replies(self) -> list[TaskReply] | None:
+        """The next answers; None at the end."""
+        try:
+            said: list[TaskReply] | None = self._client.run(self._inbox.receive())
+            return said
+        except NoNodeError:
+            self._begin_anew()
+            return []
+
+    def _begin_anew(self) -> None:
+        """We were away so long that others removed what was ours."""
+        self._client.discard(self._inbox.folder, self._inbox.end)
+        with self._changed:
+            self._outgoing.clear()
+            self._outgoing_bytes = 0
+            lost = dict(self._under_way)  # not what comes under the new name
+            self._begin()
+        self._fail(lost, None)
+
+    def _accept(self, said: TaskReply) -> None:
+        with self._changed:
+            label = self._under_way.get((said.job, said.part))
+        if label is not None:
+            self._end(said.job, said.part, self._outcome(said, label))
+
+    def _outcome(self, said: TaskReply, label: Label) -> tuple[bool, Any]:
+        task, pool = f"the task {label.function} (job {said.job}, part {said.part})", self._core.znodes.path
+        if said.kind == REFUSED:
+            return False, PayloadRefusedError(f"{task} of {pool}", said.data.decode(errors="replace"))
+        if said.kind != DONE:
+            times = said.data.decode(errors="replace")
+            return False, TaskLostError(task, pool, f"it was delivered {times} times, and no worker lived to its end")
+        try:
+            return self._encoder.outcome(f"{self._inbox.folder}/{said.job}.{said.part}", said.data)
+        except PayloadRefusedError as error:
+            return False, PayloadRefusedError(f"{task} of {pool}, as it came back", error.args[1])
+
+    def _end(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:
+        """The task is under way no more."""
+        with self._changed:
+            label = self._under_way.pop((job, part), None)
+            self._changed.notify_all()
+        if label is not None:
+            if self._watcher:
+                self._watcher.done(label.items)
+            self._deliver(job, part, outcome)
+
+    def _deliver(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:
+        result = self.cache.get(job)
+        if result is None:
+            return
+        try:
+            result._set(part, outcome)
+        except Exception:  # of a callback: whoever waits for the result must not wait for ever
+            logger.exception("a callback of a pool's result failed")
+            result._event.set()
+            if job in self.cache:
+                del self.cache[job]
+
+    def fail_all(self, error: Exception | None) -> None:
+        """Nothing is under way any more. None: this caller was taken for dead."""
+        with self._changed:
+            under_way = dict(self._under_way)
+        self._fail(under_way, error)
+
+    def _fail(self, under_way: dict[tuple[int, int], Label], error: Exception | None) -> None:
+        for (job, part), label in under_way.items():
+            gone = TaskLostError(label.function, self._core.znodes.path, "this process was away and taken for dead")
+            self._end(job, part, (False, error or gone))
+
+    # ---- workers are replaced
+
+    def _supervise(self) -> None:
+        """As ``multiprocessing.pool.Pool._handle_workers``; then all is put away."""
+        while self.state == RUN or (self.cache and self.state != TERMINATE):
+            self._crew.poll()
+            if self._crew.is_hopeless:
+                failed = WorkerStartError(self._core.znodes.path, self._crew.failures, self._crew.story)
+                self.fail_all(failed)
+            else:
+                self._fill()
+            connection.wait([*self._crew.waitables(), self.notifier.reader])
+            self.notifier.heard()
+        if self.state != TERMINATE:
+            self._crew.stop_when_idle()
+            self._crew.join()
+            self._cleanup()
+
+    def _fill(self) -> None:
+        try:
+            self._crew.start_missing()
+        except Exception as error:
+            self._crew.failures += 1
+            self._crew.story = f"{type(error).__name__}: {error}"
+            self.notifier.put()
+
+    def _cleanup(self) -> None:
+        """No thread is left but this one, and nothing at the ensemble."""
+        if self._is_away:
+            return
+        self._is_away = True
+        self.tasks.put(None)
+        with self._changed:
+            self._no_more = True
+            self._changed.notify_all()
+        self._inbox.stop.fire()
+        for thread in self.threads:
+            if thread not in (threading.current_thread(), self.threads[0]):
+                thread.join(LAST_S)
+        try:
+            self._client.run(self._inbox.end(), LAST_S)
+            self._client.discard(self._inbox.folder, _nothing)
+        except DistsyncError as error:
+            logger.warning("the pool %s is not put away: %s", self._core.znodes.path, error)
+        if self._watcher:
+            self._watcher.close()
+        self.notifier.close()
+
+    def close(self) -> None:
+        """No task is taken any more; what was is done, and then all is put away."""
+        if self.state == RUN:
+            self.state = CLOSE
+            self.notifier.put()
+
+    def finalize(self) -> None:
+        """Nobody holds the pool any more, or it is told to end: `terminate`, wherever the collector has come by."""
+        if self._client.may_wait():
+            self.terminate()
+        else:
+            threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
+
+    def terminate(self) -> None:
+        """All is broken off and put away. Called once."""
+        self.state = TERMINATE
+        self.notifier.put()
+        with self._changed:
+            self._changed.notify_all()
+        self.threads[0].join()
+        self._crew.terminate()
+        self._break_off()
+        self._cleanup()
+
+    def _break_off(self) -> None:
+        """Nobody waits for a result any more."""
+        for job in list(self.cache):
+            result: Any = self.cache.pop(job, None)
+            error = TaskLostError(f"job {job}", self._core.znodes.path, "the pool was terminated")
+            if hasattr(result, "_items"):  # an iterator
+                with result._cond:
+                    result._items.append((False, error))
+                    result._cond.notify_all()
+            elif result is not None:
+                result._success, result._value = False, error
+                result._event.set()
+
+    def join(self) -> None:
+        """After `close` or `terminate`: all is done."""
+        for thread in self.threads:
+            thread.join()
+
+
+async def _nothing() -> None:
+    """Nothing is left to do."""

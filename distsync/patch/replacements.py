@@ -1,0 +1,93 @@
+"""What means what: the modules of the standard library, and the faces that take their place.
+
+Rules for this file: it changes nothing. A face is imported when something of it is asked for, not before.
+"""
+
+from __future__ import annotations
+
+import _thread
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+FACES = {
+    "threading": "distsync.threading",
+    "queue": "distsync.queue",
+    "multiprocessing": "distsync.multiprocessing",
+    "multiprocessing.context": "distsync.multiprocessing.context",
+    "multiprocessing.managers": "distsync.multiprocessing.managers",
+    "multiprocessing.pool": "distsync.multiprocessing.pool",
+    "multiprocessing.process": "distsync.multiprocessing.process",
+    "multiprocessing.queues": "distsync.multiprocessing.queues",
+    "multiprocessing.sharedctypes": "distsync.multiprocessing.sharedctypes",
+    "multiprocessing.synchronize": "distsync.multiprocessing.synchronize",
+}
+ROOTS = frozenset(name.partition(".")[0] for name in FACES)
+
+INTERPRETER_TYPES = {
+    "_thread": "RLock",
+    "threading": "_PyRLock Condition Semaphore Event Barrier",
+    "queue": "Queue SimpleQueue",
+    "multiprocessing.synchronize": "SemLock Condition Event",
+    "multiprocessing.queues": "Queue SimpleQueue",
+    "multiprocessing.sharedctypes": "SynchronizedBase",
+    "multiprocessing.managers": "BaseManager BaseProxy",
+    "multiprocessing.pool": "Pool",
+}
+"""Classes of the standard library whose objects one process (or its children) has to itself."""
+
+
+class Replacement(NamedTuple):
+    """A thing of the standard library, what it is called, and what takes its place."""
+
+    name: str
+    was: Any
+    now: Any
+
+
+def resolve_import(name: str, asked: tuple[str, ...] | None, module: Any) -> Any:
+    """What ``import name``, or ``from name import asked``, is to give; ``module`` is what it gave."""
+    face = FACES.get(name)
+    if face is not None:
+        import_module(face)
+    if not asked:
+        return import_module(FACES[name.partition(".")[0]])
+    for each in asked:
+        if f"{name}.{each}" in FACES:
+            import_module(FACES[f"{name}.{each}"])
+    return module if face is None else sys.modules[face]
+
+
+def replacements() -> list[Replacement]:
+    """Of all modules that somebody has loaded by now: the modules themselves, and the names whose meaning changes."""
+    loaded = [(name, sys.modules[name], import_module(FACES[name])) for name in FACES if name in sys.modules]
+    found = [Replacement(name, module, face) for name, module, face in loaded]
+    return found + [each for name, module, face in loaded for each in _changed(name, module, face)]
+
+
+def _changed(name: str, module: ModuleType, face: ModuleType) -> Iterator[Replacement]:
+    for key, was in list(vars(module).items()):
+        now = getattr(face, key, was)
+        if not key.startswith("_") and now is not was and _is_own(was):
+            yield Replacement(f"{name}.{key}", was, now)
+
+
+def _is_own(value: Any) -> bool:
+    """Whether it is one of the classes and functions of these modules, and not what they have imported."""
+    home = str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).partition(".")[0]
+    return callable(value) and home in (*ROOTS, "_thread", "_queue")
+
+
+def live_types() -> tuple[type, ...]:
+    """See LIVE; those that are loaded."""
+    homes = [(sys.modules[home], names.split()) for home, names in INTERPRETER_TYPES.items() if home in sys.modules]
+    found = {getattr(home, name, None) for home, names in homes for name in names}
+    return tuple({type(_thread.allocate_lock()), *(each for each in found if isinstance(each, type))})
+
+
+def is_ours(value: Any) -> bool:
+    """Whether it is distsync's own, or made by a class of it."""
+    kind = value if isinstance(value, type) else type(value)
+    return any(f"{each.__module__}.".startswith("distsync.") for each in kind.__mro__)

@@ -1,4 +1,0 @@
-"""SESSION: one ZooKeeper session a process; the only place with kazoo, clocks, threads and loops.
-
-This file imports nothing, so that a protocol can import ``distsync.session.steps`` without kazoo.
-"""

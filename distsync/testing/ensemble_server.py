@@ -1,0 +1,230 @@
+"""One server of an `Ensemble`: a process of Java's, and what can happen to it.
+
+Rules for this file: what one server is told and does; what they are together, ensemble.py knows.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from distsync._client.clocks import wait_clock
+from distsync._client.ensemble_status import Role, Server, ask
+from distsync.errors import UsageError
+from distsync.testing import java_process
+from distsync.testing.connection_faults import FaultInjectable, say
+from distsync.testing.faulty_proxy import Proxy
+from distsync.testing.java_process import LOOPBACK, EnsembleError, ProcessGuard
+
+MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+START_S = 60.0
+STOP_S = 10.0
+"""A process that has not ended in good order by then is killed."""
+
+ANSWER_S = 2.0
+
+SERVING = (Role.LEADER, Role.FOLLOWER, Role.OBSERVER, Role.STANDALONE)
+
+PROPERTIES: Mapping[str, object] = {
+    "zookeeper.admin.enableServer": "false",
+    "zookeeper.forceSync": "no",  # tests kill processes, not machines
+    "zookeeper.extendedTypesEnabled": "true",
+    "zookeeper.nio.numSelectorThreads": 1,
+    "zookeeper.nio.numWorkerThreads": 2,
+    "zookeeper.commitProcessor.numWorkerThreads": 1,
+    "zookeeper.preAllocSize": 4096,  # kB
+    "zookeeper.cnxTimeout": 2000,  # ms for a call on an election port
+    "zookeeper.fastleader.maxNotificationInterval": 1000,  # ms; a minute by itself
+    "org.slf4j.simpleLogger.defaultLogLevel": "warn",  # Debian's jars
+    "org.apache.logging.log4j.level": "warn",  # those of scripts/curator_jars.py
+    "org.slf4j.simpleLogger.showDateTime": "true",
+}
+
+
+class EnsembleServer(FaultInjectable):
+    """A server of an ensemble. ``number`` counts from 1; ``observes``: it has no vote.
+
+    Clients connect to ``hosts``, where the faults of connections happen; ``address`` is the server's own.
+    """
+
+    def __init__(self, number: int, observes: bool, folder: Path, guardian: ProcessGuard) -> None:
+        self.number = number
+        self.observes = observes
+        self.folder = folder
+        self.log = folder / "server.log"
+        self._guardian = guardian
+        self._kept = [java_process.reserved_port() for _ in range(3)]
+        self.client_port, self.quorum_port, self.election_port = (kept.getsockname()[1] for kept in self._kept)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._paused = self._is_full = False
+        self._words: list[str] = []
+
+    def __repr__(self) -> str:
+        kind = "observer" if self.observes else "participant"
+        return f"<EnsembleServer {self.number} ({kind}) at {LOOPBACK}:{self.client_port}>"
+
+    def prepare(self, settings: Mapping[str, object], properties: Mapping[str, object]) -> None:
+        """What it is told when it starts."""
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        (data / "myid").write_text(f"{self.number}\n")
+        mine = {"dataDir": data, "clientPortAddress": LOOPBACK, "clientPort": self.client_port}
+        lines = (f"{key}={value}\n" for key, value in {**mine, **settings}.items())
+        config = self.folder / "zoo.cfg"
+        config.write_text("".join(lines))
+        self._words = java_process.command({**PROPERTIES, **properties}, MAIN, str(config))
+        self._proxy = self._proxy or Proxy(f"{LOOPBACK}:{self.client_port}")
+
+    # ---- its life
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port of the server itself, past the faults of connections."""
+        return LOOPBACK, self.client_port
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process that is not paused."""
+        return self._process is not None and self._process.poll() is None and not self._paused
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if there is one."""
+        return self._process.pid if self._process else None
+
+    def launch(self) -> None:
+        """Its process has begun."""
+        if self._process is not None and self._process.poll() is None:
+            raise UsageError(f"{self!r} is running")
+        self._end(signal.SIGKILL)
+        self._process = self._guardian.spawn(self._words, self.log)
+
+    def start(self) -> None:
+        """It answers; it serves nobody before it has found a leader.
+
+        Raises: UsageError (it runs), EnsembleError."""
+        self.launch()
+        self.wait_until(lambda server: server.role is not Role.UNREACHABLE, START_S)
+
+    def stop(self) -> None:
+        """It has ended in good order; its data and address are kept."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """It is dead, as by SIGKILL; its data and address are kept."""
+        self._end(signal.SIGKILL)
+
+    def restart(self, *, kill: bool = False) -> None:
+        """It has ended, or was killed, and answers again."""
+        self.kill() if kill else self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """It does nothing until `resume`; its sockets stay open."""
+        process = self._running_process()
+        self._paused = True
+        process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads stand
+
+    def resume(self) -> None:
+        """It goes on; so it does if it was not paused."""
+        self._paused = False
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """It does nothing while the block runs."""
+        self.pause()
+        try:
+            yield
+        finally:
+            self.resume()
+
+    def fill_disk(self) -> None:
+        """It can write no file any more, as on a full disk, until it is healed."""
+        pid = self._running_process().pid
+        _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
+        self._is_full = True
+
+    def heal(self) -> None:
+        """It runs, is not paused, and clients reach it."""
+        self.resume()
+        if self._is_full:
+            self._clear_disk()
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        self._faults.disarm()
+        self._faults.heal()
+
+    def _clear_disk(self) -> None:
+        """As an administrator does: ZooKeeper does not start with a log for whose first bytes there was no room."""
+        self.kill()
+        for log in self.folder.rglob("log.*"):
+            if log.stat().st_size == 0:
+                log.unlink()
+
+    def close(self) -> None:
+        """Nothing of it remains but its folder."""
+        self.kill()
+        if self._proxy is not None:
+            self._proxy.close()
+            self._proxy = None
+        for kept in self._kept:
+            kept.close()
+
+    def _running_process(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise UsageError(f"{self!r} does not run")
+        return self._process
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        self._paused = self._is_full = False
+        self._guardian.after_fork_in_child(process.pid)
+        process.send_signal(number)
+        process.send_signal(signal.SIGCONT)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    # ---- what it says
+
+    def status(self) -> Server:
+        """Its role, zxid, epoch and counter, as it says itself; "unreachable" while it is paused or does not run."""
+        if not self.running:
+            return Server(*self.address, Role.UNREACHABLE, problem="it is paused, or does not run")
+        return ask(*self.address, None, ANSWER_S)
+
+    def ask(self, word: str) -> str:
+        """The answer to a four-letter word. Raises: OSError when it does not answer."""
+        return say(self.address, word.encode(), ANSWER_S).decode("utf-8", "replace")
+
+    def serving(self) -> bool:
+        """Whether it has found a leader, or is it, and serves clients."""
+        return self.status().role in SERVING
+
+    def wait_until(self, condition: Callable[[Server], object], timeout: float) -> None:
+        """``condition(status)`` is true. Raises: EnsembleError when it is not in time, or the process has ended."""
+        until = wait_clock() + timeout
+        while not condition(status := self.status()):
+            process = self._process
+            if process is None or process.poll() is not None:
+                said = self.log.read_text("utf-8", "replace").strip().splitlines()[-3:]
+                raise EnsembleError(f"server {self.number} ended at once: {' / '.join(said)}", self.log)
+            if wait_clock() > until:
+                raise EnsembleError(f"server {self.number} is still {status.role.value}", self.log)
+            try:
+                process.wait(0.05)
+            except subprocess.TimeoutExpired:
+                continue

@@ -1,0 +1,327 @@
+"""A TCP proxy between clients and a ZooKeeper server that breaks on demand.
+
+Rules for this file: it reads frames only as far as to know which reply answers which request; the standard library and
+_wire/ only.
+
+>>> proxy = Proxy("127.0.0.1:2181")                          # doctest: +SKIP
+>>> client = distsync.connect(proxy.hosts)                   # doctest: +SKIP
+>>> proxy.drop_next_reply(OpCode.CREATE2)                    # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import select
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import NamedTuple
+
+from distsync._wire.codec import decode_connect_response
+from distsync._wire.codes import OpCode
+from distsync._wire.frames import FrameSplitter, framed
+from distsync._wire.records import ConnectResponse
+
+LOOPBACK = "127.0.0.1"
+LARGEST_FRAME = 1 << 26
+PIECE = 1 << 16
+NO_SESSION = ConnectResponse(0, 0, 0, None)
+
+_HEAD = struct.Struct(">ii")
+_XID = struct.Struct(">i")
+
+
+class Mode(enum.Enum):
+    """What comes in is ..."""
+
+    PASSED = "passed on"
+    REFUSED = "refused, and hung up on"
+    HELD = "held back until it heals"
+
+
+class _DropRule:
+    """The next request of a kind and a session (None: of any), or its reply, does not get through, and the connection
+    breaks."""
+
+    def __init__(self, opcode: int | None, session_id: int | None, *, before: bool) -> None:
+        self.opcode = opcode
+        self.session_id = session_id
+        self.before = before
+        self.sprung = threading.Event()
+
+    def catches(self, opcode: int, session_id: int, *, before: bool) -> bool:
+        wanted = self.opcode in (None, opcode) and self.session_id in (None, session_id)
+        if self.before != before or not wanted or opcode in (OpCode.PING, OpCode.AUTH):
+            return False
+        self.sprung.set()
+        return True
+
+
+class _Pair:
+    """One client's connection, and ours to the server for it."""
+
+    def __init__(self, client: socket.socket, server: socket.socket, sealed: bool) -> None:
+        self.client, self.server = client, server
+        self._requests, self._replies = FrameSplitter(LARGEST_FRAME), FrameSplitter(LARGEST_FRAME)
+        self._shaken = [False, False]
+        self._asks: bool | None = True if sealed else None
+        """It began with a letter, as no frame does: of a word of four, which is answered without frames."""
+        self._opcodes: dict[int, int] = {}
+        self.session = NO_SESSION
+        self.ended: set[socket.socket] = set()
+
+    def take(self, source: socket.socket) -> bytes:
+        """What has arrived at ``source``; empty when it is over."""
+        try:
+            piece = source.recv(PIECE)
+        except OSError:
+            piece = b""
+        if not piece:
+            self.ended.add(source)
+        return piece
+
+    def pass_on(self, source: socket.socket, piece: bytes, trap: _DropRule | None) -> bool:
+        """What had arrived at ``source`` goes to the other side. False: the connection is over."""
+        upwards = source is self.client
+        if self._asks is None:
+            self._asks = piece[:1].isalpha()
+        if self._asks:
+            (self.server if upwards else self.client).sendall(piece)
+            return bool(piece)
+        for frame in (self._requests if upwards else self._replies).feed(piece):
+            if self._is_caught(frame, upwards, trap):
+                return False
+            (self.server if upwards else self.client).sendall(framed(frame))
+        return bool(piece)
+
+    def _is_caught(self, frame: bytes, upwards: bool, trap: _DropRule | None) -> bool:
+        """The first frame of each direction shakes hands; each other one has an xid, requests an opcode too."""
+        if not self._shaken[upwards]:
+            self._shaken[upwards] = True
+            if not upwards:
+                with contextlib.suppress(struct.error):  # a read-only server may refuse a session by another reply
+                    self.session = decode_connect_response(frame)
+            return False
+        if upwards:
+            xid, opcode = _HEAD.unpack_from(frame)
+            self._opcodes[xid] = opcode
+        else:
+            found = self._opcodes.pop(_XID.unpack_from(frame)[0], None)
+            if found is None:
+                return False
+            opcode = found
+        return trap is not None and trap.catches(opcode, self.session.session_id, before=upwards)
+
+    def close(self) -> None:
+        for one in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)
+            one.close()
+
+
+class _DelayedBytes(NamedTuple):
+    """What came from ``source``, and when it is to go on."""
+
+    due: float
+    pair: _Pair
+    source: socket.socket
+    piece: bytes
+
+
+class Proxy:
+    """Listens on loopback and passes everything on to ``upstream`` ("host:port"), until told otherwise.
+
+    ``sealed``: it is encrypted, so that no request, reply or session can be told from another."""
+
+    def __init__(self, upstream: str, *, sealed: bool = False) -> None:
+        self.sealed = sealed
+        host, _, port = upstream.rpartition(":")
+        self._upstream = (host.strip("[]"), int(port))
+        self._listener = socket.create_server((LOOPBACK, 0))
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._lock = threading.Lock()
+        self._pairs: list[_Pair] = []
+        self._sessions: dict[int, ConnectResponse] = {}
+        self._mode = Mode.PASSED
+        self._trap: _DropRule | None = None
+        self._delay = 0.0
+        self._late: deque[_DelayedBytes] = deque()
+        self._closed = False
+        self.connections = 0
+        self._thread = threading.Thread(target=self._work, name="distsync-proxy", daemon=True)
+        self._thread.start()
+
+    @property
+    def hosts(self) -> str:
+        """The proxy's own address, for a client."""
+        return f"{LOOPBACK}:{self._listener.getsockname()[1]}"
+
+    def session(self, session_id: int) -> ConnectResponse | None:
+        """What the server answered to the handshake of this session, password and all; None if it was not here."""
+        with self._lock:
+            return self._sessions.get(session_id)
+
+    def sessions(self) -> list[int]:
+        """The ids of all sessions that came through here, the latest at the end."""
+        with self._lock:
+            return list(self._sessions)
+
+    def cut(self, session_id: int | None = None) -> None:
+        """Every connection (of this session) is broken; new ones are welcome."""
+        with self._lock:
+            broken = [pair for pair in self._pairs if session_id in (None, pair.session.session_id)]
+            for pair in broken:
+                self._pairs.remove(pair)
+                pair.close()
+        self._wake()
+
+    def refuse(self) -> None:
+        """Every connection is broken, and new ones are hung up on, until `heal`."""
+        self._become(Mode.REFUSED)
+        self.cut()
+
+    def blackhole(self) -> None:
+        """Connections stay, but nothing gets through in either direction until `heal`, which delivers it late."""
+        self._become(Mode.HELD)
+
+    def delay(self, seconds: float) -> None:
+        """All that is said comes so much later (0: at once), in its order."""
+        self._delay = seconds
+        self._wake()
+
+    def heal(self) -> None:
+        """All is well again."""
+        self._delay = 0.0
+        self._become(Mode.PASSED)
+
+    def disarm(self) -> None:
+        """No request or reply will be dropped any more."""
+        self._trap = None
+
+    def drop_next_reply(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
+        """The next request (of this kind, this session) is executed, but its reply is lost, and the connection with it.
+
+        Returns: an event that is set when it has happened."""
+        return self._set_trap(_DropRule(opcode, session_id, before=False))
+
+    def drop_next_request(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
+        """The next request (of this kind, this session) is not executed, and the connection breaks.
+
+        Returns: an event that is set when it has happened."""
+        return self._set_trap(_DropRule(opcode, session_id, before=True))
+
+    def close(self) -> None:
+        """Every connection is broken, and the proxy gone."""
+        self._closed = True
+        self._wake()
+        self._thread.join()
+        self.cut()
+        for one in (self._listener, self._wake_read, self._wake_write):
+            one.close()
+
+    def __enter__(self) -> Proxy:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _become(self, mode: Mode) -> None:
+        self._mode = mode
+        self._wake()
+
+    def _set_trap(self, trap: _DropRule) -> threading.Event:
+        self._trap = trap
+        return trap.sprung
+
+    def _wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wake_write.send(b"\0")
+
+    # ---- in the proxy's thread
+
+    def _work(self) -> None:
+        while not self._closed:
+            for source in self._readable():
+                if source is self._wake_read:
+                    source.recv(PIECE)
+                elif source is self._listener:
+                    self._accept()
+                else:
+                    self._serve(source)
+            self._deliver()
+
+    def _readable(self) -> list[socket.socket]:
+        """Whatever can be read, in a mode in which it is read."""
+        patience = 1.0
+        with self._lock:
+            sources = [self._wake_read]
+            if self._mode is not Mode.HELD:
+                sources += [self._listener, *self._ends()]
+                if self._late:
+                    patience = min(patience, max(0.0, self._late[0].due - time.monotonic()))
+        try:
+            return select.select(sources, [], [], patience)[0]
+        except (OSError, ValueError):  # one was cut just now
+            return []
+
+    def _ends(self) -> Iterator[socket.socket]:
+        for pair in self._pairs:
+            yield from (end for end in (pair.client, pair.server) if end not in pair.ended)
+
+    def _accept(self) -> None:
+        client, _ = self._listener.accept()
+        if self._mode is Mode.REFUSED:
+            client.close()
+            return
+        try:
+            server = socket.create_connection(self._upstream, timeout=5.0)
+        except OSError:
+            client.close()
+            return
+        server.settimeout(None)
+        for one in (client, server):
+            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with self._lock:
+            self.connections += 1
+            self._pairs.append(_Pair(client, server, self.sealed))
+
+    def _serve(self, source: socket.socket) -> None:
+        with self._lock:
+            pair = next((pair for pair in self._pairs if source in (pair.client, pair.server)), None)
+            if pair is None or self._mode is Mode.HELD:
+                return
+            due = max(time.monotonic() + self._delay, self._late[-1].due if self._late else 0.0)
+            self._late.append(_DelayedBytes(due, pair, source, pair.take(source)))
+
+    def _deliver(self) -> None:
+        """What is due goes on, in the order in which it came."""
+        with self._lock:
+            while self._late and self._mode is not Mode.HELD and self._late[0].due <= time.monotonic():
+                self._hand_over(self._late.popleft())
+
+    def _hand_over(self, late: _DelayedBytes) -> None:
+        pair = late.pair
+        if pair not in self._pairs:
+            return
+        if not self._passes(pair, late.source, late.piece):
+            self._pairs.remove(pair)
+            pair.close()
+        elif pair.session.session_id:
+            self._sessions[pair.session.session_id] = pair.session
+
+    def _passes(self, pair: _Pair, source: socket.socket, piece: bytes) -> bool:
+        trap = self._trap
+        try:
+            going_on = pair.pass_on(source, piece, trap)
+        except (OSError, ValueError):
+            going_on = False
+        if trap is not None and trap.sprung.is_set():
+            self._trap = None
+        return going_on

@@ -1,0 +1,178 @@
+"""The two ways in which a test has a server: in a thread of its process, or as a process.
+
+Rules for this file: both are driven alike, by start, stop, pause, resume; only a process can be killed. Faults of
+connections are the proxy's. The process is ``python -m distsync.testing.server_host PORT FOLDER``; it ends with the
+test that started it, however that one ends: it reads its standard input until the other end is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+from distsync._server.autostart.find_or_start import _environment
+from distsync._server.file_lock import open_private
+from distsync._server.main import open_server, serve
+from distsync._server.net.server import NetworkServer
+from distsync._server.options import USUAL, Options, Tls
+from distsync.errors import ServerStartError, UsageError
+
+LOOPBACK = "127.0.0.1"
+STOP_S = 10.0
+"""A process that has not ended in good order by then is killed."""
+
+
+class Host:
+    """Where a server runs, with its data in ``folder``."""
+
+    def __init__(self, folder: Path, options: Options = USUAL) -> None:
+        self.folder, self.options = folder, options
+
+    def start(self, port: int | None) -> int:
+        """It serves on ``port`` (None: a free one); the port."""
+        raise NotImplementedError
+
+    def stop(self) -> None:
+        """It has ended in good order."""
+        raise NotImplementedError
+
+    def pause(self) -> None:
+        """It does nothing; its sockets stay open."""
+        raise NotImplementedError
+
+    def resume(self) -> None:
+        """It goes on; so it does if it was not paused."""
+        raise NotImplementedError
+
+    def kill(self) -> None:
+        """It is dead, without a chance to clean up."""
+        raise UsageError("a server in a thread cannot be killed: make it with EmbeddedServer(process=True)")
+
+
+class ThreadHost(Host):
+    """A server in a thread."""
+
+    def start(self, port: int | None) -> int:
+        self._resumed = threading.Event()
+        self._resumed.set()
+        self._failure: BaseException | None = None
+        self._ready: Future[tuple[NetworkServer, int]] = Future()
+        self._thread = threading.Thread(target=self._serve, args=(port,), name="distsync-server", daemon=True)
+        self._thread.start()
+        self._rim, given = self._ready.result()
+        return given
+
+    def stop(self) -> None:
+        self.resume()
+        with suppress(RuntimeError):  # it has stopped by itself
+            self._rim.stop()
+        self._thread.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def pause(self) -> None:
+        self._resumed.clear()
+        self._rim.interrupt(self._resumed.wait)
+
+    def resume(self) -> None:
+        self._resumed.set()
+
+    def _serve(self, port: int | None) -> None:
+        try:
+            with open_server(LOOPBACK, port, self.folder, options=self.options) as (rim, listening):
+                rim.run(listening, lambda: self._ready.set_result((rim, listening.getsockname()[1])))
+        except BaseException as error:
+            if self._ready.done():
+                self._failure = error
+            else:
+                self._ready.set_exception(error)
+
+
+class ProcessHost(Host):
+    """A server as a child process."""
+
+    def start(self, port: int | None) -> int:
+        log = self.folder / "server.log"
+        words = [sys.executable, "-m", __name__, str(port or ""), str(self.folder)]
+        with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as errors:
+            self._process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.write(_packed(self.options))
+            self._process.stdin.flush()
+        told = self._process.stdout.readline().decode()
+        if not told:
+            self.kill()
+            raise ServerStartError("it ended at once", log)
+        return int(told.rpartition(":")[2])
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self.resume()
+        try:
+            self._process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            pass
+        self.kill()
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads stand
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def _packed(options: Options) -> bytes:
+    """Those that a test gives, in one line, which nobody else sees: passwords are among them."""
+    tls = options.tls
+    files = tls and [tls.optional, *map(str, (tls.certificate, tls.key, tls.ca or ""))]
+    passwords = None if options.passwords is None else dict(options.passwords)
+    return json.dumps([files, passwords, sorted(options.required_schemes)]).encode() + b"\n"
+
+
+def _parse_options() -> Options:
+    """What the starter says first. Without a buffer, as below."""
+    line = b""
+    while not line.endswith(b"\n"):
+        line += os.read(0, 1) or b"\n"
+    files, passwords, schemes = json.loads(line)
+    tls = None
+    if files is not None:
+        optional, certificate, key, ca = files
+        tls = Tls(Path(certificate), Path(key), Path(ca) if ca else None, optional)
+    return Options(tls=tls, passwords=passwords, required_schemes=frozenset(schemes))
+
+
+def _end_with_parent() -> None:
+    """Reads without a buffer: one that is waited for here could not be closed at the end."""
+    while os.read(0, 1):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main(port: str, folder: str) -> None:
+    """A server in this process, until SIGTERM. In a group of its own, for the system ends one whose members stand still
+    when their parent dies."""
+    os.setpgrp()
+    options = _parse_options()
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    serve(LOOPBACK, int(port) if port else None, folder, options=options)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

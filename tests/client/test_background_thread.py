@@ -1,0 +1,80 @@
+"""When the keeper has to be woken: its sleeps, without its thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from distsync._client.acls import Access
+from distsync._client.background_thread import TICK_S
+from distsync._client.clocks import lease_clock
+from distsync._client.runtime import ClientRuntime
+from distsync._client.settings import read_settings
+from distsync._protocols.steps import Hold, Loss, SessionInfo
+
+SESSION = 7
+
+
+@pytest.fixture
+def core() -> ClientRuntime:
+    """It was never started; its lease clock says that a session has just been proven."""
+    made = ClientRuntime(
+        read_settings(hosts="zk.invalid:2181"), "zk.invalid:2181", Access("/n", None, ()), lambda _: None
+    )
+    made.lease.begin(SESSION, 10.0, lease_clock())
+    made.link.info = SessionInfo(SESSION, 10_000)
+    return made
+
+
+def held(core: ClientRuntime) -> Callable[[], None]:
+    """Lets go again."""
+    loss = Loss()
+    core.hold(Hold("/n/mine", SESSION, loss))
+    return lambda: core.unhold(loss)
+
+
+def pokes(core: ClientRuntime) -> int:
+    return core.keeper._mailbox.qsize()
+
+
+def test_first_hold_wakes_it_and_the_next_ones_are_noticed_at_its_next_tick(core: ClientRuntime) -> None:
+    assert core.keeper._sleep_for() is None
+    for _ in range(10):
+        held(core)()
+    assert pokes(core) == 1
+    assert core.keeper._sleep_for() == TICK_S
+    for _ in range(10):
+        held(core)()
+    assert pokes(core) == 1
+
+
+def test_it_sleeps_on_when_nothing_was_held_for_a_tick(core: ClientRuntime) -> None:
+    held(core)()
+    assert core.keeper._sleep_for() == TICK_S
+    assert core.keeper._sleep_for() is None
+    held(core)()
+    assert pokes(core) == 1
+
+
+def test_it_ticks_while_anything_is_held(core: ClientRuntime) -> None:
+    let_go = held(core)
+    assert all(core.keeper._sleep_for() == TICK_S for _ in range(3))
+    let_go()
+
+
+def test_it_goes_on_where_the_connection_cannot_be_made_anew(
+    core: ClientRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[None] = []
+
+    def look() -> None:
+        looks.append(None)
+        raise OSError("too many open files")
+
+    monkeypatch.setattr(core, "look_after_connection", look)
+    monkeypatch.setattr("distsync._client.background_thread.LOOK_AFTER_S", 0.0)
+    core.link.info = None
+    core.keeper._tick()
+    core.keeper._tick()
+    assert len(looks) == 2

@@ -1,0 +1,160 @@
+"""A client without hosts finds or starts this user's embedded server, and starts it again when it dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from filelock import FileLock
+from helpers.sample_protocols import ask
+from helpers.timing import PATIENCE, eventually
+
+from distsync._client.background_thread import OwnThread
+from distsync._client.client import Client
+from distsync._client.transport.kazoo_client import Handler
+from distsync._protocols.retries import read
+from distsync._protocols.steps import Connected, Create, Exists, GetData, Signal, Wait
+from distsync._server.autostart import find_or_start
+from distsync._server.autostart.directories import state_folder
+from distsync._server.autostart.find_or_start import find
+
+
+def kill_server() -> None:
+    address = find()
+    if address is not None:
+        os.kill(address.pid, signal.SIGKILL)
+        eventually(lambda: find() is None)
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Client]:
+    """A client without hosts, of a user without a server."""
+    tmp_path.chmod(0o700)
+    for name in ("XDG_RUNTIME_DIR", "XDG_STATE_HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    with Client() as client:
+        yield client
+    kill_server()
+
+
+def test_first_use_starts_the_server(own: Client) -> None:
+    assert own.run(ask(Exists("/"))) is not None
+    assert "embedded" in repr(own)
+
+
+def test_server_that_is_started_is_told_no_secret_of_its_clients(own: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AUTH", "AUTHKEY", "AUTHKEYS_ACCEPTED", "TLS_KEY_PASSWORD"):
+        monkeypatch.setenv(f"DISTSYNC_{name}", "digest:me:sesame")
+    own.run(ask(Exists("/")))
+    address = find()
+    assert address is not None
+    for told in ("cmdline", "environ"):
+        text = Path(f"/proc/{address.pid}/{told}").read_text()
+        assert "sesame" not in text
+        assert address.secret not in text
+        assert "\0" in text
+
+
+def test_first_use_may_be_one_that_does_not_wait(own: Client) -> None:
+    assert own.run(ask(Exists("/")), timeout=0) is not None
+
+
+def test_server_that_was_killed_is_started_again_with_its_data(own: Client, in_thread: Callable[..., Any]) -> None:
+    own.run(ask(Create("/kept", b"x")))
+    waiting = in_thread(own.run, ask(Wait(Signal(), limit=0.5)))
+    kill_server()
+    assert own.run(read(GetData("/kept"))).data == b"x"  # asked again if it was under way when the server died
+    waiting.result()
+
+
+@pytest.mark.parametrize(("kind", "method"), [(OwnThread, "start"), (Handler, "create_socket_pair")])
+def test_server_that_cannot_be_looked_for_or_connected_to_is_the_callers_error_and_is_tried_again(
+    own: Client, monkeypatch: pytest.MonkeyPatch, kind: type[Any], method: str
+) -> None:
+    def fails(*args: Any) -> None:
+        raise OSError("there is none to be had")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(kind, method, fails)
+        with pytest.raises(OSError, match="none to be had"):
+            own.sync(timeout=PATIENCE)
+    own.sync(timeout=PATIENCE)
+
+
+def test_server_that_died_is_started_again_though_there_was_no_thread_to_look_for_it_at_first(
+    own: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own.sync()
+    failures: list[None] = []
+
+    def fails(self: OwnThread) -> None:
+        failures.append(None)
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OwnThread, "start", fails)
+        kill_server()
+        eventually(lambda: len(failures) > 1)
+    own.sync(timeout=PATIENCE)
+
+
+def test_server_that_cannot_start_is_the_callers_error_and_is_tried_again(
+    own: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(file))
+        with pytest.raises(Exception, match="file"):
+            own.run(ask(Connected()))
+    assert own.run(ask(Exists("/"))) is not None
+
+
+def test_server_that_was_not_found_is_looked_for_again_though_there_was_no_thread_at_first(
+    own: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for what, method, error in (
+        (find_or_start, "find_or_start", OSError("none found")),
+        (OwnThread, "start", RuntimeError("can't start new thread")),
+    ):
+
+        def fails(*args: Any, raised: Exception = error) -> None:
+            raise raised
+
+        with monkeypatch.context() as patch:
+            patch.setattr(what, method, fails)
+            with pytest.raises(type(error), match=str(error)):
+                own.sync(timeout=PATIENCE)
+    own.sync(timeout=PATIENCE)
+
+
+def test_another_program_on_the_port_of_a_server_that_died_learns_no_secret(own: Client) -> None:
+    own.run(ask(Create("/kept", b"x")))
+    address = find()
+    assert address is not None
+    with FileLock(state_folder() / "start.lock"):  # nobody starts it again meanwhile
+        kill_server()
+        with socket.socket() as stranger:
+            stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            stranger.bind((address.host, address.port))
+            stranger.listen()
+            stranger.settimeout(PATIENCE)
+            heard = [first_words(stranger) for _ in range(4)]
+    assert [words[:4] for words in heard] == [b"prov"] * 4
+    assert all(address.secret.encode() not in words for words in heard)
+    assert own.run(ask(GetData("/kept"))).data == b"x"
+
+
+def first_words(listening: socket.socket) -> bytes:
+    """What the next one who connects says, answered as a server would that takes any session."""
+    link, _ = listening.accept()
+    with link:
+        link.settimeout(PATIENCE)
+        words = link.recv(1000)
+        link.sendall(bytes(64))
+        return words

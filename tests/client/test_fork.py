@@ -1,0 +1,235 @@
+"""A forked child has a session of its own, holds nothing, and leaves its parent alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+from helpers.sample_protocols import ask, leave, stand
+from helpers.timing import PATIENCE, UNIT
+
+from distsync._client import lifecycle
+from distsync._client.client import Client
+from distsync._protocols.steps import Call, Connected, Create, Exists, Loss, Signal, Wait
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+
+def in_child(work: Callable[[], object], *, leave_by: Callable[[int], object] = os._exit) -> int:
+    """The exit status of a forked child that does ``work``; 0 if that went well. Killed if it hangs."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            leave_by(status)
+    return reaped(child)
+
+
+def reaped(child: int) -> int:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(UNIT / 5)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return -1
+
+
+def check(condition: object, what: str) -> None:
+    if not condition:
+        raise AssertionError(what)
+
+
+def test_child_has_a_session_of_its_own(near: Client, namespace: str) -> None:
+    parents = near.session_id
+
+    def child() -> None:
+        check(near.session_id is None, "the parent's session is known")
+        session = near.run(ask(Connected()), timeout=PATIENCE)
+        check(session.session_id != parents, "the parent's session is used")
+        near.run(ask(Create(f"{namespace}/childs", ephemeral=True)))
+        near.close()
+
+    assert in_child(child) == 0
+    assert near.session_id == parents
+    assert near.run(ask(Exists(f"{namespace}/childs"))) is None
+    assert near.state == "connected"
+
+
+def test_child_holds_nothing_of_its_parents(near: Client, namespace: str) -> None:
+    loss = Loss()
+    path = near.run(stand(namespace, loss))
+    session = near.session_id
+    assert session is not None
+    mine = near.local("/x", object)
+
+    def child() -> None:
+        check(loss.fired, "the hold stands")
+        check(not near.is_proven(session), "the lease is proven")
+        check(near.local("/x", object) is not mine, "the state of the parent's threads is there")
+        near.close()
+
+    assert in_child(child) == 0
+    assert not loss.fired
+    assert near.is_proven(session)
+    near.run(leave(path, loss))
+
+
+@pytest.mark.parametrize("way", ["os._exit", "sys.exit"])
+def test_child_that_exits_ends_neither_session_nor_connection_of_its_parent(
+    near: Client, namespace: str, way: str
+) -> None:
+    loss = Loss()
+    path = near.run(stand(namespace, loss))
+    states: list[str] = []
+    near.on_state(states.append)
+    if way == "os._exit":
+        assert in_child(lambda: None) == 0
+    else:
+        process = multiprocessing.get_context("fork").Process(target=sys.exit, args=(0,))
+        process.start()
+        process.join(PATIENCE)
+        assert process.exitcode == 0
+        process.close()
+    assert near.run(ask(Exists(path))) is not None
+    assert states == []
+    near.run(leave(path, loss))
+
+
+def test_child_of_a_process_whose_locks_are_all_taken_does_not_hang(near: Client) -> None:
+    """As if other threads had been in the midst of everything at the moment of the fork."""
+    core: Any = near._core
+    assert core is not None
+    locks = [core.mutex, core.link.lock, core.dispatcher._starting, near._starting]
+    taken, go_on = threading.Event(), threading.Event()
+
+    def take() -> None:
+        for lock in locks:
+            lock.acquire()
+        taken.set()
+        go_on.wait()
+        for lock in reversed(locks):
+            lock.release()
+
+    thread = threading.Thread(target=take)
+    thread.start()
+    taken.wait()
+
+    def child() -> None:
+        near.run(ask(Exists("/")), timeout=PATIENCE)
+        near.close()
+
+    try:
+        assert in_child(child) == 0
+    finally:
+        go_on.set()
+        thread.join()
+    assert near.run(ask(Exists("/"))) is not None
+
+
+def test_child_of_a_process_with_calls_under_way(near: Client, in_thread: Callable[..., Any]) -> None:
+    done = Signal()
+    waiting = [in_thread(near.run, ask(Wait(done))) for _ in range(3)]
+    stop = threading.Event()
+
+    def busy() -> None:
+        while not stop.is_set():
+            near.run(ask(Exists("/")))
+
+    asking = in_thread(busy)
+
+    def child() -> None:
+        near.run(ask(Exists("/")), timeout=PATIENCE)
+        near.close()
+
+    try:
+        assert [in_child(child) for _ in range(5)] == [0] * 5
+    finally:
+        stop.set()
+        done.fire()
+    for one in (*waiting, asking):
+        one.result()
+
+
+def test_fork_inside_a_call_ends_the_call_in_the_child_only(near: Client, namespace: str) -> None:
+    async def work() -> int:
+        child = await Call(os.fork)
+        await Create(f"{namespace}/once")
+        return int(child)
+
+    parent = os.getpid()
+    try:
+        child = near.run(work())
+    except BaseException as error:
+        if os.getpid() == parent:
+            raise
+        os._exit(0 if type(error).__name__ == "ClientClosedError" else 1)
+    assert reaped(child) == 0
+    assert near.run(ask(Exists(f"{namespace}/once"))) is not None
+
+
+def test_client_closed_before_the_fork_is_closed_in_the_child(near: Client) -> None:
+    near.close()
+    assert in_child(lambda: check(near.closed, "it is open")) == 0
+
+
+class Crowded(weakref.WeakSet[Any]):
+    """Another thread adds to it while somebody looks, once."""
+
+    def __init__(self, things: Iterable[Any], late: Any) -> None:
+        super().__init__(things)
+        self.late = [late]
+
+    def __iter__(self) -> Iterator[Any]:
+        for one in super().__iter__():
+            if self.late:
+                self.add(self.late.pop())
+            yield one
+
+
+class Told:
+    """What was made here, or a client."""
+
+    told = False
+
+    def mark_shared(self) -> None:
+        self.told = True
+
+    after_fork_in_child = close = mark_shared
+
+
+@pytest.mark.parametrize(
+    ("name", "happens"),
+    [
+        ("_ours", lifecycle._before_fork),
+        ("_living", lifecycle._after_fork_in_child),
+        ("_living", lifecycle.close_clients),
+    ],
+    ids=["before the fork", "in the child", "at the end"],
+)
+def test_all_are_told_though_another_thread_makes_one_more(
+    monkeypatch: pytest.MonkeyPatch, name: str, happens: Callable[[], None]
+) -> None:
+    everybody = [Told() for _ in range(3)]
+    for counter in ("_forks", "_generations"):
+        monkeypatch.setattr(lifecycle, counter, [])
+    monkeypatch.setattr(lifecycle, name, Crowded(everybody[:2], everybody[2]))
+    happens()
+    assert [one.told for one in everybody] == [True] * 3

@@ -1,0 +1,60 @@
+"""Functions of ``__main__``: workers of other programs load that program, and never call a namesake of their own."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from helpers.subprocesses import LIMIT, Shells
+
+PROGRAM = """
+import sys, time
+from distsync.multiprocessing import Pool
+
+def power(number):
+    time.sleep(0.02)
+    return number ** {exponent}
+
+if __name__ == "__main__":
+    with Pool(int(sys.argv[1]), name="p") as pool:
+        print(pool.map(power, range(30), chunksize=1) == [number ** {exponent} for number in range(30)])
+        pool.close()
+        pool.join()
+"""
+
+
+def write(shells: Shells, name: str, exponent: int) -> Path:
+    path = shells.folder / name
+    path.write_text(PROGRAM.format(exponent=exponent))
+    return path
+
+
+@contextmanager
+def worker(shells: Shells) -> Iterator[None]:
+    """One is there, and goes when it is told to."""
+    process = shells.start("-m", "distsync", "worker", "p", "--processes", 1)
+    yield
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(LIMIT) == 0
+
+
+def test_worker_of_the_command_line_loads_the_program(shells: Shells) -> None:
+    program = write(shells, "cubes.py", 3)
+    with worker(shells):
+        assert shells.run(program, 0) == "True\n"
+
+
+def test_two_programs_with_functions_of_one_name_get_each_its_own(shells: Shells) -> None:
+    programs = [write(shells, "cubes.py", 3), write(shells, "squares.py", 2)]
+    assert shells.together(*[(program, 2) for program in programs]) == ["True\n"] * 2
+
+
+def test_program_that_a_worker_cannot_load_is_named_to_the_caller(shells: Shells) -> None:
+    with worker(shells):
+        process = shells.start("-c", PROGRAM.format(exponent=2), 0)
+        _, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 1
+    assert "PayloadRefusedError" in errors
+    assert "a prompt, or -c" in errors

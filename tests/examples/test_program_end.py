@@ -1,0 +1,158 @@
+"""Programs that end while something is under way: as with the standard library, what was begun is done first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.servers import ServerProcess
+from helpers.subprocesses import LIMIT, ROOT, Home, Shells
+
+CHILDREN = """
+import atexit, sys
+from distsync.multiprocessing import get_context
+
+def work(queue, lock, total, over):
+    over.wait()
+    for _ in range(8):
+        queue.get()
+        with lock:
+            total.value += 1
+    print("worked", total.value >= 8, flush=True)
+
+def main(context):
+    queue, lock, total, over = context.Queue(), context.Lock(), context.Value("i", 0), context.Event()
+    for number in range(16):
+        queue.put(number)
+    for _ in range(2):
+        context.Process(target=work, args=(queue, lock, total, over)).start()
+    atexit.register(over.set)
+
+if __name__ == "__main__":
+    main(get_context(sys.argv[1]))
+"""
+"""The main program is over when the children begin. What they use was made by it, without a name."""
+
+CALLS = """
+import sys
+from helpers.remote_functions import pool as chores
+from distsync.futures import Executor
+
+def main(what):
+    executor = Executor(2)
+    for number in range(10):
+        future = executor.submit(chores.slow_square, number)
+    future.add_done_callback(lambda future: print("done", future.result(), flush=True))
+    if what == "shutdown":
+        executor.shutdown(wait=False)
+
+if __name__ == "__main__":
+    main(sys.argv[1])
+"""
+
+POOLS = """
+from helpers.remote_functions import pool as chores
+from distsync import Event
+from distsync.multiprocessing import Pool
+
+def main():
+    with Pool(2) as pool:
+        pool.map(chores.square, range(9))
+    with Pool(2) as pool:
+        pool.map_async(chores.wait_for, ["never"] * 8, chunksize=1)
+        assert Event(name="never-begun").wait()
+    pool = Pool(2, name="p")
+    pool.map_async(chores.wait_for, ["no"] * 8, chunksize=1)
+    assert Event(name="no-begun").wait()
+    return pool
+
+if __name__ == "__main__":
+    pool = main()
+"""
+
+IMPORTS = """
+import sys, threading
+
+seen = []
+
+class Recorder:
+    def find_spec(self, name, path=None, target=None):
+        if threading.current_thread() is not threading.main_thread():
+            seen.append(name)
+
+sys.meta_path.insert(0, Recorder())
+from helpers.remote_functions import pool as chores
+from distsync.multiprocessing import Pool, Queue
+queue = Queue(name="q")
+queue.put(1)
+assert queue.get() == 1
+with Pool(1, name="p") as pool:
+    assert pool.map(chores.square, [3]) == [9]
+print([name for name in seen if name.startswith(("distsync", "kazoo", "filelock", "platformdirs"))])
+"""
+
+FORKED = """
+from distsync.multiprocessing import get_context
+
+def main():
+    event = get_context("fork").Event()
+    child = get_context("fork").Process(target=event.set)
+    child.start()
+    print(event.wait())
+    child.join()
+
+main()
+"""
+"""The client is made during the fork, which the child's name for the event depends on."""
+
+PATH = {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "PYTHONWARNINGS": "ignore"}  # Python 3.12 warns of each fork
+
+
+@pytest.fixture
+def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
+    made = Shells(tmp_path, {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace, **PATH})
+    yield made
+    made.close()
+
+
+def run(shells: Shells, text: str, *arguments: str) -> tuple[str, str]:
+    """What the program says, and what it complains of."""
+    program = shells.folder / "program_that_ends.py"
+    program.write_text(text)
+    process = shells.start(str(program), *arguments)
+    output, errors = process.communicate(timeout=LIMIT)
+    assert process.returncode == 0, errors
+    return output, errors
+
+
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_children_go_on_with_what_the_main_program_made_until_they_end(shells: Shells, start_method: str) -> None:
+    assert run(shells, CHILDREN, start_method) == ("worked True\n" * 2, "")
+
+
+def test_fork_may_be_the_first_use(shells: Shells) -> None:
+    """Whatever is imported during a fork adds nothing to what is done after forks."""
+    assert run(shells, FORKED) == ("True\n", "")
+
+
+@pytest.mark.parametrize("what", ["shutdown", "nothing"])
+def test_program_ends_when_the_calls_of_its_executors_are_done(shells: Shells, what: str) -> None:
+    assert run(shells, CALLS, what) == ("done 81\n", "")
+
+
+def test_pools_that_end_or_are_open_at_the_end_are_put_away_in_silence(shells: Shells, observer: Observer) -> None:
+    assert run(shells, POOLS) == ("", "")
+    assert [path for path in observer.tree(f"{shells.environment['DISTSYNC_NAMESPACE']}/pool") if "/i_" in path] == []
+    assert not any("/alive" in path for path in observer.tree(f"{shells.environment['DISTSYNC_NAMESPACE']}/pool"))
+
+
+def test_what_threads_need_was_imported_before_they_began(tmp_path: Path) -> None:
+    """A child that is forked while a thread imports a module has half of it for ever."""
+    home = Home(tmp_path)
+    home.environment.update(PATH)
+    try:
+        assert run(home, IMPORTS) == ("[]\n", "")
+    finally:
+        home.close()

@@ -1,0 +1,26 @@
+"""A lease clock whose reader stands still, while the session ends that it reads about, and another one begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from distsync._client.lease.lease_clock import LeaseClock
+
+
+class Preempted(LeaseClock):
+    """After so many reads of what it knows, ``later`` begins: id, time-out, and when it was asked for."""
+
+    __slots__ = ("reads", "later")
+
+    def __init__(self, reads: int, later: tuple[int, float, float]) -> None:
+        super().__init__()
+        self.reads, self.later = reads, later
+
+    def __getattribute__(self, name: str) -> Any:
+        value = super().__getattribute__(name)
+        if name in LeaseClock.__slots__:
+            self.reads -= 1
+            if self.reads == 0:
+                self.end()
+                self.begin(*self.later)
+        return value

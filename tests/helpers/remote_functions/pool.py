@@ -1,0 +1,155 @@
+"""What workers of pools do in tests: functions that travel by name."""
+
+from __future__ import annotations
+
+import inspect
+import multiprocessing
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from distsync import Barrier, Event, OutcomeUnknownError
+from distsync._protocols.pool.tasks import MAX_CLAIMED, PoolCore
+from distsync._protocols.queues.claim_layout import ClaimedItem
+from distsync._protocols.steps import Wait
+from distsync.multiprocessing._pool_worker import Worker
+from distsync.multiprocessing.pool import Pool
+from helpers.timing import UNIT, eventually
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def slow_square(number: int) -> int:
+    time.sleep(0.05)
+    return number * number
+
+
+def pid(_: Any = None) -> int:
+    time.sleep(0.02)
+    return os.getpid()
+
+
+def answer_slowly() -> None:
+    """For a worker: what is done is told later than the next task begins."""
+    finish = PoolCore.finish
+
+    async def later(core: PoolCore, answers: Any) -> None:
+        await Wait(limit=UNIT)
+        await finish(core, answers)
+
+    PoolCore.finish = later  # type: ignore[method-assign]
+
+
+def doubt(mark: str) -> None:
+    """For a worker: nobody can know what becomes of its first claim, and of all that it gives back, as the file
+    ``mark`` says. It claims many tasks at once."""
+    claim, give_back = PoolCore.claim, PoolCore.give_back
+
+    async def claim_nothing(*_: Any) -> Any:
+        PoolCore.claim = claim  # type: ignore[method-assign]
+        raise OutcomeUnknownError("a transaction", "/", "session")
+
+    async def give_back_in_doubt(core: PoolCore, delivery: ClaimedItem) -> None:
+        await give_back(core, delivery)
+        Path(mark).touch()
+        raise OutcomeUnknownError("a transaction", "/", "session")
+
+    PoolCore.claim = claim_nothing  # type: ignore[method-assign]
+    PoolCore.give_back = give_back_in_doubt  # type: ignore[method-assign]
+    Worker._claim_batch_size = lambda _: MAX_CLAIMED  # type: ignore[method-assign]
+
+
+def die(_: Any = None) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(_: Any = None) -> None:
+    sys.exit(7)
+
+
+def die_first(marks: str, number: int) -> int:
+    """The first worker who gets an odd number dies of it."""
+    mark = Path(marks, str(number))
+    if number % 2 and not mark.exists():
+        mark.touch()
+        die()
+    return number * number
+
+
+def wait_for(name: str) -> int:
+    """Begun, as the event ``name``-begun says; ended when the event ``name`` is set."""
+    Event(name=f"{name}-begun").set()
+    assert Event(name=name).wait(60)
+    return os.getpid()
+
+
+def wait_to_be_told(name: str) -> int:
+    """Begun, as the event ``name``-begun says; ended when its worker was told to go."""
+    Event(name=f"{name}-begun").set()
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    worker = inspect.getclosurevars(handler).nonlocals["self"]
+    eventually(lambda: worker._draining)
+    return os.getpid()
+
+
+def meet(name: str, parties: int) -> int:
+    Barrier(parties, name=name).wait(30)
+    return os.getpid()
+
+
+def raise_it(error: Exception) -> None:
+    raise error
+
+
+def some_lambda(_: Any = None) -> Callable[[], None]:
+    return lambda: None
+
+
+def same(value: Any) -> Any:
+    return value
+
+
+def fail_to_begin() -> None:
+    raise LookupError("no model file")
+
+
+def exit_at_begin() -> None:
+    os._exit(3)
+
+
+class Unreadable:
+    """It pickles, and no other process can read it."""
+
+    def __reduce__(self) -> Any:
+        return _import, ("a_module_that_is_not_there",)
+
+
+def _import(name: str) -> Any:
+    return __import__(name)
+
+
+def pids_of(name: str, count: int) -> set[int]:
+    """Which processes did the tasks of a caller without workers of its own."""
+    with Pool(0, name=name) as pool:
+        found = set(pool.map(pid, range(count), chunksize=1))
+        pool.close()
+        pool.join()
+    return found
+
+
+_kept: list[Any] = []
+
+
+def begin(name: str | None, processes: int, function: Any, *args: Any) -> list[int]:
+    """A pool of this process is at work. Its local workers."""
+    multiprocessing.current_process()._config["daemon"] = False  # type: ignore[attr-defined]
+    pool = Pool(processes, name=name)
+    _kept.append((pool, pool.apply_async(function, args)))
+    _kept.append(pool.map_async(slow_square, range(50), chunksize=1))
+    return [process.pid for process in pool._pool]

@@ -1,0 +1,175 @@
+"""Whoever takes part in a test beside the main thread: threads whose result is asked for, and processes.
+
+A Peer is a process with a client of its own. It does one thing after another: functions of importable modules, and
+methods of objects that travel to it by pickle (``peer.do(lock.acquire)``).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from distsync._client import default_client as default
+from distsync._client.client import Client
+from distsync._client.driver.pending_steps import AwaitSignal
+from distsync._wire.codec import encode_connect, encode_request
+from distsync._wire.frames import framed
+from distsync._wire.records import CloseSessionRequest, ConnectRequest
+from distsync.testing.connection_faults import say
+from helpers.timing import PATIENCE
+
+Credentials = tuple[str, tuple[int, bytes]]
+
+
+class Running(threading.Thread):
+    """A call in a thread of its own, whose result, or error, is asked for."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        super().__init__(daemon=True)
+        self._function, self._args = function, args
+        self._value: Any = None
+        self._error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._value = self._function(*self._args)
+        except BaseException as error:
+            self._error = error
+
+    def result(self, timeout: float = PATIENCE) -> Any:
+        self.join(timeout)
+        assert not self.is_alive(), "the call has not ended"
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def results(running: Iterable[Running], timeout: float = PATIENCE) -> list[Any]:
+    return [one.result(timeout) for one in running]
+
+
+def waiting_calls(client: Client) -> int:
+    """How many calls of this client have looked, and wait for a change."""
+    calls = () if client._core is None else tuple(client._core._calls)
+    return sum(isinstance(task._pending, AwaitSignal) for task in calls)
+
+
+def is_quiet(client: Client) -> bool:
+    """Whether it does nothing in the background, nor is about to."""
+    if client._core is None:
+        return True
+    begun = threading.Event()
+
+    async def pass_by() -> None:
+        """Begins when all that was asked for before has begun."""
+        begun.set()
+
+    client.background(pass_by())
+    assert begun.wait(PATIENCE)
+    return not client._core.keeper._tasks
+
+
+class Peer:
+    """A process that does what it is told."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs,), daemon=True)
+        self._process.start()
+        theirs.close()
+        self.is_busy = False
+
+    @property
+    def pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+    def use(self, hosts: str, namespace: str, session_timeout: float) -> Peer:
+        """Its default client is a new one, with these settings."""
+        self.do(_use, hosts, namespace, session_timeout)
+        return self
+
+    def leave(self) -> None:
+        """Its clients are closed."""
+        self.do(_leave)
+
+    def start(self, function: Callable[..., Any], *args: Any) -> None:
+        """It begins to do this; ``result`` waits for the end."""
+        self.is_busy = True
+        self._pipe.send((function, args))
+
+    def result(self, timeout: float = PATIENCE) -> Any:
+        assert self._pipe.poll(timeout), "the peer has not answered"
+        error, value = self._pipe.recv()
+        self.is_busy = False
+        if error is not None:
+            raise error
+        return value
+
+    def do(self, function: Callable[..., Any], *args: Any) -> Any:
+        self.start(function, *args)
+        return self.result()
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """It is dead, and had no chance to say so to anybody."""
+        self._process.kill()
+        self._process.join()
+
+    def end(self) -> None:
+        self._pipe.close()
+        if not self.is_busy:
+            self._process.join(PATIENCE)
+        self.kill()
+        self._process.close()
+
+
+def _serve(pipe: Any) -> None:
+    while True:
+        try:
+            function, args = pipe.recv()
+        except (EOFError, OSError):
+            break
+        try:
+            answer = (None, function(*args))
+        except BaseException as error:
+            answer = (error, None)
+        pipe.send(answer)
+    _leave()
+
+
+def _use(hosts: str, namespace: str, session_timeout: float) -> None:
+    _leave()
+    default.set_default(Client(hosts, namespace=namespace, session_timeout=session_timeout))
+
+
+def _leave() -> None:
+    default.close_default()
+    for other in list(default._default.others.values()):
+        other.close()
+    default._default.others.clear()
+
+
+def credentials(client: Client | None = None) -> Credentials:
+    """What somebody else needs to close the session of this process."""
+    client = client or default.default_client()
+    kazoo = client._core.link._kazoo  # type: ignore[union-attr]
+    return str(client.hosts), kazoo.client_id
+
+
+def expire(whose: Client | Credentials) -> None:
+    """The session ends, as if it had timed out; its owner learns of it when he reconnects.
+
+    All is said at once: whoever loses his connection to another one of his session soon takes it back."""
+    hosts, (session_id, password) = whose if isinstance(whose, tuple) else credentials(whose)
+    host, _, port = hosts.rpartition(":")
+    hello = ConnectRequest(timeout_ms=4000, session_id=session_id, password=password)
+    say((host, int(port)), framed(encode_connect(hello)) + framed(encode_request(1, CloseSessionRequest())), PATIENCE)

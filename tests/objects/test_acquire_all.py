@@ -1,0 +1,232 @@
+"""acquire_all: all or none, in one order, before one deadline."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.interrupt_every_line import strikes
+from helpers.leak_census import Observer
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Running, expire, results
+
+from distsync import (
+    DeadlineError,
+    Lock,
+    LockLostError,
+    NotHeldError,
+    RLock,
+    Semaphore,
+    SharedLock,
+    UsageError,
+    acquire_all,
+)
+from distsync._client.client import Client
+
+MakeClient = Callable[..., Client]
+
+
+def test_all_are_held_and_released_together(client: Client, other: Client) -> None:
+    a, b, c = Lock(name="a"), RLock(name="b"), SharedLock(name="c")
+    with acquire_all(c.writer, b, a) as held:
+        assert held.held
+        assert held.locks == (a, b, c.writer)
+        for path in (a.path, b.path, c.path):
+            assert path in repr(held)
+        assert not any(Lock(path=each.path, client=other).acquire(blocking=False) for each in (a, b))
+    assert [each.held for each in (a, b, c.writer)] == [False] * 3
+
+
+def test_two_who_name_them_in_opposite_order_do_not_wait_for_each_other(client: Client, other: Client) -> None:
+    def use(one: Lock, two: Lock) -> int:
+        for _ in range(10):
+            with acquire_all(one, two, timeout=PATIENCE):
+                time.sleep(0)
+        return 10
+
+    ours = Running(use, Lock(name="a"), Lock(name="b"))
+    theirs = Running(use, Lock(name="b", client=other), Lock(name="a", client=other))
+    assert results([ours, theirs]) == [10, 10]
+
+
+def test_none_is_held_when_one_is_not_free_in_time(client: Client, other: Client) -> None:
+    a, b, c = Lock(name="a"), SharedLock(name="b"), Lock(name="z")
+    with Lock(name="z", client=other):
+        for timeout in (0, UNIT):
+            with pytest.raises(DeadlineError, match=f"timed out: {c.path}, one of 3 locks"):
+                acquire_all(c, b.reader, a, timeout=timeout)
+            eventually(lambda: not (a.holders() or b.holders()))
+        assert len(c.holders()) == 1
+    assert [each.held for each in (a, b.reader)] == [False] * 2
+
+
+def test_one_deadline_counts_for_all(client: Client, other: Client) -> None:
+    """Each of three locks becomes free after a part of the time; all the parts together are too long."""
+    names = ["a", "b", "c"]
+    theirs = [Lock(name=name, client=other) for name in names]
+    for each in theirs:
+        each.acquire()
+    waiting = Running(acquire_all, *[Lock(name=name) for name in names])
+    for lock in theirs:
+        eventually(lambda: len(lock.waiters()) == 1)  # noqa: B023
+        lock.release()
+    waiting.result().release()
+
+
+def test_what_was_held_before_stays_as_it_was(client: Client, other: Client) -> None:
+    a, b = RLock(name="a"), Lock(name="b")
+    with a, Lock(name="b", client=other):
+        with pytest.raises(DeadlineError):
+            acquire_all(a, b, timeout=UNIT)
+        assert (a.held, a._recursion_count()) == (True, 1)
+    with a:
+        with acquire_all(a, b):
+            assert a._recursion_count() == 2
+        assert a._recursion_count() == 1
+
+
+def test_lock_that_is_lost_while_another_is_waited_for_is_told(
+    client: Client, other: Client, observer: Observer
+) -> None:
+    a, b = Lock(name="a"), Lock(name="b")
+    theirs = Lock(name="b", client=other)
+    theirs.acquire()
+    waiting = Running(acquire_all, a, b)
+    eventually(lambda: len(theirs.waiters()) == 1)
+    observer.kazoo.delete(a.holders()[0].path)
+    eventually(lambda: not a.held)
+    theirs.release()
+    with pytest.raises(LockLostError, match=a.path):
+        waiting.result()
+    eventually(lambda: not (a.holders() or b.holders()))
+
+
+def test_loss_of_one_is_raised_when_all_have_been_released(client: Client, observer: Observer) -> None:
+    a, b, c = Lock(name="a"), Lock(name="b"), Lock(name="c")
+    held = acquire_all(a, b, c)
+    observer.kazoo.delete(b.holders()[0].path)
+    eventually(lambda: not held.held)
+    with pytest.raises(LockLostError, match=b.path):
+        held.release()
+    assert [each.holders() for each in (a, b, c)] == [[]] * 3
+
+
+def test_of_several_losses_the_first_one_is_raised(client: Client, observer: Observer) -> None:
+    a, b, c = Lock(name="a"), Lock(name="b"), Lock(name="c")
+    held = acquire_all(a, b, c)
+    for each in (a, b):
+        observer.kazoo.delete(each.holders()[0].path)
+    eventually(lambda: not (a.held or b.held))
+    with pytest.raises(LockLostError, match=b.path):
+        held.release()
+    assert c.holders() == []
+
+
+def test_loss_that_another_thread_has_noticed_is_not_told_later(
+    client: Client, other: Client, observer: Observer
+) -> None:
+    a, b = Lock(name="a"), SharedLock(name="b")
+    theirs = SharedLock(name="z", client=other).writer
+    theirs.acquire()
+
+    def use() -> None:
+        with pytest.raises(LockLostError):
+            acquire_all(a, b.reader, SharedLock(name="z").writer)
+        for each in (a, b.reader):
+            with pytest.raises(NotHeldError):
+                each.release()
+
+    waiting = Running(use)
+    eventually(lambda: len(theirs.waiters()) == 1)
+    for lock in (a, b):
+        observer.kazoo.delete(lock.holders()[0].path)
+    for each in (a, b.reader):
+        eventually(lambda: not each.held)  # noqa: B023
+        with each:
+            pass
+    theirs.release()
+    waiting.result()
+
+
+def test_session_that_ends_loses_all(client: Client) -> None:
+    a, b = Lock(name="a"), Lock(name="b")
+    with pytest.raises(LockLostError), acquire_all(a, b) as held:  # noqa: PT012
+        expire(client)
+        eventually(lambda: not held.held)
+
+
+@pytest.mark.parametrize("wrong", [Semaphore(2, name="s"), SharedLock(name="s"), "a", None])
+def test_what_is_no_lock_is_refused(wrong: Any, client: Client) -> None:
+    with pytest.raises(TypeError, match="acquire_all takes locks"):
+        acquire_all(Lock(name="a"), wrong)
+
+
+def test_lock_given_twice_is_refused(client: Client) -> None:
+    shared = SharedLock(name="a")
+    for twice in ((Lock(name="a"), Lock(name="a")), (shared.reader, shared.writer)):
+        with pytest.raises(UsageError, match="given twice"):
+            acquire_all(*twice)
+    with pytest.raises(ValueError, match="non-negative"):
+        acquire_all(Lock(name="a"), timeout=-2)
+    with acquire_all() as nothing:
+        assert nothing.held
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_one_interrupt_anywhere_leaves_none_held(client: Client, other: Client) -> None:
+    a, b = Lock(name="a"), SharedLock(name="b")
+    free = [Lock(name="a", client=other), SharedLock(name="b", client=other).writer]
+
+    def use() -> None:
+        acquire_all(a, b.reader)
+
+    def check(where: str) -> None:
+        for each in (a, b.reader):
+            if where.endswith(("__enter__, call", "__exit__, call")) and each.held:  # outside of any call of ours
+                each.release()
+        are_free(free, where)
+
+    def use_and_release() -> None:
+        with acquire_all(a, b.reader):
+            pass
+
+    use()
+    a.release()
+    b.reader.release()
+    assert strikes(use_and_release, check, 29) > 100
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_one_interrupt_anywhere_in_a_release_leaves_none_held(client: Client, other: Client) -> None:
+    a, b = Lock(name="a"), SharedLock(name="b")
+    free = [Lock(name="a", client=other), SharedLock(name="b", client=other).writer]
+    held = [acquire_all(a, b.reader)]
+
+    def check(where: str) -> None:
+        are_free(free, where)
+        held[0] = acquire_all(a, b.reader)
+
+    assert strikes(lambda: held[0].__exit__(None, None, None), check, 11, 2) > 20
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+def test_one_interrupt_anywhere_in_a_call_that_is_too_late_leaves_none_held(client: Client, other: Client) -> None:
+    a, b, c = Lock(name="a"), SharedLock(name="b"), Lock(name="z")
+    free = [Lock(name="a", client=other), SharedLock(name="b", client=other).writer]
+    theirs = Lock(name="z", client=other)
+
+    def try_them() -> None:
+        with pytest.raises(DeadlineError):
+            acquire_all(a, b.reader, c, timeout=0)
+
+    with theirs:
+        try_them()
+        assert strikes(try_them, lambda where: are_free(free, where), 31) > 100
+
+
+def are_free(locks: list[Any], where: str) -> None:
+    for each in locks:
+        assert each.acquire(timeout=PATIENCE), f"{each} is not free after an interrupt at {where}"
+        each.release()

@@ -1,0 +1,139 @@
+"""What is paid more where others are faster, where a wait is long, and where a vote or a member comes: counted."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from helpers.timing import UNIT, eventually
+from helpers.worker_processes import Running, is_quiet, waiting_calls
+from objects.test_costs import counted, settle, spent
+
+from distsync import CountDownLatch, Partitioner, Transaction
+from distsync._client.client import Client
+from distsync.threading import Barrier, Condition
+
+MakeClient = Callable[..., Client]
+
+pytestmark = pytest.mark.usefixtures("no_guards")
+
+
+def without_proofs(client: Client) -> int:
+    """The requests that it has sent, but for those that keep a holder sure."""
+    return sum(count for kind, count in client.statistics().requests.items() if kind != "Sync")
+
+
+def looks_since(client: Client, before: Counter[str]) -> Counter[str]:
+    spent_on = Counter(client.statistics().requests) - before
+    spent_on.pop("Sync", None)
+    return spent_on
+
+
+def wait_for(waiter: Any) -> None:
+    if isinstance(waiter, Barrier):
+        waiter.wait()
+    else:
+        with waiter:
+            assert waiter.wait()
+
+
+@pytest.mark.parametrize(("kind", "nodes"), [(Condition, 2), (partial(Barrier, 2), 1)], ids=["condition", "barrier"])
+def test_long_wait_looks_again_for_3_or_2_requests_at_half_of_each_session_timeout(
+    kind: Callable[..., Any], nodes: int, make_client: MakeClient, other: Client
+) -> None:
+    """Each look is a list, and so many nodes."""
+    client = make_client(session_timeout=20 * UNIT)
+    ours, theirs = kind(name="w", client=client), kind(name="w", client=other)
+    waiting = Running(wait_for, ours)
+    eventually(lambda: waiting_calls(client))
+    since, before = time.monotonic(), Counter(client.statistics().requests)
+    looks = 3
+
+    def has_looked() -> bool:
+        nonlocal looks
+        cost = looks_since(client, before)
+        looks = cost["Children"]
+        return looks >= 3 and cost == {"Children": looks, "GetData": nodes * looks}
+
+    eventually(has_looked)
+    assert looks <= 1 + (time.monotonic() - since) / (10 * UNIT)
+    if isinstance(theirs, Barrier):
+        theirs.wait()
+    else:
+        with theirs:
+            theirs.notify_all()
+    waiting.result()
+    client.close()
+
+
+def test_latch_counted_down_costs_2_requests_more_each_time_that_others_were_faster(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, far = CountDownLatch(9, name="l"), CountDownLatch(9, name="l", client=other)
+    ours.count_down()
+    far.count_down()
+    write, beaten = ours._core._write, [True, True]
+
+    async def overtaken(*arguments: Any) -> bool:
+        """What it has read is not so any more when it writes."""
+        if beaten:
+            beaten.pop()
+            far.count_down()
+        return await write(*arguments)
+
+    monkeypatch.setattr(ours._core, "_write", overtaken)
+    assert spent(client, ours.count_down) == (2 + 2 + 2, 6)
+    assert ours.count == 9 - 5
+
+
+def test_decision_costs_3_requests_more_for_each_vote_that_comes(client: Client, other: Client) -> None:
+    trip = Transaction(["a", "b", "c"], name="trip")
+    far = Transaction(["a", "b", "c"], name="trip", client=other)
+    trip.begin()
+    trip.abort()
+    eventually(lambda: is_quiet(client))
+    trip.begin()
+    deciding = Running(spent, client, trip.decide)
+    for votes, site in enumerate(trip.sites, 1):
+        eventually(lambda: waiting_calls(client))
+        settle([client])
+        before = without_proofs(client)
+        far.participant(site).vote(True)
+        if votes < 3:
+            eventually(lambda: without_proofs(client) - before >= 3)  # noqa: B023
+            settle([client])
+            assert without_proofs(client) - before == 3 + 1
+    deciding.result()
+    assert trip.outcome == "commit"
+
+
+def test_servers_asked_for_their_role_cost_the_session_no_request(client: Client) -> None:
+    client.sync()
+    assert spent(client, client.ensemble) == (0, 0)
+
+
+def test_member_that_leaves_costs_each_other_one_a_look_and_one_of_them_its_share(
+    client: Client, make_client: MakeClient
+) -> None:
+    """No share is tried for by two. Events: of the member and of its share that go, where a watch still stands since an
+    earlier look; and of the share that is taken."""
+    shares = [f"s{number}" for number in range(6)]
+    members = [Partitioner(shares, name="p", client=each) for each in (client, *(make_client() for _ in range(5)))]
+    for member in members:
+        member.join()
+    eventually(lambda: [len(member) for member in members] == [1] * 6)
+    clients = [member.client for member in members]
+    settle(clients)
+    with counted(*clients) as cost:
+        members[-1].leave()
+        eventually(lambda: sorted(len(member) for member in members[:-1]) == [1, 1, 1, 1, 2])
+        settle(clients)
+    looks, taking, leaving = 5, 4 + 1, 1 + 3
+    assert cost.requests == looks + taking + leaving + len(clients)
+    assert cost.events <= 2 * len(members) + 1
+    for member in members[:-1]:
+        member.leave()

@@ -1,0 +1,210 @@
+"""Election between threads, clients and processes."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions.membership import lead
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, waiting_calls
+from objects.test_costs import Cost, counted
+
+from distsync import LockLostError, NotHeldError, PayloadPickleError
+from distsync._client import background_thread
+from distsync._client.client import Client
+from distsync._protocols.state import election as protocol
+from distsync.recipes import Election
+
+MakeClient = Callable[..., Client]
+
+pytestmark = pytest.mark.usefixtures("no_guards")
+
+
+def test_leader_is_known_to_all_who_look(client: Client, other: Client, peer: Peer) -> None:
+    election = Election({"port": 80}, name="e")
+    seen = Election(name="e", client=other)
+    assert seen.leader is None
+    with election:
+        assert (election.is_leader, seen.is_leader) == (True, False)
+        assert seen.wait_for(lambda: seen.leader is not None, PATIENCE)
+        leader = peer.do(election.find_leader)
+        assert leader.data == {"port": 80} == seen.leader.data
+        assert leader.fencing_token == election.fencing_token == seen.leader.fencing_token
+        assert leader.who.pid is not None
+    assert seen.wait_for(lambda: seen.leader is None, PATIENCE)
+    eventually(lambda: peer.do(election.find_leader) is None)  # its own copy hears of it by itself
+
+
+def test_plain_clients_can_read_who_leads(client: Client, observer: Observer) -> None:
+    """Leader Election, and the mail: LEADER is an ephemeral with the leader's data."""
+    election = Election("10.0.0.7:8080", name="e")
+    with election:
+        data, stat = observer.kazoo.get(f"{election.path}/LEADER")
+        assert json.loads(data)["data"] == "10.0.0.7:8080"
+        assert stat.ephemeralOwner == client.session_id
+    assert not observer.kazoo.exists(f"{election.path}/LEADER")
+    assert observer.ephemerals(election.path) == []
+
+
+def test_terms_have_growing_tokens_also_between_threads_of_a_process(client: Client) -> None:
+    election = Election(name="e")
+    first = lead(election)
+    second = Running(lead, Election(name="e"))
+    eventually(lambda: waiting_calls(client))
+    election.release()
+    assert second.result() > first
+    election.release()
+
+
+def test_only_the_next_candidate_wakes(client: Client, make_client: MakeClient) -> None:
+    others = [make_client() for _ in range(3)]
+    election = Election(name="e")
+    election.acquire()
+    standing = []
+    for one in others:
+        standing.append(Running(lead, Election(name="e", client=one)))
+        eventually(lambda one=one: waiting_calls(one))
+    before = [one.statistics().events for one in others]
+    election.release()
+    standing[0].result()
+    assert [one.statistics().events - then for one, then in zip(others, before, strict=True)] == [1, 0, 0]
+    for one, thread in zip(others, standing, strict=True):
+        thread.result()
+        Election(name="e", client=one).release()
+
+
+def test_candidates_stand_in_order(client: Client, other: Client) -> None:
+    election = Election("a", name="e")
+    with election:
+        second = Running(lead, Election("b", name="e", client=other))
+        eventually(lambda: len(election.candidates()) == 2)
+        assert [each.data for each in election.candidates()] == ["a", "b"]
+        assert election.candidates()[0].fencing_token == election.fencing_token
+    second.result()
+    Election(name="e", client=other).release()
+
+
+def test_wait_is_for_a_change_and_ends_in_time(client: Client, other: Client) -> None:
+    seen = Election(name="e", client=other)
+    assert not seen.wait(UNIT)
+    waiting = Running(seen.wait, PATIENCE)
+    eventually(lambda: waiting_calls(other))
+    with Election(name="e"):
+        assert waiting.result()
+        again = Running(seen.wait)
+        eventually(lambda: waiting_calls(other))
+    assert again.result()
+    assert seen.wait_for(lambda: False, UNIT) is False
+
+
+def test_when_the_leaders_process_dies_the_next_one_leads(client: Client, make_mortal: Callable[..., Peer]) -> None:
+    mortal, election = make_mortal(), Election("mine", name="e")
+    first = mortal.do(lead, Election("theirs", name="e"))
+    assert election.leader.data == "theirs"
+    assert not election.acquire(blocking=False)
+    mortal.kill()
+    assert lead(election) > first
+    assert election.find_leader(sync=True).data == "mine"
+    election.release()
+
+
+def test_what_an_earlier_leader_left_is_replaced(client: Client, observer: Observer) -> None:
+    election = Election("mine", name="e")
+    with election:
+        pass
+    observer.kazoo.create(f"{election.path}/LEADER", b"left over", ephemeral=True)
+    assert election.find_leader(sync=True).data is None
+    with election:
+        assert election.leader.data == "mine"
+    assert election.leader is None
+
+
+def test_leader_that_somebody_deletes_comes_back(
+    client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "GUARD_AFTER_S", 0.01)
+    election = Election("mine", name="e")
+    with election:
+        for _ in range(2):
+            czxid = observer.kazoo.exists(f"{election.path}/LEADER").czxid
+            observer.kazoo.delete(f"{election.path}/LEADER")
+            eventually(lambda: observer.kazoo.exists(f"{election.path}/LEADER"))
+            assert observer.kazoo.exists(f"{election.path}/LEADER").czxid > czxid
+        assert election.is_leader
+    assert not observer.kazoo.exists(f"{election.path}/LEADER")
+
+
+def test_who_is_deposed_is_told_and_leader_goes(
+    client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_thread, "GUARD_AFTER_S", 0.01)
+    told: list[Any] = []
+    election = Election(name="e", on_elected=told.append, on_deposed=told.append)
+    token = lead(election)
+    observer.kazoo.delete(election.candidates()[0].who.path)
+    eventually(lambda: len(told) == 2)
+    assert [type(each).__name__ for each in told] == ["FencingToken", "LockLostError"]
+    assert told[0] == token
+    assert not election.is_leader
+    with pytest.raises(LockLostError):
+        election.release()
+    eventually(lambda: election.find_leader(sync=True) is None)
+    eventually(lambda: observer.ephemerals(election.path) == [])
+
+
+def test_anybody_may_ask_the_leader_to_step_down_and_depose_it(
+    client: Client, other: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(background_thread, "GUARD_AFTER_S", 0.01)
+    election, onlooker = Election(name="e"), Election(name="e", client=other)
+    election.acquire()
+    onlooker.revoke(grace=UNIT)
+    eventually(lambda: not election.is_leader)
+    with pytest.raises(LockLostError):
+        election.release()
+    assert onlooker.wait_for(lambda: onlooker.leader is None, PATIENCE)
+
+
+def test_run_calls_once_and_steps_down(client: Client) -> None:
+    election = Election(name="e")
+    assert election.run(lambda number: (number, election.is_leader), 7) == (7, True)
+    assert not election.is_leader
+    with pytest.raises(LookupError):
+        election.run({}.__getitem__, "nothing")
+    assert election.leader is None
+
+
+def test_costs(client: Client, other: Client) -> None:
+    election, seen = Election(name="e"), Election(name="e", client=other)
+    with election:
+        pass
+    with counted(client) as acquire:
+        election.acquire()
+    assert acquire == Cost(3, 2)
+    assert seen.leader == election.leader
+    with counted(client, other) as look:
+        assert seen.leader == election.leader
+    assert look == Cost()
+    with counted(client) as release:
+        election.release()
+    assert (release.requests, release.round_trips) == (1, 1)
+
+
+def test_what_cannot_be_is_refused(client: Client) -> None:
+    with pytest.raises(PayloadPickleError, match="the data of a candidate"):
+        Election({1, 2}, name="e")
+    election = Election(name="e")
+    with pytest.raises(NotHeldError):
+        election.release()
+    with pytest.raises(ValueError, match="non-blocking"):
+        election.acquire(False, 1)
+
+
+def test_travels_by_name_with_its_data(client: Client) -> None:
+    election = pickle.loads(pickle.dumps(Election([1], name="e")))
+    assert (election.name, election._data) == ("e", [1])

@@ -1,0 +1,62 @@
+"""Executor: what a ``concurrent.futures.Executor`` can do, on the workers of a pool."""
+
+from __future__ import annotations
+
+import os
+from concurrent import futures
+from typing import Any
+
+import pytest
+from helpers.remote_functions import pool as remote_pool
+from helpers.timing import PATIENCE
+from helpers.worker_processes import Peer
+
+from distsync import Event
+from distsync.futures import Executor
+
+LONG = 3 * PATIENCE
+
+
+def test_calls_and_errors_come_back(client: Any) -> None:
+    with Executor(2) as executor:
+        assert isinstance(executor, futures.Executor)
+        assert executor.submit(pow, 2, exp=5).result(LONG) == 32
+        assert list(executor.map(remote_pool.square, range(10))) == [number * number for number in range(10)]
+        assert list(executor.map(pow, range(7), [2] * 9, chunksize=3)) == [number**2 for number in range(7)]
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(divmod, 1, 0).result(LONG)
+        done, _ = futures.wait([executor.submit(remote_pool.square, number) for number in range(5)], LONG)
+        assert sorted(each.result() for each in done) == [0, 1, 4, 9, 16]
+    with pytest.raises(RuntimeError, match="after shutdown"):
+        executor.submit(remote_pool.square, 1)
+
+
+def test_call_that_nobody_has_begun_is_cancelled_for_good(client: Any) -> None:
+    with Executor(1, name="e") as executor:
+        begun = executor.submit(remote_pool.wait_for, "go")
+        assert Event(name="go-begun").wait(LONG)
+        waiting = [executor.submit(remote_pool.square, number) for number in range(3)]
+        assert waiting[1].cancel()
+        assert waiting[1].cancelled()
+        assert not begun.cancel()
+        Event(name="go").set()
+        assert [waiting[0].result(LONG), waiting[2].result(LONG)] == [0, 4]
+        assert not waiting[0].cancel()
+
+
+def test_shutdown_cancels_what_nobody_has_begun(client: Any) -> None:
+    executor = Executor(1, name="e")
+    begun = executor.submit(remote_pool.wait_for, "go")
+    assert Event(name="go-begun").wait(LONG)
+    waiting = [executor.submit(remote_pool.square, number) for number in range(20)]
+    executor.shutdown(wait=False, cancel_futures=True)
+    Event(name="go").set()
+    assert begun.result(LONG) != os.getpid()
+    executor.shutdown()
+    assert all(each.cancelled() for each in waiting)
+
+
+def test_workers_elsewhere_do_the_calls(client: Any, peer: Peer) -> None:
+    with Executor(2, name="e") as executor:
+        workers = {process.pid for process in executor._pool._pool}
+        assert peer.do(remote_pool.pids_of, "e", 6) <= workers

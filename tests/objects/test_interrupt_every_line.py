@@ -1,0 +1,358 @@
+"""One Ctrl-C, wherever it strikes in a call, leaves nothing held that the caller does not know of."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+from helpers.interrupt_every_line import Strike, strikes
+from helpers.leak_census import Observer
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Running
+
+from distsync import (
+    Condition,
+    DoubleBarrier,
+    Group,
+    JoinableQueue,
+    Lock,
+    LockLostError,
+    Partitioner,
+    RLock,
+    Semaphore,
+    SharedLock,
+    Transaction,
+)
+from distsync._client.client import Client
+from distsync._objects.base import SharedObject
+from distsync._protocols.queues import claim_queue as joinable_protocol
+from distsync._protocols.retries import read_all
+from distsync._protocols.steps import Exists
+from distsync._protocols.wait_queue import contenders
+from distsync.multiprocessing import Value
+from distsync.queue import Empty
+
+STEP = int(os.environ.get("DISTSYNC_STRIKES_STEP", "7"))
+"""Each seventh place: all of them take minutes."""
+
+UNAVOIDABLE = "__exit__, call"
+"""No line of ours runs before the first instruction of a method. The Condition of the stdlib has that hole too."""
+
+MakeClient = Callable[..., Client]
+
+# An interrupt may come before the first line of a protocol.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
+    pytest.mark.timeout(300),  # hundreds of interrupts, each of which may cost some round trips
+]
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock, Semaphore])
+def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_client: MakeClient) -> None:
+    ours, theirs = kind(name="x"), kind(name="x", client=make_client())
+
+    def use() -> None:
+        with ours:
+            pass
+
+    def check(where: str) -> None:
+        if where.endswith(UNAVOIDABLE):
+            assert ours.held
+            ours.release()
+        assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.release()
+
+    use()
+    assert strikes(use, check, STEP) > 100
+
+
+def test_kept_lock_that_is_just_wanted_goes_though_who_lets_go_of_it_is_interrupted(
+    client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = Lock(name="x", linger=60.0), Lock(name="x", linger=0, client=make_client())
+
+    def is_kept() -> bool:
+        with ours:
+            pass
+        return ours._core.cached is not None
+
+    def use() -> None:
+        ours._core.cached.cache.contended = True  # type: ignore[union-attr]
+        with ours:
+            pass
+
+    def check(where: str) -> None:
+        while ours.held:
+            ours.release()
+        assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.release()
+        eventually(is_kept)
+
+    eventually(is_kept)
+    assert strikes(use, check, STEP) > 100
+    with theirs:
+        pass
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock, SharedLock])
+def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client, make_client: MakeClient) -> None:
+    """What the interrupted release does in the background is not for the holding that comes after it."""
+    shared = kind is SharedLock
+    made, other = kind(name="x"), kind(name="x", client=make_client())
+    ours, theirs = (made.reader, other.writer) if shared else (made, other)
+
+    def use() -> None:
+        with ours:
+            pass
+
+    def check(where: str) -> None:
+        if where.endswith(UNAVOIDABLE):
+            ours.release()
+        try:
+            with ours:
+                if theirs.acquire(timeout=UNIT / 2):
+                    theirs.release()
+                    assert shared, f"two have it after an interrupt at {where}"
+                    assert not ours.held
+        except LockLostError:  # a reader whose first acquire was interrupted may lose the second one, and is told
+            assert shared
+
+    use()
+    assert strikes(use, check, STEP) > 100
+
+
+def test_interrupted_wait_leaves_no_waiter_and_no_lock(client: Client, make_client: MakeClient) -> None:
+    ours, theirs = Condition(name="c"), Condition(name="c", client=make_client())
+
+    def use() -> None:
+        with ours:
+            ours.wait(0)
+
+    def check(where: str) -> None:
+        if where.endswith(UNAVOIDABLE) and ours._is_owned():
+            ours.release()
+        assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.release()
+        eventually(lambda: waiters_of(ours) == 0, f"a waiter is left after an interrupt at {where}")
+
+    use()
+    assert strikes(use, check, STEP) > 100
+
+
+def waiters_of(condition: Condition) -> int:
+    return len(condition.client.run(contenders(f"{condition.path}/waiters")))
+
+
+@pytest.mark.parametrize("linger", ["0", "1"])
+@pytest.mark.parametrize("kind", [Condition, Value])
+def test_interrupted_end_of_a_block_leaves_the_lock_below_it_free(
+    kind: Any, linger: str, make_client: MakeClient
+) -> None:
+    """Each place: there are few between such a block and its lock."""
+    arguments = {Condition: (), Value: ("i", 0)}[kind]
+    ours, theirs = (kind(*arguments, name="x", client=make_client(linger=linger)) for _ in range(2))
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        ours.acquire()
+        where = Strike(which).during(lambda: ours.__exit__(None, None, None))
+        if which == 1:  # its own first instruction
+            ours.release()
+        assert theirs.acquire(timeout=PATIENCE), f"not free after an interrupt at {where}"
+        theirs.release()
+    assert which > 20
+
+
+def test_interrupted_end_of_a_block_of_a_double_barrier_leaves_nobody_inside(
+    client: Client,
+) -> None:
+    ours = DoubleBarrier(1, name="d")
+
+    which, where = 0, ""
+    while where is not None:
+        which += 1
+        ours.enter()
+        where = Strike(which).during(lambda: ours.__exit__(None, None, None))
+        if which == 1:  # its own first instruction
+            ours.leave()
+        eventually(lambda: inside(ours) == 0, f"one is left inside after an interrupt at {where}")
+    assert which > 50
+
+
+def inside(barrier: DoubleBarrier) -> int:
+    return len(barrier.client.run(contenders(barrier.path)))
+
+
+def claimed(name: str) -> tuple[Any, Callable[[], object], str]:
+    queue = JoinableQueue[str](name=name)
+    queue.put("item")
+    delivery = queue.claim()
+    return delivery, delivery.done, f"{queue.path}/claims"
+
+
+def shared_out(name: str) -> tuple[Any, Callable[[], object], str]:
+    partitioner = Partitioner(["a", "b"], name=name).__enter__()
+    assert partitioner.wait_for(lambda: len(partitioner.shares) == 2, PATIENCE)
+    return partitioner, partitioner.leave, partitioner.path
+
+
+def taking_part(name: str) -> tuple[Any, Callable[[], object], str]:
+    order = Transaction(["x"], "peers", name=name)
+    site = order.participant("x")
+    order.begin()
+    assert (site.take_part(), order.decide()) == ("commit", True)
+    return site, site.leave, order.path
+
+
+@pytest.mark.parametrize("begin", [claimed, shared_out, taking_part])
+def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
+    begin: Any, client: Client, observer: Observer
+) -> None:
+    which, where = 0, ""
+    while where is not None:
+        which += 1 if which < 30 else STEP
+        block, by_hand, path = begin(f"x{which}")
+        assert standing(observer, path)
+        where = Strike(which).during(lambda: block.__exit__(None, None, None))  # noqa: B023
+        if which == 1:  # its own first instruction
+            by_hand()
+        eventually(
+            lambda: not standing(observer, path),  # noqa: B023
+            f"{path}: something is left after an interrupt at {where}",
+        )
+    assert which > 30
+
+
+@pytest.mark.parametrize("make", [Group, partial(Partitioner, ["a", "b"])], ids=["Group", "Partitioner"])
+def test_interrupt_when_it_has_joined_leaves_no_member(
+    make: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours, real = make(name="x"), SharedObject._run
+
+    def strike(named: SharedObject, *args: Any) -> Any:
+        real(named, *args)
+        assert standing(observer, ours.path)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SharedObject, "_run", strike)
+        with pytest.raises(KeyboardInterrupt):
+            ours.join()
+    eventually(lambda: not standing(observer, ours.path), "a member is left")
+
+
+def standing(observer: Observer, path: str) -> list[str]:
+    """The ephemeral znodes below it."""
+    return [each for each, owner in observer.tree(path).items() if owner]
+
+
+def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: MakeClient) -> None:
+    condition = Condition(name="c")
+    with condition:
+        for wrong, error in (("x", TypeError), (1e20, OverflowError)):
+            with pytest.raises(error):
+                condition.wait(wrong)  # type: ignore[arg-type]
+    assert waiters_of(condition) == 0
+
+
+@pytest.mark.parametrize(("linger", "places"), [(0.0, 50), (1.0, 10)])
+def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(
+    client: Client, linger: float, places: int
+) -> None:
+    lock = Lock(name="x", linger=linger)
+
+    def take() -> None:
+        with lock:
+            pass
+
+    which, where = 0, ""
+    while where is not None:
+        which += STEP
+        lock.acquire()
+        other = Running(take)
+        eventually(lambda: len(lock._core.local_waiters) == 1)
+        where = Strike(which).during(lock.release)
+        if where is not None and where.endswith("release, call"):
+            lock.release()
+        other.result()
+    assert which > places
+
+
+class EndOfCall(Strike):
+    """At the ``which``-th call of what ends each of our calls: it has its result already."""
+
+    def __call__(self, frame: FrameType, event: str, arg: Any) -> None:
+        if event == "call" and frame.f_code.co_name == "_finish_call":
+            super().__call__(frame, event, arg)
+
+
+def test_interrupt_in_the_last_line_of_a_call_leaves_no_item_with_nobody(
+    client: Client, make_client: MakeClient
+) -> None:
+    ours, theirs = JoinableQueue(name="j"), JoinableQueue(name="j", client=make_client())
+    theirs.put("item")
+    for which in range(1, 7):
+        assert EndOfCall(which).during(lambda: (ours.get(), ours.task_done()))
+        for each in ours._open():
+            each.done()
+        eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at the end {which}")
+        theirs.put("item")
+
+
+def shared_strikes(server_kind: str, action: Callable[[], object], check: Callable[[str], object], step: int) -> int:
+    """Half of the places on each server: they are the client's own."""
+    return strikes(action, check, 2 * step, 1 + step * (server_kind == "zookeeper"))
+
+
+def test_interrupt_leaves_no_item_that_was_claimed_ahead_with_nobody(
+    client: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, server_kind: str
+) -> None:
+    monkeypatch.setattr(joinable_protocol, "AHEAD_S", UNIT)
+    ours, theirs = JoinableQueue(name="j", prefetch=2), JoinableQueue(name="j", client=make_client())
+
+    def use() -> None:
+        for _ in range(3):
+            ours.get()
+            ours.task_done()
+
+    def check(where: str) -> None:
+        for each in tuple(ours._open()):
+            each.done()
+        eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at {where}")
+        theirs.put_many("abc")
+
+    theirs.put_many("abc")
+    assert shared_strikes(server_kind, use, check, 2 * STEP) > 100
+
+
+def unfinished(queue: JoinableQueue[Any]) -> int:
+    """How many items were put and are not done; what nobody has is done now."""
+    with suppress(Empty):
+        queue.claim(block=False).done()
+    znodes = queue._claims.znodes
+    puts, dones = queue.client.run(read_all(Exists(znodes.puts), Exists(znodes.dones)))
+    return int(puts.version - dones.version)
+
+
+def test_interrupted_work_is_done_or_comes_again(client: Client, make_client: MakeClient, server_kind: str) -> None:
+    ours, theirs = JoinableQueue(name="j"), JoinableQueue(name="j", client=make_client())
+
+    def use() -> None:
+        ours.get()
+        ours.task_done()
+
+    def check(where: str) -> None:
+        for each in ours._open():
+            each.done()
+        eventually(lambda: unfinished(theirs) == 0, f"an item is left after an interrupt at {where}")
+        theirs.put("item")
+
+    theirs.put("item")
+    use()
+    theirs.put("item")
+    assert shared_strikes(server_kind, use, check, STEP) > 100

@@ -1,0 +1,172 @@
+"""LifoQueue and PriorityQueue between threads, clients and processes."""
+
+from __future__ import annotations
+
+import heapq
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, results
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from distsync._client.client import Client
+from distsync.queue import Empty, Full, LifoQueue, PriorityQueue, ShutDown
+
+MakeClient = Callable[..., Client]
+
+KINDS = [LifoQueue, PriorityQueue]
+
+
+@pytest.fixture(params=KINDS)
+def queue(request: pytest.FixtureRequest, client: Client) -> Any:
+    return request.param(name="q")
+
+
+def test_last_in_is_first_out_over_processes(client: Client, peers: list[Peer]) -> None:
+    pile = LifoQueue[int](name="q")
+    for number, peer in enumerate(peers):
+        peer.do(pile.put, number)
+    assert pile.get() == 2
+    pile.put(9)
+    assert [peer.do(pile.get) for peer in peers] == [9, 1, 0]
+    assert pile.empty()
+
+
+def test_least_comes_first_over_processes(client: Client, peers: list[Peer]) -> None:
+    tasks = PriorityQueue[tuple[int, str]](name="q")
+    for number, peer in zip((2, 3, 1), peers, strict=True):
+        peer.do(tasks.put, (number, "peer"))
+    tasks.put((0, "us"))
+    assert [peer.do(tasks.get)[0] for peer in peers] == [0, 1, 2]
+    tasks.put((-1, "late"))
+    assert [tasks.get(), tasks.get()] == [(-1, "late"), (3, "peer")]
+
+
+def test_equal_ones_come_in_the_order_of_their_puts(client: Client) -> None:
+    tasks = PriorityQueue[int](name="q")
+    for item in (True, 1, 1.0, 0, False, 0.0):
+        tasks.put(item)
+    assert [repr(tasks.get()) for _ in range(6)] == ["0", "False", "0.0", "True", "1", "1.0"]
+
+
+numbers = st.one_of(
+    st.integers(-3, 3),
+    st.integers(-(2**70), 2**70),
+    st.floats(allow_nan=False),
+    st.booleans(),
+)
+items = st.one_of(
+    st.lists(numbers, max_size=8),
+    st.lists(st.tuples(numbers, st.text(max_size=2)), max_size=8),
+    st.lists(st.text(max_size=3), max_size=8),
+    st.lists(st.lists(numbers, max_size=2), max_size=8),
+    st.lists(st.tuples(st.text(max_size=1), numbers), max_size=8),
+)
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(items=items, gets=st.lists(st.booleans(), max_size=16))
+def test_priority_queue_gives_what_a_heap_gives(client: Client, items: list[Any], gets: list[bool]) -> None:
+    tasks, heap = PriorityQueue[Any](name=uuid.uuid4().hex), []
+    for item in items:
+        tasks.put(item)
+        heapq.heappush(heap, item)
+        if gets and gets.pop():
+            assert tasks.get_nowait() == heapq.heappop(heap)
+    while heap:
+        assert tasks.get_nowait() == heapq.heappop(heap)
+    assert tasks.empty()
+
+
+def test_items_that_do_not_compare_are_an_error_of_the_get_and_stay(client: Client) -> None:
+    tasks = PriorityQueue[Any](name="q")
+    tasks.put((1, "a"))
+    tasks.put((1, 2))
+    with pytest.raises(TypeError):
+        tasks.get()
+    assert tasks.qsize() == 2
+
+
+def test_threads_and_processes_get_each_item_once(queue: Any, peers: list[Peer]) -> None:
+    ours = [Running(remote.get_until, queue, 999_999) for _ in range(2)]
+    for peer in peers[:2]:
+        peer.start(remote.get_until, queue, 999_999)
+    for number in range(60):
+        queue.put(number)
+    eventually(lambda: queue.qsize() == 0)
+    for _ in range(4):
+        queue.put(999_999)
+    got = [*results(ours), *(peer.result() for peer in peers[:2])]
+    assert Counter(item for items in got for item in items) == dict.fromkeys(range(60), 1)
+
+
+def test_getters_wait_in_the_order_of_their_coming(queue: Any, peers: list[Peer], observer: Observer) -> None:
+    for count, peer in enumerate(peers, 1):
+        peer.start(queue.get)
+        eventually(lambda: len(observer.tree(f"{queue.path}/getters")) == count)  # noqa: B023
+    for number, peer in enumerate(peers):
+        queue.put(number)
+        assert peer.result() == number
+
+
+def test_bound_holds_and_what_is_over_it_is_not_got(client: Client, make_client: MakeClient) -> None:
+    """A blocked put has not put yet: its item is neither the last one nor the least one so far."""
+    for kind, name in ((LifoQueue, "l"), (PriorityQueue, "p")):
+        ours, theirs = kind(2, name=name), kind(2, name=name, client=make_client())
+        ours.put(5)
+        ours.put(6)
+        with pytest.raises(Full):
+            theirs.put(0, timeout=UNIT)
+        blocked = Running(theirs.put, 0)
+        eventually(lambda: ours._run(ours._core.znodes.size()) == 3)  # noqa: B023
+        assert ours.get() == (6 if kind is LifoQueue else 5)
+        blocked.result()
+        assert sorted([ours.get(), ours.get()]) in ([0, 5], [0, 6])
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_shutdown_wakes_who_waits(queue: Any, peer: Peer, observer: Observer, immediate: bool) -> None:
+    peer.start(remote.catch, queue.get)
+    eventually(lambda: observer.tree(f"{queue.path}/getters"))
+    queue.shutdown(immediate)
+    assert peer.result() == "ShutDown"
+    with pytest.raises(ShutDown):
+        queue.put(1)
+
+
+def test_task_done_and_join_count_over_processes(queue: Any, peer: Peer) -> None:
+    queue.put(1)
+    joining = Running(queue.join)
+    assert peer.do(queue.get) == 1
+    assert joining.is_alive()
+    peer.do(queue.task_done)
+    joining.result()
+
+
+def test_get_is_empty_at_once_and_in_time(queue: Any) -> None:
+    for block, timeout in [(False, None), (True, 0), (True, 1e-5), (True, UNIT)]:
+        with pytest.raises(Empty):
+            queue.get(block, timeout)
+
+
+def test_threads_put_and_get_at_once(queue: Any) -> None:
+    start = threading.Barrier(4)
+
+    def work(who: int) -> list[int]:
+        start.wait()
+        got = []
+        for number in range(15):
+            queue.put(100 * who + number)
+            got.append(queue.get(timeout=PATIENCE))
+        return got
+
+    got = results([Running(work, who) for who in range(4)], 3 * PATIENCE)
+    assert sorted(item for items in got for item in items) == [100 * who + n for who in range(4) for n in range(15)]

@@ -1,0 +1,369 @@
+"""multiprocessing's Lock and its like between processes: what CPython's own tests do not notice."""
+
+from __future__ import annotations
+
+import pickle
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, expire, waiting_calls
+
+import distsync.threading
+from distsync import LockLostError, NotHeldError
+from distsync._client.client import Client
+from distsync.errors import ReleasedTooOftenError
+from distsync.multiprocessing import (
+    Barrier,
+    BoundedSemaphore,
+    Condition,
+    Event,
+    Lock,
+    RLock,
+    Semaphore,
+    get_context,
+)
+
+TOO_OFTEN = "semaphore or lock released too many times"
+
+
+@pytest.fixture
+def lock(client: Client) -> Any:
+    return Lock(name="a")
+
+
+# ---- exclusion
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock])
+def test_lock_excludes_threads_of_other_processes(
+    kind: Callable[..., Any], client: Client, peers: list[Peer], tmp_path: Path
+) -> None:
+    lock = kind(name="a")
+    counter = tmp_path / "counter"
+    counter.write_text("0")
+    for peer in peers:
+        peer.start(remote.bump_in_threads, lock, counter, 5, 2)
+    remote.bump_in_threads(lock, counter, 5, 2)
+    for peer in peers:
+        peer.result()
+    assert counter.read_text() == "40"
+
+
+def test_rlock_excludes_others_until_its_last_release(client: Client, peer: Peer) -> None:
+    lock = RLock(name="a")
+    with lock:
+        with lock:
+            assert peer.do(lock.acquire, False) is False
+        assert peer.do(lock.acquire, False) is False
+    assert peer.do(lock.acquire, False) is True
+    peer.do(lock.release)
+
+
+def test_lock_and_that_of_threading_are_one_by_name(lock: Any, client: Client, peer: Peer) -> None:
+    twin = distsync.threading.Lock(name="a")
+    with lock:
+        assert peer.do(twin.acquire, False) is False
+    with twin:
+        assert peer.do(lock.acquire, False) is False
+
+
+# ---- released by another process
+
+
+def test_lock_released_by_another_process_is_free(lock: Any, peer: Peer) -> None:
+    peer.do(lock.acquire)
+    lock.release()
+    assert lock.acquire(False) is True
+    assert peer.do(lock.acquire, False) is False
+    lock.release()
+
+
+def test_holder_whose_lock_another_released_acquires_and_releases_it_again(lock: Any, peer: Peer) -> None:
+    for block in (True, False):
+        peer.do(lock.acquire)
+        lock.release()
+        assert peer.do(lock.acquire, block) is True
+        peer.do(lock.release)
+    assert lock.acquire(False) is True
+    lock.release()
+
+
+def test_holder_waits_for_the_release_by_another_process(lock: Any, client: Client, peer: Peer) -> None:
+    for _ in range(3):
+        lock.acquire()
+        again = Running(lock.acquire)
+        eventually(lambda: waiting_calls(client))
+        peer.do(lock.release)
+        assert again.result() is True
+        lock.release()
+
+
+def test_double_release_harms_nobody(lock: Any, peers: list[Peer]) -> None:
+    one, two, _ = peers
+    one.do(lock.acquire)
+    lock.release()
+    two.do(lock.acquire)
+    with pytest.raises(ReleasedTooOftenError):
+        one.do(lock.release)
+    assert lock.acquire(False) is False
+    two.do(lock.release)
+
+
+def test_double_release_hands_over_to_no_thread_of_the_process(lock: Any, client: Client, peers: list[Peer]) -> None:
+    lock.acquire()
+    peers[0].do(lock.release)
+    peers[1].do(lock.acquire)
+    next_one = Running(lock.acquire)
+    with pytest.raises(ReleasedTooOftenError):
+        lock.release()
+    eventually(lambda: len(lock.waiters()) == 1)
+    peers[1].do(lock.release)
+    assert next_one.result() is True
+    lock.release()
+
+
+def test_release_of_what_nobody_holds_is_an_error(lock: Any, peer: Peer) -> None:
+    with pytest.raises(ValueError, match=TOO_OFTEN):
+        lock.release()
+    with lock:
+        pass
+    with pytest.raises(ReleasedTooOftenError, match=TOO_OFTEN) as caught:
+        lock.release()
+    assert isinstance(caught.value, NotHeldError)
+    peer.do(lock.acquire)
+    peer.do(lock.release)
+    with pytest.raises(ValueError, match=TOO_OFTEN):
+        lock.release()
+
+
+def test_loss_of_the_session_is_told_and_releases_nobody_elses(lock: Any, client: Client, peer: Peer) -> None:
+    lock.acquire()
+    expire(client)
+    peer.do(lock.acquire)
+    with pytest.raises(LockLostError):
+        lock.release()
+    assert peer.do(remote.held, lock)[0]
+    peer.do(lock.release)
+
+
+def test_rlock_is_released_by_its_thread_only(client: Client, peer: Peer) -> None:
+    lock = RLock(name="a")
+    lock.acquire()
+    assert remote.in_thread(remote.catch, lock.release) == "NotOwnerError"
+    with pytest.raises(AssertionError):
+        peer.do(lock.release)
+    lock.release()
+    with pytest.raises(AssertionError, match="not owned by thread"):
+        lock.release()
+
+
+# ---- permits
+
+
+def test_permit_released_by_another_process_counts_once(client: Client, peer: Peer) -> None:
+    slots = Semaphore(2, name="slots")
+    peer.do(slots.acquire)
+    assert slots.get_value() == 1
+    slots.release()
+    assert slots.get_value() == 2
+    peer.leave()
+    assert slots.get_value() == 2
+    slots.release()
+    assert slots.get_value() == 3
+
+
+def test_permits_that_others_give_back_leave_nothing_behind(client: Client, peer: Peer, observer: Observer) -> None:
+    slots = Semaphore(2, name="slots")
+    for _ in range(5):
+        slots.acquire()
+        peer.do(slots.release)
+    assert slots.get_value() == 2
+    assert observer.ephemerals(slots.path) == []
+    with slots:
+        assert slots.get_value() == 1
+    assert slots.get_value() == 2
+
+
+def test_permit_of_this_process_that_another_gave_back_is_no_loss(client: Client, peer: Peer) -> None:
+    slots = Semaphore(2, name="slots")
+    slots.acquire()
+    peer.do(slots.acquire)
+    peer.do(slots.release)
+    peer.do(slots.release)
+    assert slots.get_value() == 2
+    slots.release()
+    assert slots.get_value() == 3
+
+
+def test_bound_holds_over_processes(client: Client, peer: Peer) -> None:
+    slots = BoundedSemaphore(2, name="slots")
+    peer.do(slots.acquire)
+    slots.release()
+    for release in (slots.release, lambda: peer.do(slots.release)):
+        with pytest.raises(ValueError, match=TOO_OFTEN):
+            release()
+    assert slots.get_value() == 2
+    assert [slots.acquire(False) for _ in range(3)] == [True, True, False]
+    assert peer.do(slots.acquire, False) is False
+    slots.release()
+    slots.release()
+
+
+def test_permits_of_a_process_that_dies_come_back(client: Client, make_mortal: Callable[..., Peer]) -> None:
+    slots = BoundedSemaphore(2, name="slots")
+    peer = make_mortal()
+    peer.do(remote.repeat, 2, slots.acquire)
+    assert slots.acquire(False) is False
+    peer.kill()
+    assert [slots.acquire(timeout=PATIENCE) for _ in range(2)] == [True, True]
+    slots.release()
+    slots.release()
+    with pytest.raises(ValueError, match=TOO_OFTEN):
+        slots.release()
+
+
+def test_lock_of_a_process_that_dies_comes_back(lock: Any, make_mortal: Callable[..., Peer]) -> None:
+    peer = make_mortal()
+    peer.do(lock.acquire)
+    peer.kill()
+    assert lock.acquire(timeout=PATIENCE) is True
+    lock.release()
+
+
+# ---- events, conditions, barriers
+
+
+def test_set_and_clear_wakes_who_waits_in_other_processes(client: Client, peers: list[Peer], tmp_path: Path) -> None:
+    event = Event(name="now")
+    for count, peer in enumerate(peers):
+        peer.start(remote.catch_and_tell, tmp_path / str(count), event.wait)
+    eventually(lambda: len(list(tmp_path.iterdir())) == len(peers))
+    event.set()
+    event.clear()
+    for peer in peers:
+        assert peer.result() == "True"
+    assert not event.is_set()
+
+
+def test_abort_breaks_the_barrier_for_who_waits_in_other_processes(client: Client, peers: list[Peer]) -> None:
+    barrier = Barrier(4, name="start")
+    for peer in peers:
+        peer.start(remote.catch, barrier.wait)
+    eventually(lambda: barrier.n_waiting == 3)
+    barrier.abort()
+    assert [peer.result() for peer in peers] == ["BrokenBarrierError"] * 3
+    assert peers[0].do(remote.catch, barrier.wait) == "BrokenBarrierError"
+    assert barrier.broken
+
+
+def test_condition_belongs_to_its_thread(client: Client, peer: Peer) -> None:
+    changed = Condition(name="changed")
+    for call in (changed.wait, changed.notify, changed.notify_all):
+        with pytest.raises(AssertionError):
+            call()
+    with changed:
+        with pytest.raises(AssertionError):
+            peer.do(changed.notify)
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock])
+def test_condition_wakes_who_waits_in_another_process(kind: Callable[..., Any], client: Client, peer: Peer) -> None:
+    changed = Condition(kind(name="under"), name="changed")
+    client.sync()
+    peer.start(remote.wait_in, changed)
+    eventually(lambda: repr(changed).endswith(", 1)>"))
+    with changed:
+        changed.notify()
+    assert peer.result() is True
+
+
+# ---- spellings
+
+
+@pytest.mark.parametrize("make", [Lock, lambda name: Semaphore(1, name=name), lambda name: BoundedSemaphore(name=name)])
+def test_timeouts_are_as_in_multiprocessing(make: Callable[..., Any], client: Client, peer: Peer) -> None:
+    one = make(name="one")
+    assert one.acquire(block=True, timeout=-1) is True
+    assert peer.do(one.acquire, True, -5) is False
+    assert peer.do(one.acquire, False, 100) is False
+    assert peer.do(one.acquire, True, UNIT) is False
+    assert one.acquire(timeout=0) is False
+    with pytest.raises(TypeError):
+        one.acquire(True, "soon")
+    one.release()
+
+
+def test_reprs_are_those_of_multiprocessing(client: Client, peer: Peer) -> None:
+    lock, rlock = Lock(name="l"), RLock(name="r")
+    client.sync()
+    peer.do(remote.catch, lock.locked)
+    assert (repr(lock), repr(rlock)) == ("<Lock(owner=None)>", "<RLock(None, 0)>")
+    with lock, rlock, rlock:
+        assert (repr(lock), repr(rlock)) == ("<Lock(owner=MainProcess)>", "<RLock(MainProcess, 2)>")
+        assert remote.in_thread(repr, lock) == "<Lock(owner=SomeOtherThread)>"
+        assert peer.do(repr, lock) == "<Lock(owner=SomeOtherProcess)>"
+        assert peer.do(repr, rlock) == "<RLock(SomeOtherProcess, nonzero)>"
+    assert repr(Semaphore(3, name="s")) == "<Semaphore(value=3)>"
+    assert repr(BoundedSemaphore(3, name="b")) == "<BoundedSemaphore(value=3, maxvalue=3)>"
+    assert re.fullmatch("<Event at 0x[0-9a-f]+ unset>", repr(Event(name="e")))
+    assert repr(Condition(rlock, name="c")) == "<Condition(<RLock(None, 0)>, 0)>"
+
+
+def test_reprs_ask_nobody_who_is_not_there(make_client: Callable[..., Client]) -> None:
+    asleep = make_client()
+    assert repr(Lock(name="l", client=asleep)) == "<Lock(owner=unknown)>"
+    assert repr(RLock(name="r", client=asleep)) == "<RLock(unknown, unknown)>"
+    assert repr(BoundedSemaphore(2, name="b", client=asleep)) == "<BoundedSemaphore(value=unknown, maxvalue=2)>"
+    assert asleep.state == "connecting"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_contexts_make_objects_that_travel_anywhere(method: str, client: Client) -> None:
+    context = get_context(method)
+    made = [
+        context.Lock(),
+        context.RLock(name="r"),
+        context.Semaphore(2),
+        context.BoundedSemaphore(2),
+        context.Event(),
+        context.Barrier(2),
+        context.Condition(context.Lock()),
+    ]
+    for one in made:
+        again = pickle.loads(pickle.dumps(one))
+        assert (type(again), again.path) == (type(one), one.path)
+    assert pickle.loads(pickle.dumps(context)) is context
+
+
+# ---- costs
+
+
+def cost(client: Client, call: Callable[[], Any]) -> int:
+    """How many requests it takes."""
+    before = sum(client.statistics().requests.values())
+    call()
+    return sum(client.statistics().requests.values()) - before
+
+
+def test_release_from_outside_costs_four_requests(lock: Any, client: Client, peer: Peer, no_guards: None) -> None:
+    assert cost(client, lock.acquire) >= 2
+    assert cost(client, lock.release) == 1
+    assert (cost(client, lock.acquire), cost(client, lock.release)) == (2, 1)
+    peer.do(lock.acquire)
+    assert cost(client, lock.release) == 4
+
+
+def test_permits_of_others_and_new_ones_cost_more(client: Client, peer: Peer, no_guards: None) -> None:
+    slots = Semaphore(2, name="slots")
+    slots.release()
+    slots.acquire()
+    assert cost(client, slots.release) == 1
+    peer.do(slots.acquire)
+    assert cost(client, slots.release) == 4
+    assert cost(client, slots.release) == 6

@@ -1,0 +1,326 @@
+"""What a Manager makes, between processes: what CPython's own tests do not notice."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+from collections.abc import Callable
+from multiprocessing import ProcessError
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.timing import eventually
+from helpers.worker_processes import Peer, Running, waiting_calls
+
+from distsync._client.client import Client
+from distsync.errors import ObjectRemovedError, PayloadPickleError, PayloadRefusedError, PayloadTooLargeError
+from distsync.multiprocessing import Manager
+from distsync.multiprocessing.managers import SyncManager
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture
+def manager(client: Client) -> Any:
+    with Manager() as made:
+        yield made
+
+
+# ---- changes by many
+
+
+def test_changes_of_different_keys_and_items_are_all_there(manager: SyncManager, peers: list[Peer]) -> None:
+    keys, items = manager.dict(), manager.list()
+    for number, peer in enumerate(peers[:2]):
+        peer.start(remote.set_keys, keys, number, 20)
+    peers[2].start(remote.append_all, items, "peer", 20)
+    remote.append_all(items, "us", 20)
+    remote.set_keys(keys, "us", 20)
+    for peer in peers:
+        peer.result()
+    assert keys == {(who, number): number for who in (0, 1, "us") for number in range(20)}
+    for who in ("us", "peer"):
+        assert [number for name, number in items if name == who] == list(range(20))
+
+
+def test_each_item_is_popped_once(manager: SyncManager, peers: list[Peer]) -> None:
+    items, keys = manager.list(range(30)), manager.dict.__call__(dict.fromkeys(range(30)))
+    for peer in peers:
+        peer.start(remote.repeat, 10, items.pop)
+    popped = [item for peer in peers for item in peer.result()]
+    assert sorted(popped) == list(range(30))
+    for peer in peers:
+        peer.start(remote.repeat, 10, keys.popitem)
+    assert sorted(key for peer in peers for key, _ in peer.result()) == list(range(30))
+    assert (items == [], keys == {}) == (True, True)
+
+
+def test_a_read_sees_what_another_process_wrote_before(manager: SyncManager, peer: Peer) -> None:
+    shared = manager.dict(x=0)
+    for number in range(20):
+        assert shared.setdefault("x", None) == number  # looks, and writes nothing
+        peer.do(shared.__setitem__, "x", number + 1)
+        assert shared["x"] == number + 1
+        if number % 2:
+            with pytest.raises(KeyError):
+                shared.pop("y")
+
+
+# ---- as dict and list
+
+DICT: list[Callable[[Any], Any]] = [
+    lambda d: d.update({"b": 5}, c=3),
+    lambda d: d.update([("z", 1)]),
+    lambda d: d.pop("a"),
+    lambda d: d.pop("a", "default"),
+    lambda d: d.popitem(),
+    lambda d: d.setdefault("n", 4),
+    lambda d: d.get("n"),
+    lambda d: d.get("nope", 3),
+    lambda d: d | {"q": 1},
+    lambda d: {"q": 1} | d,
+    lambda d: d.__ior__({"r": 1}) is d,
+    lambda d: "r" in d,
+    lambda d: list(d),
+    lambda d: list(reversed(d)),
+    lambda d: len(d),
+    lambda d: bool(d),
+    lambda d: list(d.items()),
+    lambda d: list(d.keys()),
+    lambda d: list(d.values()),
+    lambda d: d == {"a": 1},
+    lambda d: d != {"a": 1},
+    lambda d: d.__delitem__("r"),
+    lambda d: d["nope"],
+    lambda d: d.__delitem__("nope"),
+    lambda d: d.pop("nope"),
+    lambda d: d.__setitem__([], 1),
+    lambda d: d.update(1),
+    lambda d: d < {},
+    lambda d: hash(d),
+    lambda d: dict(d),
+    lambda d: {**d},
+    lambda d: str(d),
+    lambda d: d.copy(),
+    lambda d: d.clear(),
+    lambda d: d.popitem(),
+    lambda d: bool(d),
+]
+LIST: list[Callable[[Any], Any]] = [
+    lambda s: s.append(9),
+    lambda s: s.extend(iter([4, 4])),
+    lambda s: s.insert(0, 8),
+    lambda s: s.sort(),
+    lambda s: s.sort(key=lambda item: -item),
+    lambda s: s.sort(reverse=True),
+    lambda s: s.reverse(),
+    lambda s: s[1:4],
+    lambda s: s[::-1],
+    lambda s: s[-1],
+    lambda s: s.__setitem__(slice(0, 2), iter([7, 7, 7])),
+    lambda s: s.__delitem__(slice(None, None, 2)),
+    lambda s: s.index(4),
+    lambda s: s.count(4),
+    lambda s: s.remove(4),
+    lambda s: s.pop(0),
+    lambda s: s.pop(),
+    lambda s: s + [1],  # noqa: RUF005
+    lambda s: s * 2,
+    lambda s: 2 * s,
+    lambda s: s.__iadd__((1, 2)) is s,
+    lambda s: s.__imul__(2) is s,
+    lambda s: 1 in s,
+    lambda s: list(s),
+    lambda s: list(reversed(s)),
+    lambda s: sum(s),
+    lambda s: len(s),
+    lambda s: (s == [1], s != [1], s < [99], s <= [], s > [], s >= [99]),
+    lambda s: s[99],
+    lambda s: s.remove(99),
+    lambda s: s.index(99),
+    lambda s: s["x"],
+    lambda s: hash(s),
+    lambda s: str(s),
+    lambda s: s.copy(),
+    lambda s: s.clear(),
+    lambda s: s.pop(),
+]
+
+
+def outcome(step: Callable[[Any], Any], subject: Any) -> Any:
+    try:
+        return step(subject)
+    except Exception as error:
+        return type(error), error.args if isinstance(error, LookupError) else None
+
+
+def test_a_dict_does_what_a_dict_does(manager: SyncManager) -> None:
+    ours, real = manager.dict({"a": 1}, b=2), {"a": 1, "b": 2}
+    for place, step in enumerate(DICT):
+        assert (place, outcome(step, ours), ours.copy()) == (place, outcome(step, real), real)
+
+
+def test_a_list_does_what_a_list_does(manager: SyncManager) -> None:
+    ours, real = manager.list([3, 1, 2]), [3, 1, 2]
+    for place, step in enumerate(LIST):
+        assert (place, outcome(step, ours), ours[:]) == (place, outcome(step, real), real)
+
+
+def test_a_namespace_a_value_and_an_array(manager: SyncManager, peer: Peer) -> None:
+    space, value, array = manager.Namespace(x=1), manager.Value("i", 1), manager.Array("i", [1, 2])
+    peer.do(remote.set_attribute, space, "y", [2])
+    peer.do(remote.set_attribute, value, "value", "text")
+    peer.do(array.__setitem__, 1, 5)
+    assert (str(space), value.get(), value.value, list(array), array[1]) == (
+        "Namespace(x=1, y=[2])",
+        "text",
+        "text",
+        [1, 5],
+        5,
+    )
+    del space.x
+    with pytest.raises(AttributeError, match="no attribute 'x'"):
+        _ = space.x
+    with pytest.raises(AttributeError, match="no attribute 'x'"):
+        del space.x
+    with pytest.raises(TypeError):
+        array[0] = "text"
+
+
+def test_walking_sees_changes_and_costs_one_look(client: Client, manager: SyncManager, peer: Peer) -> None:
+    items, keys = manager.list(range(100)), manager.dict(a=1, b=2)
+    before = client.statistics().round_trips
+    assert sum(items) == sum(range(100))
+    assert client.statistics().round_trips - before == 1
+    walk = iter(items)
+    assert next(walk) == 0
+    items[1] = "ours"
+    assert next(walk) == "ours"
+    walking = iter(keys)
+    assert next(walking) == "a"
+    keys["c"] = 3
+    with pytest.raises(RuntimeError, match="dictionary changed size during iteration"):
+        next(walking)
+
+
+def test_containers_in_containers_stay_shared(manager: SyncManager, peer: Peer) -> None:
+    outer = manager.dict(inner=manager.list([1]), queue=manager.Queue(), lock=manager.Lock())
+    peer.do(outer["inner"].append, 2)
+    peer.do(outer["queue"].put, "item")
+    assert outer["inner"] == [1, 2]
+    assert outer["queue"].get() == "item"
+    with outer["lock"]:
+        assert not peer.do(outer["lock"].acquire, False)
+    assert copy.deepcopy(outer["inner"]) == [1, 2]
+
+
+# ---- by name, and the end
+
+
+def test_names_are_enough(client: Client, peer: Peer) -> None:
+    """And what has a name outlives the managers of those who know it."""
+    with Manager(name="team") as ours:
+        peer.do(remote.manage, "team", "ages", "ann", 31)
+        assert ours.dict({"ann": 0}, name="ages") == {"ann": 31}
+        assert ours.dict(name="others") == {}
+    team = Manager(name="team")
+    assert team.dict(name="ages") == {"ann": 31}
+    team.clear()
+    assert team.dict(name="ages") == {}
+    team.clear()
+
+
+def test_a_manager_travels_and_removes_nothing_where_it_arrives(manager: SyncManager, peer: Peer) -> None:
+    there = peer.do(remote.same, manager)
+    there.list([1], name="made there")
+    there.shutdown()
+    assert manager.list(name="made there") == [1]
+    assert pickle.loads(pickle.dumps(manager)).list(name="made there") == [1]
+
+
+def test_objects_end_with_their_manager(client: Client, observer: Observer) -> None:
+    manager = Manager()
+    items, path = manager.list([1]), manager.path
+    manager.shutdown()
+    with pytest.raises(ObjectRemovedError, match="is gone: the manager"):
+        items.append(2)
+    with pytest.raises(ObjectRemovedError):
+        len(items)
+    with pytest.raises(ProcessError, match="not started"):
+        manager.list()
+    assert not observer.tree(path)
+
+
+def test_a_container_that_nobody_knows_goes(manager: SyncManager, observer: Observer) -> None:
+    gone, kept = manager.list([1]), manager.list([2])
+    outer, paths = manager.list([kept]), (gone.path, kept.path)
+    del gone, kept
+    gc.collect()
+    eventually(lambda: not observer.tree(paths[0]))
+    assert outer[0] == [2]
+
+
+def test_a_client_that_closes_takes_its_managers_along(make_client: MakeClient, observer: Observer) -> None:
+    client = make_client()
+    manager = Manager(client=client)
+    path = manager.list([1]).path
+    client.close()
+    assert not observer.tree(manager.path), path
+
+
+def test_what_a_manager_without_a_process_cannot_do_is_refused(client: Client) -> None:
+    with pytest.raises(NotImplementedError, match="nobody can keep the object behind 'Counter'"):
+        SyncManager.register("Counter", object)
+    with pytest.raises(TypeError, match=r"distsync.connect\(\)"):
+        SyncManager(address=("localhost", 5000))
+    with pytest.raises(NotImplementedError, match="no server"):
+        SyncManager().get_server()
+    with pytest.raises(ProcessError, match="not started"):
+        SyncManager().dict()
+    with Manager() as manager, pytest.raises(ProcessError, match="Already started"):
+        manager.start()
+
+
+# ---- bad input
+
+
+def test_what_cannot_be_stored_changes_nothing(manager: SyncManager) -> None:
+    items = manager.list([1])
+    with pytest.raises(PayloadPickleError):
+        items.append(lambda: None)
+    with pytest.raises(PayloadTooLargeError, match="the limit is 1000000 bytes"):
+        items.append(bytes(1_000_000))
+    assert items == [1]
+
+
+def test_another_key_is_refused_and_another_namespace_is_another_manager(
+    make_client: MakeClient, namespace: str
+) -> None:
+    signed = Manager(name="m", client=make_client(authkey=b"secret"))
+    signed.dict({"x": 1}, name="d")
+    with pytest.raises(PayloadRefusedError, match="it is signed"):
+        len(Manager(name="m", client=make_client()).dict(name="d"))
+    far = Manager(name="m", client=make_client(namespace=f"{namespace}/far"))
+    assert far.dict(name="d") == {}
+    far.clear()
+    signed.clear()
+
+
+def test_its_objects_are_those_of_threading_and_queue(client: Client, manager: SyncManager, peer: Peer) -> None:
+    queue, event, slots = manager.JoinableQueue(1), manager.Event(), manager.BoundedSemaphore(1)
+    queue.put(1)
+    joining = Running(queue.join)
+    eventually(lambda: waiting_calls(client) == 1)
+    assert peer.do(queue.get) == 1
+    peer.do(queue.task_done)
+    joining.result()
+    peer.do(event.set)
+    assert event.wait()
+    with manager.RLock(), manager.Semaphore(2), slots, manager.Condition() as condition:
+        assert condition
+    with pytest.raises(ValueError, match="too many times"):
+        slots.release()
+    assert manager.Barrier(1).wait() == 0

@@ -1,0 +1,442 @@
+"""Our Process: what a child has from its parent, what a fork leaves behind, and what becomes of the things of a child
+that dies.
+
+A session lasts 10 s here, longer than any of these tests takes. And what must be free at once is compared with what a
+child of the standard library holds, which nobody looks after and which died before.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from multiprocessing import connection, forkserver
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Running, credentials, expire, waiting_calls
+
+import distsync
+from distsync._client import session_handover
+from distsync._client.client import Client
+from distsync.multiprocessing import Event, Lock, Semaphore, _child_watcher, get_context
+from distsync.multiprocessing._child_watcher import watcher
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+SESSION_S = 10.0
+METHODS = ("fork", "spawn", "forkserver")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forkserver_is_there() -> Iterator[None]:
+    """It stays for further tests, and its files are no leak."""
+    forkserver.ensure_running()
+    yield
+    forkserver._forkserver._stop()
+
+
+@pytest.fixture
+def client(make_client: Callable[..., Client]) -> Iterator[Client]:
+    from distsync._client import default_client
+
+    made = make_client(session_timeout=SESSION_S)
+    default_client.set_default(made)
+    yield made
+    default_client.set_default(None)
+
+
+@pytest.fixture(autouse=True)
+def nobody_is_watched() -> Iterator[None]:
+    """At the end. A process has its pipes open until its object is collected, and an error's frames may keep that."""
+    yield
+    gc.collect()
+    eventually(lambda: not watcher._children)
+
+
+class Child:
+    """A process that holds things until it is killed, or is told to go on."""
+
+    def __init__(self, context: Any, *held: Any, **how: Any) -> None:
+        self.holds, self.goes_on = context.Event(), context.Event()
+        self.process = context.Process(target=remote.hold, args=(self.holds, self.goes_on, *held), kwargs=how)
+        self.process.start()
+        assert self.holds.wait(PATIENCE)
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+
+    def end(self) -> int:
+        self.goes_on.set()
+        self.process.join(PATIENCE)
+        code: int = self.process.exitcode
+        return code
+
+
+# ---- deaths
+
+
+@pytest.fixture
+def late_watch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that watches the children gets no time, before it does anything and after it."""
+
+    def late(function: Callable[..., object]) -> Callable[..., None]:
+        def work(*args: object) -> None:
+            time.sleep(UNIT)
+            function(*args)
+            time.sleep(UNIT)
+
+        return work
+
+    for name in ("_see", "_work"):
+        monkeypatch.setattr(_child_watcher.Watcher, name, late(getattr(_child_watcher.Watcher, name)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.usefixtures("late_watch")
+def test_nothing_is_left_of_the_watch_when_the_last_child_was_joined(method: str) -> None:
+    context = get_context(method)
+    for _ in range(2):
+        children = [context.Process(target=os.getpid) for _ in range(2)]
+        for child in children:
+            child.start()
+        assert "distsync-children" in [thread.name for thread in threading.enumerate()]
+        for child in children:
+            child.join()
+        assert "distsync-children" not in [thread.name for thread in threading._dangling]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_a_killed_child_held_is_free_when_its_parent_has_joined_it(method: str, client: Client) -> None:
+    lock, slots = Lock(name="a"), Semaphore(2, name="s")
+    child = Child(get_context(method), lock, slots, slots)
+    assert lock.acquire(False) is False
+    assert slots.get_value() == 0
+    child.kill()
+    child.process.join(PATIENCE)
+    assert child.process.exitcode == -signal.SIGKILL
+    assert lock.acquire(False) is True
+    assert slots.get_value() == 2
+    lock.release()
+
+
+def test_what_a_killed_child_held_is_free_though_nobody_joins_it(client: Client, tmp_path: Path) -> None:
+    """And before what a child of the standard library held, which died before."""
+    lock, theirs, file = Lock(name="ours"), Lock(name="theirs"), tmp_path / "credentials"
+    stdlibs = multiprocessing.get_context("fork").Process(target=remote.hold_and_die, args=(theirs, file))
+    ours = get_context("fork").Process(target=remote.hold_and_die, args=(lock,))
+    for process in (stdlibs, ours):
+        process.start()
+    stdlibs.join(PATIENCE)
+    assert lock.acquire(timeout=SESSION_S) is True
+    assert theirs.acquire(False) is False
+    lock.release()
+    ours.join(PATIENCE)
+    expire(remote.credentials_in(file))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str, client: Client) -> None:
+    lock = distsync.Lock(name="kept", linger=SESSION_S)
+    child = multiprocessing.get_context(method).Process(target=remote.take_once, args=(lock,))
+    child.start()
+    child.join(PATIENCE)
+    assert child.exitcode == 0
+    assert lock.acquire(False) is True
+    client.close()
+
+
+def test_child_of_the_standard_library_goes_on_in_its_threads(client: Client, tmp_path: Path) -> None:
+    lock, file = distsync.Lock(name="kept", linger=SESSION_S), tmp_path / "done"
+    child = multiprocessing.get_context("fork").Process(target=remote.take_again_at_the_end, args=(lock, file))
+    child.start()
+    child.join(PATIENCE)
+    assert file.read_text() == "done"
+    expire(remote.credentials_in(tmp_path / "credentials"))
+
+
+def test_death_of_one_child_frees_what_another_one_waits_for(client: Client) -> None:
+    """While the parent waits for the other one's end."""
+    lock = Lock(name="a")
+    first = Child(get_context("fork"), lock)
+    second = get_context("fork").Process(target=lock.acquire)
+    second.start()
+    eventually(lambda: lock.waiters())
+    first.kill()
+    second.join(PATIENCE)
+    assert second.exitcode == 0
+    first.process.join(PATIENCE)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_child_that_leaves_by_os_exit_keeps_nothing(method: str, client: Client) -> None:
+    lock = Lock(name="a")
+    child = Child(get_context(method), lock, last=os._exit)
+    assert child.end() == 3
+    assert lock.acquire(False) is True
+    lock.release()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_child_that_ends_in_good_order_closes_its_clients(method: str, client: Client) -> None:
+    """Also a forked one, whose exit functions Python does not call; nothing needs to be done for it."""
+    lock = Lock(name="a")
+    child = Child(get_context(method), lock)
+    assert child.end() == 0
+    assert lock.acquire(False) is True
+    lock.release()
+
+
+def test_session_that_came_after_a_lost_one_ends_with_the_child(client: Client, tmp_path: Path) -> None:
+    lock, file = Lock(name="a"), tmp_path / "credentials"
+    child = Child(get_context("fork"), lock, then=remote.write_credentials, file=file)
+    expire(remote.credentials_in(file))
+    assert lock.acquire(timeout=PATIENCE) is True
+    child.goes_on.set()
+    lock.release()
+    eventually(lambda: lock.holders() and lock.holders()[0].pid == child.process.pid)
+    child.kill()
+    child.process.join(PATIENCE)
+    assert lock.acquire(False) is True
+    lock.release()
+
+
+def test_grandchild_that_lives_keeps_what_it_holds(client: Client, tmp_path: Path) -> None:
+    """It has the pipe of the child that it was forked from."""
+    lock, end = Lock(name="a"), Event(name="end")
+    child = Child(get_context("fork"), then=remote.fork_and_hold, lock=lock, end=end)
+    eventually(lambda: lock.holders())
+    child.kill()
+    child.process.join()  # a time-out would not see it: the grandchild has the pipe for that, too
+    eventually(lambda: not watcher._children)
+    assert lock.acquire(False) is False
+    assert lock.holders()
+    end.set()
+    assert lock.acquire(timeout=PATIENCE) is True
+    lock.release()
+
+
+def test_only_what_a_child_says_of_itself_is_believed(client: Client) -> None:
+    heard, told = os.pipe()
+    child = Child(get_context("fork"))
+    watched = _child_watcher.Child(child.process.pid, connection.Connection(heard))
+    session, password = credentials(client)[1]
+    will = session_handover.SessionHandover(os.getpid(), 1, client.hosts, session, password.hex(), {})
+    os.write(told, json.dumps(asdict(will)).encode() + b"\n")
+    os.close(told)
+    assert child.end() == 0
+    watched.handle_death()
+    watched.close()
+    client.sync()
+    assert client.session_id == session
+
+
+def test_death_without_a_server_hinders_nobody(client: Client, own_address: str) -> None:
+    child = Child(get_context("fork"))
+    child.process._heritage.child._wills[0] = session_handover.SessionHandover(
+        child.process.pid, 0, own_address, 7, "00" * 16, {"timeout": 1.0}
+    )
+    child.kill()
+    child.process.join(PATIENCE)
+    assert child.process.exitcode == -signal.SIGKILL
+
+
+@pytest.fixture
+def own_address() -> str:
+    """Where nobody listens."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{one.getsockname()[1]}"
+
+
+# ---- what a child has
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_child_has_the_default_client_of_its_parent(method: str, client: Client, tmp_path: Path) -> None:
+    file = tmp_path / "settings"
+    child = get_context(method).Process(target=remote.write_settings, args=(file,))
+    child.start()
+    child.join(PATIENCE)
+    assert file.read_text() == f"{client.hosts} {client.namespace} {client.settings.session_timeout}"
+
+
+def test_subclass_of_process_is_started_by_any_method(client: Client) -> None:
+    for method in METHODS:
+        child = remote.counted_process(method)("counts")
+        child.start()
+        child.join(PATIENCE)
+        assert child.exitcode == 0
+    assert distsync.Counter(name="counts").value == len(METHODS)
+
+
+def test_what_a_parent_made_and_only_children_used_goes_with_the_parents_client(
+    make_client: Callable[..., Client], namespace: str, observer: Observer
+) -> None:
+    asleep = make_client()
+    semaphore = Semaphore(2, client=asleep)
+    child = get_context("fork").Process(target=semaphore.acquire)
+    child.start()
+    child.join(PATIENCE)
+    assert asleep.state == "connecting"
+    assert observer.kazoo.exists(semaphore.path)
+    asleep.close()
+    assert not observer.kazoo.exists(semaphore.path)
+
+
+# ---- forks
+
+
+def forked(work: Callable[[], object]) -> int | None:
+    """The exit code of a forked child that does ``work``."""
+    child = get_context("fork").Process(target=work)
+    child.start()
+    child.join(PATIENCE)
+    code: int | None = child.exitcode
+    if code is None:
+        child.kill()
+        child.join()
+    return code
+
+
+def check(condition: object) -> None:
+    assert condition
+
+
+def test_forked_child_excludes_its_parent_from_a_lock_that_it_used_before(client: Client) -> None:
+    lock = Lock(name="a")
+    with lock:
+        pass
+    child = Child(get_context("fork"), lock)
+    assert lock.acquire(False) is False
+    assert child.end() == 0
+    with lock:
+        pass
+
+
+@pytest.mark.parametrize("kind", ["Lock", "RLock"])
+def test_child_forked_while_its_parent_holds_does_not_hold(kind: str, client: Client) -> None:
+    lock = getattr(get_context("fork"), kind)(name="a")
+
+    def child() -> None:
+        assert not lock.held
+        assert lock.acquire(False) is False
+
+    with lock:
+        assert forked(child) == 0
+        assert lock.held
+
+
+def test_child_forked_while_its_parent_holds_may_release_a_lock_but_no_rlock(client: Client) -> None:
+    lock, rlock = Lock(name="a"), get_context("fork").RLock(name="b")
+
+    def child() -> None:
+        lock.release()
+        assert remote.catch(rlock.release) == "NotOwnerError"
+
+    lock.acquire()
+    with rlock:
+        assert forked(child) == 0
+    assert lock.acquire(False) is True
+    lock.release()
+
+
+def test_child_forked_while_another_thread_is_inside_an_acquire_acquires_by_itself(client: Client) -> None:
+    lock, free = Lock(name="a"), Lock(name="b")
+    lock.acquire()
+    waiting = Running(lock.acquire)
+    eventually(lambda: waiting_calls(client))
+
+    def child() -> None:
+        with free:
+            assert lock.acquire(False) is False
+            assert lock.acquire(timeout=PATIENCE) is True
+        lock.release()
+
+    process = get_context("fork").Process(target=child)
+    process.start()
+    eventually(lambda: lock.waiters())
+    lock.release()
+    assert waiting.result() is True
+    lock.release()
+    process.join(PATIENCE)
+    assert process.exitcode == 0
+
+
+def test_child_forked_while_threads_acquire_and_release_does_not_hang(client: Client) -> None:
+    lock, over = Lock(name="a"), threading.Event()
+
+    def use() -> None:
+        while not over.is_set():
+            with lock:
+                pass
+
+    busy = [Running(use) for _ in range(3)]
+
+    def child() -> None:
+        with lock:
+            pass
+
+    try:
+        assert [forked(child) for _ in range(5)] == [0] * 5
+    finally:
+        over.set()
+    for one in busy:
+        one.result()
+
+
+def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_sessions(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own pipe may have the number of that file already."""
+    context = get_context("fork")
+    closing, go_on = threading.Event(), threading.Event()
+    close = connection.Connection._close  # type: ignore[attr-defined]
+
+    def close_slowly(self: Any) -> None:
+        close(self)
+        if threading.current_thread().name == "distsync-children":
+            closing.set()
+            go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(connection.Connection, "_close", close_slowly)
+    lock = context.Lock()
+    first, second = context.Process(), context.Process(target=remote.hold_and_die, args=(lock,))
+    first.start()
+    assert closing.wait(PATIENCE)
+    second.start()
+    go_on.set()
+    for process in (first, second):
+        process.join()
+    assert second.exitcode == -signal.SIGKILL
+    assert lock.acquire(block=False)
+    lock.release()
+
+
+def test_two_hundred_children_at_once(make_client: Callable[..., Client], tmp_path: Path) -> None:
+    """All stand in one line, and then each has the lock."""
+    context, counter = get_context("fork"), tmp_path / "counter"
+    lock = Lock(name="a", client=make_client(connect_timeout=6 * PATIENCE, session_timeout=10.0))
+    counter.write_text("0")
+    line = distsync.Lock(path=lock.path, client=lock.client)
+    door = multiprocessing.get_context("fork").Semaphore(3)
+    children = [context.Process(target=remote.bump_once, args=(lock, counter, door)) for _ in range(200)]
+    with lock:
+        for child in children:
+            child.start()
+        eventually(lambda: len(line.waiters()) == 200, limit=6 * PATIENCE)
+    for child in children:
+        child.join(6 * PATIENCE)
+    assert {child.exitcode for child in children} == {0}
+    assert counter.read_text() == "200"

@@ -1,0 +1,435 @@
+"""multiprocessing's queues: what CPython's own tests do not notice. Two machines are two processes here, which share
+the server and a name, and nothing else.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, Full
+from queue import SimpleQueue as Buffered
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.servers import ServerProcess
+from helpers.subprocesses import Shells
+from helpers.timing import PATIENCE, eventually
+from helpers.worker_processes import Peer, Running, waiting_calls
+
+import distsync.queue
+from distsync._client.client import Client
+from distsync.errors import PayloadRefusedError, PayloadTooLargeError
+from distsync.multiprocessing import JoinableQueue, Queue, SimpleQueue, _feeder_thread, get_context
+from distsync.multiprocessing import queues as face
+from distsync.testing.faulty_proxy import Proxy
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+
+MakeClient = Callable[..., Client]
+
+
+def everything_in(queue: Any) -> list[Any]:
+    found = []
+    while True:
+        try:
+            found.append(queue.get(False))
+        except Empty:
+            return found
+
+
+class Reporting(face.Queue[Any]):
+    """Keeps what its feeder says it cannot send."""
+
+    reported: list[tuple[type[BaseException], Any]] = []
+
+    @staticmethod
+    def _on_queue_feeder_error(e: BaseException, obj: Any) -> None:
+        Reporting.reported.append((type(e), obj))
+
+
+class ReportingJoinable(Reporting, face.JoinableQueue[Any]):
+    """The same, with a count."""
+
+
+class Stubborn:
+    """Does not pickle."""
+
+    def __reduce__(self) -> Any:
+        raise LookupError("not this one")
+
+
+@pytest.fixture
+def reported() -> list[tuple[type[BaseException], Any]]:
+    Reporting.reported.clear()
+    return Reporting.reported
+
+
+# ---- the feeder
+
+
+def test_put_returns_at_once_though_no_server_can_be_reached(far: Client, proxy: Proxy, client: Client) -> None:
+    queue: Any = face.Queue(name="q", client=far)
+    queue.put(-1)
+    queue.qsize()
+    proxy.refuse()
+    proxy.cut()
+    for number in range(250):
+        queue.put(number)
+    assert face.Queue(name="q", client=client).get() == -1
+    assert face.Queue(name="q", client=client).empty()
+    before = far.statistics().requests["Multi"]
+    proxy.heal()
+    assert queue.qsize() == 250
+    assert far.statistics().requests["Multi"] - before <= 10  # three batches, and again when their counter is made
+    assert everything_in(queue) == list(range(250))
+
+
+def test_what_a_process_has_put_is_there_for_it_at_once(client: Client) -> None:
+    queue = Queue(name="q")
+    for number in range(10):
+        queue.put(number)
+        assert not queue.empty()
+        assert queue.get_nowait() == number
+    assert queue.qsize() == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "runs"), [(RuntimeError, False), (KeyboardInterrupt, False), (KeyboardInterrupt, True)]
+)
+def test_feeder_that_could_not_start_starts_with_the_next_put(
+    client: Client, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], runs: bool
+) -> None:
+    started, start = [], threading.Thread.start
+
+    def fails(thread: threading.Thread) -> None:
+        if thread.name != "QueueFeederThread" or started:
+            start(thread)
+            return
+        started.append(thread)
+        if runs:
+            start(thread)
+        raise error("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", fails)
+    queue: Any = Queue(name="q")
+    with pytest.raises(error):
+        queue.put(1)
+    queue.put(2)
+    queue.put(3)
+    assert Running(queue.qsize).result() == 2
+    eventually(lambda: started[0] is queue._feeder._thread or not started[0].is_alive(), "two feeders")
+    assert everything_in(queue) == [2, 3]
+
+
+def test_put_that_comes_to_the_feeder_after_a_close_beside_it_is_refused(client: Client) -> None:
+    class Closed(face.Queue[Any]):
+        """Another thread closes it as its put comes to the feeder."""
+
+        closes = False
+
+        @property
+        def _sender(self) -> Any:
+            if self.closes:
+                Running(self.close).result()
+                Running(self.join_thread).result()
+            return super()._sender
+
+    queue = Closed(name="q")
+    queue.put(0)
+    queue.closes = True
+    with pytest.raises(ValueError, match="is closed"):
+        queue.put(1)
+    assert Running(queue.qsize).result() == 1
+
+
+class Buffer:
+    """A feeder's; another thread closes its queue as an item comes, and the feeder learns that first."""
+
+    def __init__(self, queue: Any) -> None:
+        self._queue, self._items = queue, Buffered[Any]()
+        self._learned = threading.Event()
+        self.closes = False
+
+    def put(self, item: Any) -> None:
+        if self.closes:
+            self.closes = False
+            Running(self._queue.close).result()
+            assert self._learned.wait(PATIENCE)
+        self._items.put(item)
+
+    def get(self) -> Any:
+        item = self._items.get()
+        if item is _feeder_thread._END:
+            self._learned.set()
+        return item
+
+    def empty(self) -> bool:
+        return self._items.empty()
+
+
+def test_put_that_was_in_the_feeder_at_a_close_beside_it_is_sent(client: Client) -> None:
+    queue: Any = face.Queue(name="q")
+    queue._feeder._buffer = buffer = Buffer(queue)
+    queue.put(0)
+    assert queue.qsize() == 1
+    buffer.closes = True
+    queue.put(1)
+    queue.join_thread()
+    assert everything_in(face.Queue(name="q")) == [0, 1]
+
+
+def test_a_killed_process_leaves_what_its_feeder_has_sent_in_order(
+    client: Client, make_mortal: Callable[..., Peer]
+) -> None:
+    queue, mortal = Queue(name="q"), make_mortal()
+    assert mortal.do(remote.put_all_and_count, queue, "first", 50) == 50
+    mortal.start(remote.put_all, queue, "then", 10**9)
+    eventually(lambda: queue.qsize() > 300)
+    mortal.kill()
+    found = everything_in(queue)
+    assert found[:50] == [("first", number) for number in range(50)]
+    assert [number for who, number in found[50:]] == list(range(len(found) - 50))
+
+
+@pytest.mark.parametrize("maxsize", [0, 5])
+@pytest.mark.parametrize("kind", [Reporting, ReportingJoinable])
+def test_an_item_that_does_not_pickle_is_reported_and_takes_no_room(
+    client: Client, reported: list[tuple[type[BaseException], Any]], kind: Any, maxsize: int
+) -> None:
+    queue, stubborn, large = kind(maxsize, name="q"), Stubborn(), bytes(1_100_000)
+    for item in (stubborn, 1, large, 2):
+        queue.put(item)
+    assert queue.qsize() == 2
+    assert [queue.get(), queue.get()] == [1, 2]
+    assert reported == [(LookupError, stubborn), (PayloadTooLargeError, large)]
+    if kind is ReportingJoinable:
+        queue.task_done()
+        queue.task_done()
+        queue.join()
+
+
+def test_what_does_not_pickle_is_printed(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    queue = Queue(name="q")
+    queue.put(Stubborn())
+    queue.qsize()
+    assert "LookupError: not this one" in capsys.readouterr().err
+
+
+def test_a_forked_child_has_an_empty_buffer_and_an_open_queue(far: Client, proxy: Proxy, client: Client) -> None:
+    """Its parent's items come once, though the child had a copy of what was not sent."""
+    queue: Any = face.Queue(name="q", client=far)
+    queue.put("connected")
+    assert queue.get() == "connected"
+    proxy.refuse()
+    proxy.cut()
+    for number in range(20):
+        queue.put(number)
+    queue.close()
+    child = get_context("fork").Process(target=queue.put, args=("child",))
+    child.start()
+    proxy.heal()
+    child.join()
+    queue.join_thread()
+    here = face.Queue(name="q", client=client)
+    assert sorted(everything_in(here), key=str) == sorted([*range(20), "child"], key=str)
+    assert child.exitcode == 0
+
+
+# ---- the end of a process
+
+
+PROGRAM = """
+from distsync.multiprocessing import Queue
+queue = Queue(name="q")
+for number in range(300):
+    queue.put(number)
+"""
+
+
+@pytest.fixture
+def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Any:
+    made = Shells(tmp_path, {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace})
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("before", ["", "import multiprocessing.util\n"])
+def test_a_program_ends_when_all_is_sent(client: Client, shells: Shells, before: str) -> None:
+    shells.run("-c", before + PROGRAM)
+    assert everything_in(Queue(name="q")) == list(range(300))
+
+
+def test_a_program_that_cancels_does_not_wait_for_its_feeder(client: Client, shells: Shells, proxy: Proxy) -> None:
+    """The server is away from the first item on, and comes back only when the program has ended."""
+    program = f"""
+import distsync
+{PROGRAM.strip().splitlines()[0]}
+queue = Queue(name="q")
+queue.put("here")
+queue.qsize()
+print("ready", flush=True)
+print(input())
+for number in range(300):
+    queue.put(number)
+queue.cancel_join_thread()
+"""
+    shells.environment |= {"DISTSYNC_HOSTS": proxy.hosts, "DISTSYNC_SESSION_TIMEOUT": "2"}
+    running = shells.start("-c", program)
+    queue = Queue(name="q")
+    assert queue.get() == "here"
+    assert running.stdout.readline() == "ready\n"  # before that it waits for the server
+    proxy.refuse()
+    proxy.cut()
+    told, errors = running.communicate("go on\n")
+    assert (told, running.returncode) == ("go on\n", 0), errors
+    assert "Traceback" not in errors
+    proxy.heal()
+    assert queue.empty()
+
+
+# ---- two machines
+
+
+def test_a_name_is_enough(client: Client, peer: Peer) -> None:
+    peer.do(remote.put_by_name, "q", 1, 2)
+    assert [Queue(name="q").get(), distsync.queue.Queue(name="q").get()] == [1, 2]
+
+
+def test_a_queue_travels_through_a_queue(client: Client, peer: Peer) -> None:
+    outer, inner = Queue(name="outer"), Queue()
+    outer.put((inner, JoinableQueue(3), SimpleQueue()))
+    there = peer.do(outer.get)
+    peer.do(there[0].put, "through the inner one")
+    assert inner.get() == "through the inner one"
+    assert there[1]._maxsize == 3
+    peer.do(there[2].put, "simple")
+    assert there[2].get() == "simple"
+
+
+def test_a_bound_is_kept_by_all_processes(client: Client, peers: list[Peer]) -> None:
+    queue = Queue(2, name="q")
+    peers[0].do(queue.put, 1)
+    peers[1].do(queue.put, 2)
+    assert queue.full()
+    with pytest.raises(Full):
+        queue.put(3, False)
+    with pytest.raises(Full):
+        peers[0].do(queue.put, 3, True, 0.01)
+    with pytest.raises(Full):
+        queue.put(3, timeout=-1)
+    putting = Running(queue.put, 3)
+    eventually(lambda: waiting_calls(client) == 1)
+    assert peers[2].do(queue.get) == 1
+    putting.result()
+    assert everything_in(queue) == [2, 3]
+
+
+def test_a_closed_queue_is_closed_for_this_process_alone(client: Client, peer: Peer) -> None:
+    queue = Queue(name="q")
+    with pytest.raises(AssertionError, match="not closed"):
+        queue.join_thread()
+    queue.put(1)
+    queue.close()
+    queue.join_thread()
+    for call in (lambda: queue.put(2), queue.get, queue.get_nowait):
+        with pytest.raises(ValueError, match=r"^Queue <.*Queue object at .*> is closed$"):
+            call()
+    with pytest.raises(OSError, match="is closed"):
+        queue.empty()
+    assert peer.do(queue.get) == 1
+    peer.do(queue.put, 2)
+    eventually(lambda: queue.qsize() == 1)
+
+
+def test_a_closed_simple_queue_is_closed_for_this_process_alone(client: Client, peer: Peer) -> None:
+    queue = SimpleQueue(name="q")
+    queue.put(1)
+    queue.close()
+    queue.close()
+    for call in (lambda: queue.put(2), queue.get, queue.empty):
+        with pytest.raises(OSError, match="'q' is closed"):
+            call()
+    assert peer.do(queue.get) == 1
+    assert peer.do(queue.empty)
+
+
+# ---- joining
+
+
+def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: list[Peer]) -> None:
+    """Who has got an item need not be the one who says that it is done."""
+    queue = JoinableQueue(name="q")
+    queue.put(1)
+    peers[0].do(queue.put, 2)
+    assert {peers[1].do(queue.get), queue.get()} == {1, 2}
+    joining = Running(queue.join)
+    eventually(lambda: waiting_calls(client) == 1)
+    peers[2].do(queue.task_done)
+    eventually(lambda: waiting_calls(client) == 1)
+    assert joining.is_alive()
+    peers[2].do(queue.task_done)
+    joining.result()
+    with pytest.raises(ValueError, match="too many times"):
+        peers[0].do(queue.task_done)
+
+
+def test_an_item_counts_before_put_returns(client: Client, peers: list[Peer]) -> None:
+    """Whoever is told of the put in any other way, and joins, waits for it."""
+    queue = JoinableQueue(name="q")
+    for number in range(20):
+        peers[0].do(queue.put, number)
+        peers[1].start(queue.join)
+        assert queue.get() == number
+        assert peers[1].is_busy
+        queue.task_done()
+        peers[1].result()
+
+
+def test_many_items_are_counted_as_few_are(client: Client, peer: Peer) -> None:
+    """A hundred at once have a counter of their own."""
+    queue, here = distsync.queue.Queue[int](name="q"), JoinableQueue(name="q")
+    for count in (99, 100, 101, 250):
+        peer.do(queue.put_many, list(range(count)))
+        assert (here.qsize(), queue.unfinished_tasks) == (count, count)
+        for _ in range(count):
+            here.get()
+            here.task_done()
+        here.join()
+        with pytest.raises(ValueError, match="too many times"):
+            here.task_done()
+
+
+# ---- whose items
+
+
+def test_an_item_signed_otherwise_is_refused_and_the_next_one_comes(make_client: MakeClient) -> None:
+    signed, plain = make_client(authkey=b"secret"), make_client()
+    ours, theirs = face.Queue[Any](name="q", client=signed), face.Queue[Any](name="q", client=plain)
+    theirs.put("unsigned")
+    theirs.qsize()
+    ours.put("signed")
+    ours.qsize()
+    with pytest.raises(PayloadRefusedError, match="/queue/q is refused: it is unsigned"):
+        ours.get()
+    assert ours.get() == "signed"
+
+
+def test_the_same_name_in_another_namespace_is_another_queue(make_client: MakeClient, namespace: str) -> None:
+    ours = face.Queue[Any](name="q", client=make_client())
+    theirs = face.Queue[Any](name="q", client=make_client(namespace=f"{namespace}/other"))
+    ours.put(1)
+    assert (ours.qsize(), theirs.qsize()) == (1, 0)
+
+
+def test_a_queue_without_a_name_leaves_nothing(make_client: MakeClient, namespace: str, observer: Observer) -> None:
+    client = make_client()
+    queue: Any = face.Queue(client=client)
+    path = queue.path
+    for number in range(200):
+        queue.put(number)
+    eventually(lambda: bool(observer.tree(path)))
+    del queue
+    eventually(lambda: not observer.tree(path))

@@ -1,0 +1,454 @@
+"""Pool between processes: workers that die, leave and come, callers that die, and what cannot travel."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import pool as remote_pool
+from helpers.servers import ServerProcess
+from helpers.subprocesses import ROOT, Shells
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, expire
+from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
+
+import distsync.multiprocessing
+from distsync import (
+    AccessDeniedError,
+    ConfigurationError,
+    Event,
+    JoinableQueue,
+    PayloadRefusedError,
+    PayloadTooLargeError,
+    TaskLostError,
+)
+from distsync._client import default_client
+from distsync._client.client import Client
+from distsync._client.naming.inference import UnnamedObjectWarning
+from distsync._protocols.pool.callers import remove_caller
+from distsync.errors import WorkerStartError
+from distsync.multiprocessing import _pool_client
+from distsync.multiprocessing.pool import MaybeEncodingError, Pool, RemoteTraceback
+
+MakeClient = Callable[..., Client]
+
+LONG = 3 * PATIENCE
+"""Seconds that a result may take which waits for sessions to time out and for processes to start."""
+
+
+@pytest.fixture
+def mortal(make_client: MakeClient) -> Iterator[Client]:
+    """The default client, with a short session: its workers' too."""
+    made = make_client(session_timeout=20 * UNIT)
+    default_client.set_default(made)
+    yield made
+    default_client.set_default(None)
+
+
+@pytest.fixture
+def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Shells]:
+    environment = {"DISTSYNC_HOSTS": server.hosts, "DISTSYNC_NAMESPACE": namespace}
+    made = Shells(tmp_path, {**environment, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "DISTSYNC_SESSION_TIMEOUT": "2"})
+    yield made
+    made.close()
+
+
+def left(pool: Any, observer: Observer) -> list[str]:
+    """What is left of tasks, claims, callers and parts."""
+    return [path for path in observer.tree(pool.path) if "/callers/" in path or "/claims/" in path or "/i_" in path]
+
+
+# ---- results
+
+
+def test_results_come_as_from_multiprocessing(client: Client, observer: Observer) -> None:
+    with Pool(2, name="p") as pool:
+        assert pool.map(remote_pool.square, range(100)) == [number * number for number in range(100)]
+        assert pool.starmap(pow, [(2, 3), (3, 2)]) == [8, 9]
+        assert list(pool.imap(remote_pool.square, range(50))) == [number * number for number in range(50)]
+        assert sorted(pool.imap_unordered(remote_pool.square, range(50), 7)) == [
+            number * number for number in range(50)
+        ]
+        assert pool.apply(divmod, (7, 2)) == (3, 1)
+        with pytest.raises(ZeroDivisionError) as caught:
+            pool.apply(divmod, (7, 0))
+        assert isinstance(caught.value.__cause__, RemoteTraceback)
+        with pytest.raises(multiprocessing.TimeoutError):
+            pool.apply_async(remote_pool.slow_square, (1,)).get(timeout=0)
+        pool.close()
+        pool.join()
+    assert left(pool, observer) == []
+
+
+def test_pool_whose_caller_is_refused_as_it_comes_back_has_results_again(
+    client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_pool_client, "REFUSED_S", UNIT)
+    with Pool(1, name="p") as pool:
+        assert pool.apply_async(remote_pool.square, (2,)).get(LONG) == 4
+        (alive,) = [path for path in observer.tree(pool.path) if path.endswith("/alive")]
+        caller = alive.rpartition("/")[0]
+        observer.kazoo.add_auth("digest", "u:p")
+        theirs = make_digest_acl("u", "p", all=True)
+        observer.kazoo.set_acls(caller, [theirs, make_acl("world", "anyone", read=True, delete=True)])
+        expire(client)
+        with pytest.raises(AccessDeniedError):
+            pool.apply_async(remote_pool.square, (3,)).get(LONG)
+        observer.kazoo.set_acls(caller, OPEN_ACL_UNSAFE)
+        eventually(lambda: observer.kazoo.exists(alive))
+        assert pool.apply_async(remote_pool.square, (4,)).get(LONG) == 16
+
+
+def test_task_that_waits_as_its_caller_is_taken_for_dead_is_put_under_the_next_name(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits, is_full = threading.Event(), _pool_client.PoolClient._is_full
+
+    def says(caller: _pool_client.PoolClient) -> bool:
+        if is_full(caller):
+            waits.set()  # it holds the condition, and leaves it when it waits
+            return True
+        return False
+
+    monkeypatch.setattr(_pool_client, "UNDER_WAY", 2)
+    monkeypatch.setattr(_pool_client.PoolClient, "_is_full", says)
+    with Pool(1, name="p") as pool:
+        result = pool.map_async(remote_pool.wait_for, ["go"] * 5, chunksize=1)
+        assert waits.wait(LONG)
+        calling = pool._submitting
+        before = calling.caller
+        client.run(remove_caller(calling._core, before, False))
+        eventually(lambda: calling.caller != before)
+        Event(name="go").set()
+        with pytest.raises(TaskLostError, match="taken for dead"):
+            result.get(LONG)
+        assert pool.apply_async(remote_pool.square, (3,)).get(LONG) == 9
+    pool.join()
+
+
+def test_task_that_comes_as_its_caller_has_just_begun_anew_is_not_lost(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results: list[Any] = []
+    deliver = _pool_client.PoolClient._fail
+
+    def says(calling: _pool_client.PoolClient, *lost: Any) -> None:
+        results.append(pool.apply_async(remote_pool.square, (3,)))
+        deliver(calling, *lost)
+
+    with Pool(1, name="p") as pool:
+        monkeypatch.setattr(_pool_client.PoolClient, "_fail", says)
+        calling = pool._submitting
+        client.run(remove_caller(calling._core, calling.caller, False))
+        eventually(lambda: results)
+        assert results[0].get(LONG) == 9
+        monkeypatch.undo()
+    pool.join()
+
+
+def test_pool_without_workers_of_its_own_makes_chunks_too(client: Client) -> None:
+    with Pool(1, name="p"), Pool(0, name="p") as pool:
+        assert pool.map_async(remote_pool.square, iter(range(9))).get(LONG) == [number * number for number in range(9)]
+        assert pool.starmap_async(pow, [(2, 3)]).get(LONG) == [8]
+        assert pool.map_async(remote_pool.square, []).get(LONG) == []
+
+
+def test_pool_without_a_name_leaves_nothing_at_all(client: Client, observer: Observer) -> None:
+    with Pool(1) as pool:
+        assert pool.map(remote_pool.square, [1, 2]) == [1, 4]
+    pool.join()
+    assert pool.path not in observer.tree(client.namespace)
+
+
+def test_pool_without_a_name_is_none_to_warn_of(client: Client, recwarn: pytest.WarningsRecorder) -> None:
+    """As most programs of the stdlib's make theirs, at module level."""
+    program = "with Pool(1) as pool:\n    print(pool.map(abs, [-1]))\n" * 2
+    exec(program, {"__name__": "program", "Pool": Pool, "print": lambda got: None})
+    assert [str(each.message) for each in recwarn if issubclass(each.category, UnnamedObjectWarning)] == []
+
+
+def test_pool_that_is_terminated_takes_its_tasks_out(client: Client, observer: Observer) -> None:
+    pool = Pool(1, name="p")
+    waiting = pool.map_async(remote_pool.slow_square, range(500), chunksize=1)
+    pool.terminate()
+    pool.join()
+    eventually(lambda: left(pool, observer) == [], "tasks remain")
+    with pytest.raises(TaskLostError, match="was terminated"):
+        waiting.get(LONG)
+
+
+def test_pool_does_not_pickle(client: Client) -> None:
+    with Pool(1, name="p") as pool, pytest.raises(NotImplementedError):
+        pickle.dumps(pool)
+    pool.join()
+
+
+def test_endless_iterable_is_read_no_further_than_needed(client: Client) -> None:
+    with Pool(1, name="p") as pool:
+        results = pool.imap(remote_pool.square, itertools.count())
+        assert [next(results) for _ in range(20)] == [number * number for number in range(20)]
+    pool.join()
+
+
+def test_tasks_that_wait_for_each_other_are_on_different_workers(client: Client) -> None:
+    with Pool(3, name="p") as pool:
+        list(pool.imap(remote_pool.square, range(200)))  # these teach the workers to take many at once
+        assert len(set(pool.starmap(remote_pool.meet, [("b", 3)] * 3, chunksize=1))) == 3
+    pool.join()
+
+
+def test_callback_that_raises_does_not_keep_others_waiting(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    def fail(_: Any) -> None:
+        raise LookupError
+
+    with Pool(1, name="p") as pool:
+        first = pool.apply_async(remote_pool.square, (3,), callback=fail)
+        assert pool.apply_async(remote_pool.square, (4,)).get(LONG) == 16
+        first.wait(LONG)
+        assert first.ready()
+    pool.join()
+    assert "callback" in caplog.text
+    caplog.clear()  # a traceback keeps its frames, and they the pool
+
+
+# ---- workers that die, leave, come
+
+
+def test_tasks_of_a_worker_that_is_killed_are_done_by_others(mortal: Client, tmp_path: Path) -> None:
+    with Pool(2, name="p") as pool:
+        tasks = [(str(tmp_path), number) for number in range(6)]
+        assert pool.starmap(remote_pool.die_first, tasks, chunksize=1) == [number * number for number in range(6)]
+    pool.join()
+
+
+def test_task_that_kills_its_workers_is_given_up_and_takes_no_other_with_it(mortal: Client, observer: Observer) -> None:
+    with Pool(2, name="p", max_deliveries=2) as pool:
+        list(pool.imap(remote_pool.square, range(100)))
+        good = [pool.apply_async(remote_pool.square, (number,)) for number in range(5)]
+        bad = pool.apply_async(remote_pool.die)
+        more = [pool.apply_async(remote_pool.square, (number,)) for number in range(5)]
+        with pytest.raises(TaskLostError, match=r"helpers\.remote_functions\.pool\.die .*delivered 2 times"):
+            bad.get(LONG)
+        assert [one.get(LONG) for one in good + more] == [0, 1, 4, 9, 16] * 2
+        pool.close()
+        pool.join()
+    assert left(pool, observer) == []
+
+
+def test_task_that_kills_its_workers_takes_no_other_with_it_though_answers_are_slow(mortal: Client) -> None:
+    with Pool(2, remote_pool.answer_slowly, name="p", max_deliveries=2) as pool:
+        good = [pool.apply_async(remote_pool.square, (number,)) for number in range(3)]
+        bad = pool.apply_async(remote_pool.die)
+        more = [pool.apply_async(remote_pool.square, (number,)) for number in range(3)]
+        with pytest.raises(TaskLostError, match=r"helpers\.remote_functions\.pool\.die .*delivered 2 times"):
+            bad.get(LONG)
+        assert [one.get(LONG) for one in good + more] == [0, 1, 4] * 2
+
+
+def test_worker_works_on_when_nobody_can_know_what_it_has_claimed_and_given_back(
+    client: Client, observer: Observer, tmp_path: Path
+) -> None:
+    mark = tmp_path / "given-back"
+    with Pool(0, name="p") as pool:
+        first = pool.apply_async(remote_pool.wait_for, ("go",))
+        others = [pool.apply_async(remote_pool.square, (number,)) for number in range(4)]
+        eventually(lambda: len([path for path in left(pool, observer) if "/i_" in path]) == 5)
+        with Pool(1, remote_pool.doubt, (str(mark),), name="p") as working:
+            (worker,) = [process.pid for process in working._pool]
+            eventually(mark.exists, "nothing was given back", LONG)
+            Event(name="go").set()
+            assert first.get(LONG) == worker
+            assert [one.get(LONG) for one in others] == [0, 1, 4, 9]
+            assert [process.pid for process in working._pool] == [worker]
+        working.join()
+    pool.join()
+
+
+@pytest.mark.parametrize(
+    ("initializer", "story"), [(remote_pool.fail_to_begin, "no model file"), (remote_pool.exit_at_begin, "exit code 3")]
+)
+def test_workers_that_end_before_they_begin_are_an_error_for_the_caller(
+    client: Client, initializer: Any, story: str
+) -> None:
+    with Pool(2, initializer, name="p") as pool:
+        for _ in range(2):
+            with pytest.raises(WorkerStartError, match=story):
+                pool.apply_async(remote_pool.square, (3,)).get(LONG)
+    pool.join()
+
+
+def test_two_pools_of_one_name_share_their_workers(client: Client, peer: Peer) -> None:
+    with Pool(2, name="p") as pool:
+        workers = {process.pid for process in pool._pool}
+        assert peer.do(remote_pool.pids_of, "p", 20) <= workers
+    pool.join()
+
+
+def test_worker_of_the_command_line_joins_and_finishes_its_task_when_it_is_told_to_go(
+    client: Client, shells: Shells
+) -> None:
+    with Pool(0, name="p") as pool:
+        command = shells.start("-m", "distsync", "worker", "p", "--processes", "1")
+        result = pool.apply_async(remote_pool.wait_to_be_told, ("go",))
+        assert Event(name="go-begun").wait(LONG)
+        later = pool.apply_async(remote_pool.square, (3,))
+        command.send_signal(signal.SIGTERM)
+        assert result.get(LONG) not in (os.getpid(), command.pid)
+        assert command.wait(LONG) == 0
+        assert not later.ready()
+    pool.join()
+
+
+def test_worker_that_cannot_import_the_function_says_so(client: Client, shells: Shells) -> None:
+    with Pool(0, name="p") as pool:
+        shells.start("-m", "distsync", "worker", "p", "--processes", "1")
+        with pytest.raises(PayloadRefusedError, match="a_module_that_is_not_there"):
+            pool.apply_async(remote_pool.same, (remote_pool.Unreadable(),)).get(LONG)
+        assert pool.apply_async(remote_pool.square, (3,)).get(LONG) == 9
+    pool.join()
+
+
+def test_server_that_is_killed_and_started_again_loses_nothing(own_server: ServerProcess) -> None:
+    with Client(own_server.hosts, namespace="/pools") as client, Pool(2, name="p", client=client) as pool:
+        results = pool.imap(remote_pool.slow_square, range(40))
+        assert next(results) == 0
+        own_server.restart(kill=True)
+        assert list(results) == [number * number for number in range(1, 40)]
+        pool.close()
+        pool.join()
+
+
+def test_initializer_that_does_not_travel_is_refused_at_once(client: Client, observer: Observer) -> None:
+    context = distsync.multiprocessing.get_context("spawn")
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        context.Pool(1, lambda: None, name="p")
+    assert not [path for path in observer.tree(client.namespace) if "/callers/" in path]
+
+
+# ---- callers that die
+
+
+@pytest.mark.parametrize("name", ["p", None])
+def test_caller_that_is_killed_leaves_nothing(
+    mortal: Client, make_mortal: Callable[..., Peer], observer: Observer, name: str | None
+) -> None:
+    caller = make_mortal()
+    workers = caller.do(remote_pool.begin, name, 2, remote_pool.slow_square, 3)
+    caller.kill()
+    eventually(lambda: not any(map(is_alive, workers)), "workers remain", LONG)
+    pools = f"{mortal.namespace}/pool"
+    names = ("/callers/", "/claims/", "/i_")
+
+    def remains() -> list[str]:
+        return [path for path in observer.tree(pools) if name is None or any(part in path for part in names)]
+
+    eventually(lambda: not remains(), f"remains: {remains()}", LONG)
+
+
+def is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
+def test_caller_and_workers_killed_together_are_removed_by_the_next_pool(
+    mortal: Client, make_mortal: Callable[..., Peer], observer: Observer
+) -> None:
+    caller = make_mortal()
+    workers = caller.do(remote_pool.begin, None, 1, remote_pool.slow_square, 3)
+    caller.signal(signal.SIGSTOP)
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+    caller.kill()
+    eventually(lambda: not observer.ephemerals(mortal.namespace), "sessions remain", LONG)
+
+    def nothing_remains() -> bool:
+        with Pool(0, name="other") as pool:
+            pool.close()
+            pool.join()
+        return not [path for path in observer.tree(f"{mortal.namespace}/pool") if "/pool/other" not in path]
+
+    eventually(nothing_remains, "the pool remains", LONG)
+
+
+def test_caller_whose_session_ends_gets_its_results(client: Client) -> None:
+    with Pool(1, name="p") as pool:
+        result = pool.apply_async(remote_pool.wait_for, ("go",))
+        assert Event(name="go-begun").wait(LONG)
+        expire(client)
+        Event(name="go").set()
+        assert result.get(LONG)
+    pool.join()
+
+
+# ---- what cannot travel
+
+
+def test_task_and_result_that_do_not_pickle_leave_the_pool_usable(client: Client) -> None:
+    with Pool(1, name="p") as pool:
+        with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+            pool.apply(remote_pool.same, (lambda: None,))
+        with pytest.raises(MaybeEncodingError):
+            pool.apply(remote_pool.some_lambda)
+        with pytest.raises(PayloadRefusedError, match="a_module_that_is_not_there"):
+            pool.apply_async(remote_pool.same, ([remote_pool.Unreadable()],)).get(LONG)
+        assert pool.apply(remote_pool.square, (3,)) == 9
+    pool.join()
+
+
+def test_long_payloads_are_split_and_nothing_of_them_remains(client: Client, observer: Observer) -> None:
+    with Pool(1, name="p", max_payload=5_000_000) as pool:
+        long = os.urandom(3_000_000)
+        assert pool.apply(remote_pool.same, (long,)) == long
+        with pytest.raises(PayloadTooLargeError, match="5000000"):
+            pool.apply(len, (os.urandom(6_000_000),))
+        with pytest.raises(PayloadTooLargeError, match="5000000"):
+            pool.apply(os.urandom, (6_000_000,))
+        pool.apply(remote_pool.same, (1,))
+        eventually(lambda: not [path for path in observer.tree(pool.path) if "/parts/" in path], "parts remain")
+    pool.join()
+
+
+def test_worker_with_another_authkey_is_refused_by_name(make_client: MakeClient) -> None:
+    mine, theirs = make_client(authkey=b"mine"), make_client(authkey=b"theirs")
+    with Pool(0, name="p", client=mine) as pool, Pool(1, name="p", client=theirs) as other:
+        with pytest.raises(PayloadRefusedError, match=r"helpers\.remote_functions\.pool\.square .*signature"):
+            pool.apply_async(remote_pool.square, (3,)).get(LONG)
+        assert other.apply(remote_pool.square, (3,)) == 9
+    pool.join()
+    other.join()
+
+
+def test_item_that_no_pool_has_put_is_thrown_away(client: Client, other: Client, observer: Observer) -> None:
+    with Pool(1, name="p") as pool:
+        JoinableQueue(path=pool.path, client=other).put("nothing that a worker could do")
+        assert pool.apply_async(remote_pool.square, (3,)).get(LONG) == 9
+        eventually(lambda: not [path for path in observer.tree(pool.path) if "/i_" in path])
+    pool.join()
+
+
+def test_json_is_refused(make_client: MakeClient) -> None:
+    with pytest.raises(ConfigurationError, match="json"):
+        Pool(1, name="p", client=make_client(codec="json"))
+
+
+def test_progress_is_shown_on_stderr(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    with Pool(1, name="thumbs", progress=True) as pool:
+        pool.map(remote_pool.square, range(30))
+        pool.close()
+        pool.join()
+    assert "thumbs" in (said := capfd.readouterr().err)
+    assert "30/30" in said
+
+
+def test_progress_without_rich_says_what_to_install(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "rich.console", None)
+    with pytest.raises(ModuleNotFoundError, match=r"distsync\[cli\]"):
+        Pool(1, name="p", progress=True)

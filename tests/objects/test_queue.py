@@ -1,0 +1,732 @@
+"""Queue and SimpleQueue between threads, clients and processes: nothing is lost, nothing comes twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.timing import PATIENCE, UNIT, eventually
+from helpers.worker_processes import Peer, Running, expire, results, waiting_calls
+
+import distsync
+from distsync import JoinableQueue
+from distsync._client.client import Client
+from distsync._protocols.queues import acknowledgement, claim_layout, segments
+from distsync._protocols.queues import fifo as queue_protocol
+from distsync._protocols.steps import Wait
+from distsync._wire import codec
+from distsync._wire.codes import OpCode
+from distsync.errors import CorruptNodeError, OutcomeUnknownError, PayloadError, PayloadTooLargeError
+from distsync.queue import Empty, Full, Queue, ShutDown, SimpleQueue
+from distsync.testing import EmbeddedServer
+
+MakeClient = Callable[..., Client]
+
+
+@pytest.fixture(params=[Queue, SimpleQueue])
+def queue(request: pytest.FixtureRequest, client: Client) -> Any:
+    return request.param(name="q")
+
+
+def waiting_getters(queue: Any, observer: Observer) -> int:
+    return len(observer.tree(f"{queue.path}/getters"))
+
+
+# ---- first in, first out
+
+
+def test_items_of_a_process_come_in_their_order_to_another(queue: Any, peer: Peer) -> None:
+    remote.put_all(queue, "us", 20)
+    assert peer.do(queue.qsize) == 20
+    assert peer.do(remote.get_many, queue, 20) == [("us", number) for number in range(20)]
+    assert queue.empty()
+
+
+def test_items_are_got_from_a_server_that_cannot_read_several_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ZooKeeper before 3.6, which hangs up on who asks it to. It is asked once."""
+    states: list[str] = []
+    with EmbeddedServer() as server, distsync.connect(server.hosts, default=False) as client:
+        monkeypatch.delitem(codec._REQUEST_READERS, OpCode.MULTI_READ)
+        client.on_state(states.append)
+        queue = Queue[int](name="q", client=client)
+        queue.put_many(range(50))
+        got: list[int] = []
+        while len(got) < 50:
+            got += queue.get_many(10)
+        eventually(lambda: states == ["connected", "suspended", "connected"])
+    assert got == list(range(50))
+
+
+def test_nothing_is_lost_or_doubled_between_2_producers_and_4_consumers(
+    queue: Any, peers: list[Peer], make_mortal: Callable[..., Peer]
+) -> None:
+    """And each consumer sees the items of each producer in their order."""
+    count, consumers = 100, [*peers[1:], make_mortal(4.0), make_mortal(4.0)]
+    for consumer in consumers:
+        consumer.start(remote.get_until, queue, "end")
+    peers[0].start(remote.put_all, queue, "peer", count)
+    remote.put_all(queue, "us", count)
+    peers[0].result(3 * PATIENCE)
+    for _ in consumers:
+        queue.put("end")
+    got = [consumer.result(3 * PATIENCE) for consumer in consumers]
+    assert Counter(item for items in got for item in items) == {
+        (who, number): 1 for who in ("us", "peer") for number in range(count)
+    }
+    for items in got:
+        for who in ("us", "peer"):
+            numbers = [number for name, number in items if name == who]
+            assert numbers == sorted(numbers)
+    assert queue.qsize() == 0
+
+
+def test_getters_that_wait_get_in_the_order_of_their_coming(queue: Any, peers: list[Peer], observer: Observer) -> None:
+    for count, peer in enumerate(peers, 1):
+        peer.start(queue.get)
+        eventually(lambda: waiting_getters(queue, observer) == count)  # noqa: B023
+    for number, peer in enumerate(peers):
+        queue.put(number)
+        assert peer.result() == number
+    eventually(lambda: waiting_getters(queue, observer) == 0)
+
+
+def test_threads_of_one_object_get_each_item_once(queue: Any) -> None:
+    for number in range(100):
+        queue.put(number)
+
+    def work() -> list[int]:
+        got = []
+        while True:
+            try:
+                got.append(queue.get(timeout=UNIT))
+            except Empty:
+                return got
+
+    got = results([Running(work) for _ in range(8)], 3 * PATIENCE)
+    assert sorted(item for items in got for item in items) == [*range(100)]
+
+
+def test_get_of_an_empty_queue_is_empty_at_once_and_in_time(queue: Any, observer: Observer) -> None:
+    for ask in (
+        queue.get_nowait,
+        lambda: queue.get(False),
+        lambda: queue.get(True, 1e-5),
+        lambda: queue.get(True, UNIT),
+    ):
+        with pytest.raises(Empty):
+            ask()
+    queue.put(1)
+    assert queue.get(timeout=1e-5) == 1
+    queue.put(2)
+    assert queue.get_nowait() == 2
+    eventually(lambda: waiting_getters(queue, observer) == 0)
+
+
+def test_getter_that_dies_or_stops_waiting_lets_the_next_one_get(
+    queue: Any, peer: Peer, make_mortal: Callable[..., Peer], observer: Observer
+) -> None:
+    mortal = make_mortal()
+    mortal.start(queue.get)
+    eventually(lambda: waiting_getters(queue, observer) == 1)
+    short = Running(remote.catch, queue.get, True, 4 * UNIT)
+    peer.start(queue.get)
+    assert short.result() == "Empty"
+    eventually(lambda: waiting_getters(queue, observer) == 2)
+    mortal.kill()
+    eventually(lambda: waiting_getters(queue, observer) == 1)
+    queue.put("late")
+    assert peer.result() == "late"
+
+
+def test_item_stays_when_the_process_that_put_it_dies(queue: Any, make_mortal: Callable[..., Peer]) -> None:
+    mortal = make_mortal()
+    mortal.do(queue.put, "will")
+    mortal.kill()
+    assert queue.get() == "will"
+
+
+def test_getter_whose_session_ends_goes_on_waiting(queue: Any, make_client: MakeClient, observer: Observer) -> None:
+    other = make_client()
+    waiting = Running(type(queue)(name="q", client=other).get)
+    eventually(lambda: waiting_getters(queue, observer) == 1)
+    before = list(observer.tree(f"{queue.path}/getters"))
+    expire(other)
+    eventually(lambda: list(observer.tree(f"{queue.path}/getters")) not in ([], before))
+    third = make_client()
+    behind = Running(type(queue)(name="q", client=third).get)
+    eventually(lambda: waiting_getters(queue, observer) == 2)
+    queue.put("still")
+    assert waiting.result() == "still"
+    assert behind.is_alive()
+    queue.put("next")
+    assert behind.result() == "next"
+
+
+def test_items_that_cannot_be_sent_put_nothing(queue: Any) -> None:
+    with pytest.raises(PayloadError):
+        queue.put(threading.Lock())
+    with pytest.raises(PayloadTooLargeError):
+        queue.put(b"x" * 1_100_000)
+    assert queue.qsize() == 0
+    largest = b"x" * 900_000
+    queue.put(largest)
+    assert queue.get() == largest
+
+
+def test_queue_carries_a_queue(queue: Any, client: Client, peer: Peer) -> None:
+    """The answer comes through a queue that was sent with the question."""
+    answers = Queue[str]()
+    queue.put((answers, "question"))
+    asked, item = peer.do(queue.get)
+    assert (asked.path, item) == (answers.path, "question")
+    peer.do(asked.put, "answer")
+    assert answers.get() == "answer"
+
+
+def test_folder_deleted_by_somebody_is_an_empty_queue(queue: Any, observer: Observer) -> None:
+    queue.put(1)
+    observer.wipe(queue.path)
+    with pytest.raises(Empty):
+        queue.get_nowait()
+    queue.put(2)
+    assert queue.get() == 2
+
+
+# ---- bounded
+
+
+def test_bound_holds_over_all_processes(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[int](2, name="q")
+    peers[0].do(queue.put, 0)
+    queue.put(1)
+    assert peers[1].do(queue.full)
+    assert peers[1].do(remote.catch, queue.put, 2, False) == "Full"
+    with pytest.raises(Full):
+        queue.put(2, timeout=UNIT)
+    assert queue.qsize() == 2
+    peers[2].start(queue.put, 3)
+    eventually(lambda: sizes(queue) == 3)
+    assert queue.qsize() == 2
+    assert queue.get() == 0
+    peers[2].result()
+    assert [queue.get(), queue.get()] == [1, 3]
+    assert queue.empty()
+
+
+def sizes(queue: Any) -> int:
+    """Items that are there, over the bound or not."""
+    return int(queue._run(queue._core.znodes.size()))
+
+
+def test_puts_are_never_further_ahead_than_the_bound(client: Client, peers: list[Peer]) -> None:
+    """Each put that has returned has its item among the first ``maxsize``: nobody sees more that have."""
+    queue = Queue[int](3, name="q")
+    returned, got = 0, 0
+    lock = threading.Lock()
+
+    def put_some() -> None:
+        nonlocal returned
+        for number in range(20):
+            queue.put(number)
+            with lock:
+                returned += 1
+                assert returned - got <= 3 + 1  # one may have been got and not yet counted
+
+    def get_some() -> list[int]:
+        nonlocal got
+        items = []
+        for _ in range(60):
+            items.append(queue.get())
+            with lock:
+                got += 1
+        return items
+
+    putting = [Running(put_some) for _ in range(3)]
+    items = Running(get_some).result(3 * PATIENCE)
+    results(putting)
+    assert Counter(items) == dict.fromkeys(range(20), 3)
+
+
+def test_blocked_puts_of_processes_go_on_in_their_order(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[int](1, name="q")
+    queue.put(0)
+    for number, peer in enumerate(peers, 1):
+        peer.start(queue.put, number)
+        eventually(lambda: sizes(queue) == number + 1)  # noqa: B023
+    for number, peer in enumerate(peers):
+        assert queue.get() == number
+        peer.result()
+    assert queue.get() == 3
+
+
+def test_put_that_times_out_while_it_is_got_has_put(client: Client, make_client: MakeClient) -> None:
+    """At every moment: either Full and nothing there, or no error and the item."""
+    full, other = Queue[int](1, name="q"), Queue[int](1, name="q", client=make_client())
+    outcomes = set()
+    for each in range(12):
+        full.put(-1)
+        getting = Running(other.get)
+        try:
+            full.put(each, timeout=each * 0.001)
+        except Full:
+            outcomes.add("full")
+            assert getting.result() == -1
+            assert full.qsize() == 0
+        else:
+            outcomes.add("put")
+            assert getting.result() == -1
+            assert full.get(timeout=PATIENCE) == each
+    assert outcomes
+
+
+def test_bound_may_be_changed_while_it_is_used(client: Client, peer: Peer) -> None:
+    queue = Queue[int](1, name="q")
+    queue.put(1)
+    with pytest.raises(Full):
+        queue.put_nowait(2)
+    queue.maxsize = 2
+    queue.put_nowait(2)
+    assert queue.full()
+    queue.maxsize = 0
+    queue.put_nowait(3)
+    assert [queue.get() for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_bound_is_that_of_the_object_whose_put_waits(client: Client, kind: Any) -> None:
+    bounded, unbounded = kind(2, name="q"), kind(name="q")
+    putting = Running(bounded.put_many, range(6))
+    eventually(lambda: waiting_calls(client))
+    unbounded.put("theirs")
+    assert unbounded.qsize() == 4
+    assert unbounded.get() == 0
+    eventually(lambda: sizes(unbounded) == 4 and waiting_calls(client))
+    assert [unbounded.get() for _ in range(6)] == [1, 2, "theirs", 3, 4, 5]
+    putting.result()
+    for _ in range(7):
+        unbounded.task_done()
+
+
+# ---- what others do to it
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_items_that_somebody_deletes_are_gone_and_the_queue_goes_on(
+    kind: Any, client: Client, observer: Observer
+) -> None:
+    for gone in ("items", "items/0000000000"):
+        queue = kind(name=f"q-{len(gone)}")
+        queue.put("gone")
+        observer.kazoo.delete(f"{queue.path}/{gone}", recursive=True)
+        getting = Running(queue.get)
+        assert getting.is_alive()
+        queue.put("it")
+        assert getting.result() == "it"
+        queue.task_done()
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_queue_of_which_a_removal_has_left_something_is_made_again(
+    kind: Any, client: Client, observer: Observer
+) -> None:
+    queue = kind(name="q")
+    queue.put("gone")
+    for part in observer.kazoo.get_children(queue.path):
+        if part != "items":
+            observer.kazoo.delete(f"{queue.path}/{part}", recursive=True)
+    observer.kazoo.delete(f"{queue.path}/items/0000000000", recursive=True)
+    queue.put("it", timeout=PATIENCE)
+    assert queue.get(timeout=PATIENCE) == "it"
+    queue.task_done()
+    queue.join()
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_last_segment_that_somebody_deletes_is_made_again(
+    kind: Any, client: Client, observer: Observer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_protocol, "SEGMENT", 2)
+    monkeypatch.setattr(claim_layout, "SEGMENT", 2)
+    monkeypatch.setattr(acknowledgement, "SEGMENT", 2)
+    queue = kind(name="q")
+    for item in "ab":
+        queue.put(item)
+    last = f"{queue.path}/items/0000000001"
+    eventually(lambda: observer.kazoo.exists(last))
+    observer.kazoo.delete(last)
+    queue.put("c", timeout=PATIENCE)
+    assert [queue.get(timeout=PATIENCE) for _ in "abc"] == ["a", "b", "c"]
+    for _ in "abc":
+        queue.task_done()
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+def test_put_that_cannot_take_its_item_out_after_a_shutdown_does_not_say_that_it_has(
+    kind: Any, client: Client, make_client: MakeClient, proxy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection breaks between the look that shows the shutdown and the withdrawal."""
+    queue, theirs = kind(1, name="q", client=make_client(hosts=proxy.hosts)), kind(1, name="q")
+    queue.put("first")
+    name = "retract" if kind is Queue else "retract_unclaimed"
+    withdraw = getattr(queue._core, name)
+
+    async def late(*args: Any) -> bool:
+        proxy.refuse()
+        await Wait(limit=UNIT)
+        return bool(await withdraw(*args))
+
+    monkeypatch.setattr(queue._core, name, late)
+    putting = Running(queue.put, "second", True, 20 * UNIT)
+    eventually(lambda: waiting_calls(queue.client))
+    theirs.shutdown()
+    with pytest.raises(OutcomeUnknownError):
+        putting.result()
+    monkeypatch.undo()
+    proxy.heal()
+    eventually(lambda: theirs.qsize() == 1)
+    assert theirs.get(timeout=PATIENCE) == "first"
+    theirs.task_done()
+    theirs.join()
+    queue.client.close()  # before the proxy
+
+
+@pytest.mark.parametrize("kind", [Queue, JoinableQueue])
+@pytest.mark.parametrize("counter", ["state", "puts"])
+def test_put_says_which_counter_somebody_has_deleted(
+    kind: Any, client: Client, observer: Observer, counter: str
+) -> None:
+    """Nobody knows any more how many items there are; and no call asks without end."""
+    queue = kind(name="q")
+    queue.put("a")
+    observer.kazoo.delete(f"{queue.path}/{counter}")
+    with pytest.raises(CorruptNodeError, match=counter):
+        queue.put("b", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize(("kind", "counter"), [(Queue, "gets"), (JoinableQueue, "dones")])
+def test_end_of_an_item_says_which_counter_somebody_has_deleted(
+    kind: Any, client: Client, observer: Observer, counter: str
+) -> None:
+    queue = kind(name="q")
+    queue.put("a")
+    observer.kazoo.delete(f"{queue.path}/{counter}")
+
+    def end() -> None:
+        queue.get(timeout=PATIENCE)
+        queue.task_done()
+
+    with pytest.raises(CorruptNodeError, match=counter):
+        end()
+
+
+def test_get_many_says_which_counter_somebody_has_deleted(client: Client, observer: Observer) -> None:
+    queue = Queue[str](name="q")
+    queue.put_many("abc")
+    observer.kazoo.delete(f"{queue.path}/gets")
+    with pytest.raises(CorruptNodeError, match="gets"):
+        queue.get_many(2, timeout=PATIENCE)
+    assert len(observer.kazoo.get_children(f"{queue.path}/items/0000000000")) == 3
+
+
+# ---- counting
+
+
+def test_join_waits_for_the_task_done_of_other_processes(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[Any](name="q")
+    for number in range(10):
+        queue.put(number)
+    joining = Running(queue.join)
+    peers[2].start(queue.join)
+    for peer in peers[:2]:
+        peer.start(remote.get_until, queue, "end", True)
+    eventually(lambda: queue.unfinished_tasks == 0)
+    joining.result()
+    peers[2].result()
+    for _ in peers[:2]:
+        queue.put("end")
+    got = [peer.result() for peer in peers[:2]]
+    assert sorted(got[0] + got[1]) == [*range(10)]
+    assert queue.unfinished_tasks == 2
+    queue.task_done()
+    queue.task_done()  # for the peers, which got these items: what they count is too much now
+    assert [peer.do(remote.catch, queue.task_done) for peer in peers[:2]] == ["ValueError"] * 2
+    assert queue.unfinished_tasks == 0
+    queue.join()
+    with pytest.raises(ValueError, match="too many times"):
+        queue.task_done()
+    assert peers[0].do(remote.catch, queue.task_done) == "ValueError"
+    queue.put(1)
+    assert queue.unfinished_tasks == 1
+    assert queue.get() == 1
+    assert queue.qsize() == 0
+    queue.task_done()
+    queue.join()
+
+
+def test_join_does_not_end_while_one_item_is_not_done(client: Client, peer: Peer) -> None:
+    queue = Queue[int](name="q")
+    queue.put(1)
+    queue.put(2)
+    joining = Running(queue.join)
+    for left in (2, 1):
+        peer.do(queue.get)
+        assert queue.unfinished_tasks == left
+        assert joining.is_alive()
+        peer.do(queue.task_done)
+    joining.result()
+
+
+# ---- shutting down
+
+
+def test_shutdown_ends_gets_when_it_is_empty_and_puts_at_once(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[int](name="q")
+    queue.put(1)
+    peers[0].do(queue.shutdown)
+    assert queue.is_shutdown
+    assert peers[1].do(remote.catch, queue.put, 2) == "ShutDown"
+    with pytest.raises(ShutDown):
+        queue.put(2, timeout=UNIT)
+    assert queue.get() == 1
+    with pytest.raises(ShutDown):
+        queue.get()
+    assert peers[2].do(remote.catch, queue.get_nowait) == "ShutDown"
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_shutdown_wakes_getters_that_wait(
+    client: Client, peers: list[Peer], observer: Observer, immediate: bool
+) -> None:
+    queue = Queue[int](name="q")
+    for peer in peers:
+        peer.start(remote.catch, queue.get)
+    ours = Running(remote.catch, queue.get, True, PATIENCE)
+    eventually(lambda: waiting_getters(queue, observer) == 4)
+    queue.shutdown(immediate)
+    assert [peer.result() for peer in peers] == ["ShutDown"] * 3
+    assert ours.result() == "ShutDown"
+    eventually(lambda: waiting_getters(queue, observer) == 0)
+
+
+@pytest.mark.parametrize("immediate", [False, True])
+def test_shutdown_wakes_puts_that_are_blocked(client: Client, peers: list[Peer], immediate: bool) -> None:
+    queue = Queue[int](1, name="q")
+    queue.put(0)
+    for count, peer in enumerate(peers, 1):
+        peer.start(remote.catch, queue.put, count)
+        eventually(lambda: sizes(queue) == count + 1)  # noqa: B023
+    queue.shutdown(immediate)
+    assert [peer.result() for peer in peers] == ["ShutDown"] * 3
+    if not immediate:
+        assert queue.get() == 0
+    with pytest.raises(ShutDown):
+        queue.get()
+    assert queue.qsize() == 0
+
+
+def test_immediate_shutdown_throws_away_what_a_dead_put_has_left(
+    make_client: MakeClient, make_mortal: Callable[..., Peer]
+) -> None:
+    client = make_client(session_timeout=2.0)  # it is waited for, half of that at the longest
+    queue, mortal = Queue[int](1, name="q", client=client), make_mortal()
+    queue.put(0)
+    mortal.start(queue.put, 1)
+    eventually(lambda: sizes(queue) == 2)
+    mortal.kill()
+    queue.shutdown(immediate=True)
+    assert sizes(queue) == 0
+    with pytest.raises(ShutDown):
+        queue.get()
+
+
+def test_immediate_shutdown_throws_away_what_is_left_and_ends_join(client: Client, peer: Peer) -> None:
+    queue = Queue[int](name="q")
+    for number in range(5):
+        queue.put(number)
+    assert peer.do(queue.get) == 0
+    joining = Running(queue.join)
+    queue.shutdown(immediate=True)
+    assert queue.qsize() == 0
+    assert peer.do(remote.catch, queue.get) == "ShutDown"
+    assert joining.is_alive()
+    peer.do(queue.task_done)
+    joining.result()
+
+
+# ---- segments
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(segments, "SEGMENT", 5)
+    monkeypatch.setattr(queue_protocol, "SEGMENT", 5)
+    return 5
+
+
+def test_segments_keep_the_order_and_go_when_they_are_empty(
+    queue: Any, small_segments: int, observer: Observer
+) -> None:
+    for number in range(23):
+        queue.put(number)
+        full = (number + 1) // small_segments  # each is followed by a new one, in the background
+        eventually(lambda: len(observer.kazoo.get_children(f"{queue.path}/items")) > full)  # noqa: B023
+    assert [queue.get() for _ in range(20)] == [*range(20)]
+    assert len(observer.kazoo.get_children(f"{queue.path}/items")) <= 2
+    assert [queue.get() for _ in range(3)] == [20, 21, 22]
+    for number in range(50):
+        queue.put(number)
+        assert queue.get() == number
+
+    def only_the_tail_is_left() -> bool:
+        with pytest.raises(Empty):  # who finds a sealed one empty drops it; it may be sealed only now
+            queue.get_nowait()
+        return len(observer.kazoo.get_children(f"{queue.path}/items")) == 1
+
+    eventually(only_the_tail_is_left)
+
+
+def test_segments_filled_by_many_at_once_lose_nothing(queue: Any, small_segments: int, make_client: MakeClient) -> None:
+    others = [type(queue)(name="q", client=make_client()) for _ in range(4)]
+    putting = [Running(remote.put_all, other, f"{place}", 25) for place, other in enumerate(others[:2])]
+    getting = [Running(remote.get_until, other, "end") for other in others[2:]]
+    results(putting)
+    for _ in getting:
+        queue.put("end")
+    got = results(getting)
+    assert Counter(got[0] + got[1]) == {(who, number): 1 for who in "01" for number in range(25)}
+    for items in got:
+        for who in "01":
+            numbers = [number for name, number in items if name == who]
+            assert numbers == sorted(numbers)
+
+
+def test_bound_holds_over_segments(client: Client, small_segments: int, make_client: MakeClient) -> None:
+    ours, theirs = Queue[int](3, name="q"), Queue[int](3, name="q", client=make_client())
+    putting = Running(remote.put_and_watch, theirs, 30)
+    assert [ours.get() for _ in range(30)] == [*range(30)]
+    assert putting.result() <= 3
+
+
+def test_getter_waits_over_a_sealed_segment(
+    queue: Any, small_segments: int, observer: Observer, make_client: MakeClient
+) -> None:
+    other = type(queue)(name="q", client=make_client())
+    for number in range(5):
+        queue.put(number)
+    eventually(lambda: len(observer.kazoo.get_children(f"{queue.path}/items")) == 2)
+    assert [queue.get() for _ in range(5)] == [*range(5)]
+    for number in range(12):
+        waiting = Running(other.get)
+        eventually(lambda: waiting_getters(queue, observer) == 1)
+        queue.put(number)
+        assert waiting.result() == number
+        eventually(lambda: waiting_getters(queue, observer) == 0)
+
+
+def test_3000_items_come_in_order_from_segments_of_full_size(client: Client, observer: Observer) -> None:
+    queue = Queue[int](name="q")
+    putting = [Running(remote.put_all, queue, f"{thread}", 750) for thread in range(4)]
+    results(putting, 6 * PATIENCE)
+    assert len(observer.kazoo.get_children(f"{queue.path}/items")) >= 3
+    assert queue.qsize() == 3000
+    got = remote.get_many(queue, 3000)
+    for thread in range(4):
+        assert [number for who, number in got if who == f"{thread}"] == [*range(750)]
+    with pytest.raises(Empty):
+        queue.get_nowait()
+    assert len(observer.kazoo.get_children(f"{queue.path}/items")) == 1
+
+
+def test_bound_is_that_of_the_object_whatever_others_of_its_name_do_meanwhile(client: Client) -> None:
+    free = Queue[Any](name="q")
+
+    class Meddler:
+        def __reduce__(self) -> Any:
+            free.put("more")
+            return int, ()
+
+    with pytest.raises(Full):
+        Queue[Any](1, name="q").put(Meddler(), block=False)
+    assert free.qsize() == 1
+
+
+# ---- several at once
+
+
+def test_items_put_together_come_in_their_order(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[int](name="q")
+    queue.put_many([])
+    queue.put_many(range(250))
+    queue.put(250)
+    assert queue.qsize() == 251
+    got: list[int] = []
+    while len(got) < 251:
+        got += peers[len(got) % 3].do(queue.get_many, 70)
+    assert got == [*range(251)]
+    with pytest.raises(Empty):
+        queue.get_many(1, block=False)
+    for _ in range(251):
+        queue.task_done()
+    queue.join()
+
+
+def test_batches_fill_segments_and_the_next_ones(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_protocol, "SEGMENT", 30)
+    queue = Queue[int](name="q")
+    for start in range(0, 200, 20):
+        queue.put_many(range(start, start + 20))
+    got: list[int] = []
+    while len(got) < 200:
+        got += queue.get_many(70)
+    assert got == [*range(200)]
+    assert len(client.run(queue._core.znodes.present())) <= 2
+
+
+def test_large_items_are_put_in_several_requests(client: Client) -> None:
+    queue = Queue[bytes](name="q")
+    queue.put_many([b"x" * 400_000] * 5)
+    assert sum(len(queue.get_many(2)) for _ in range(3)) == 5
+    with pytest.raises(PayloadTooLargeError):
+        queue.put_many([b"y", b"x" * 1_100_000])
+    assert queue.empty()
+
+
+def test_batches_of_several_getters_are_of_different_items(client: Client, peers: list[Peer]) -> None:
+    queue = Queue[int](name="q")
+    queue.put_many(range(300))
+    for peer in peers:
+        peer.start(remote.get_batches, queue, 13)
+    got = [item for peer in peers for item in peer.result()]
+    assert sorted(got) == [*range(300)]
+
+
+def test_batch_is_refused_as_a_whole_when_the_queue_was_shut_down(client: Client) -> None:
+    queue = Queue[int](name="q")
+    queue.shutdown()
+    with pytest.raises(ShutDown) as caught:
+        queue.put_many(range(5))
+    assert caught.value.put == 0  # type: ignore[attr-defined]
+    with pytest.raises(ShutDown):
+        queue.get_many(5)
+
+
+def test_bounded_queue_takes_as_many_as_fit(client: Client) -> None:
+    queue = Queue[int](2, name="q")
+    with pytest.raises(Full) as caught:
+        queue.put_many(range(5), block=False)
+    assert caught.value.put == 2  # type: ignore[attr-defined]
+    assert queue.get_many(5) == [0, 1]
+
+
+def test_number_of_items_to_get_must_be_one_or_more(client: Client) -> None:
+    queue = Queue[int](name="q")
+    for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error):
+            queue.get_many(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="non-negative"):
+        queue.get_many(1, timeout=-1)

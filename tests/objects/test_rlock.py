@@ -1,0 +1,121 @@
+"""RLock between threads, clients and processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from helpers.leak_census import Observer
+from helpers.remote_functions import general as remote
+from helpers.timing import UNIT, eventually
+from helpers.worker_processes import Peer, Running
+
+from distsync import LockLostError, NotHeldError
+from distsync._client.client import Client
+from distsync.threading import Lock, RLock
+
+
+@pytest.fixture
+def lock(client: Client) -> RLock:
+    return RLock(name="a")
+
+
+@pytest.fixture
+def theirs(make_client: Callable[..., Client]) -> RLock:
+    """The same lock, for another client."""
+    return RLock(name="a", client=make_client())
+
+
+def test_others_get_it_after_the_last_release_only(lock: RLock, theirs: RLock, peer: Peer) -> None:
+    with lock:
+        with lock:
+            assert not theirs.acquire(blocking=False)
+        assert not theirs.acquire(blocking=False)
+        assert not peer.do(lock.acquire, False)
+        assert not Running(lock.acquire, False).result()
+    assert peer.do(lock.acquire, False)
+    assert peer.do(lock.acquire, False)
+    peer.do(lock.release)
+    assert not lock.acquire(blocking=False)
+    peer.do(lock.release)
+    assert lock.acquire(blocking=False)
+    lock.release()
+
+
+def test_release_is_the_holding_threads_own(lock: RLock, peer: Peer) -> None:
+    with pytest.raises(RuntimeError):
+        lock.release()
+    with lock:
+        with pytest.raises(NotHeldError):
+            Running(lock.release).result()
+        assert peer.do(remote.catch, lock.release) == "NotHeldError"
+        assert lock.held
+
+
+def test_thread_that_ended_holds_on_and_no_later_thread_is_taken_for_it(lock: RLock, theirs: RLock) -> None:
+    """Identifiers of threads are used again; what a thread holds is its own nevertheless."""
+    before = Running(lock.acquire)
+    before.result()
+    for _ in range(20):
+        later = Running(lock.acquire, False)
+        assert not later.result()
+    with pytest.raises(NotHeldError):
+        lock.release()
+    assert not theirs.acquire(blocking=False)
+    Lock(name="a").release()
+
+
+def test_lock_and_rlock_of_one_name_are_one(lock: RLock, theirs: RLock) -> None:
+    plain = Lock(name="a")
+    with lock:
+        assert plain.locked()
+        assert not plain.acquire(blocking=False)
+    with plain:
+        assert not theirs.acquire(blocking=False)
+        assert not Running(lock.acquire, False).result()
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+def test_each_release_after_a_loss_is_an_error_the_first_one_says_lost(
+    lock: RLock, theirs: RLock, observer: Observer, depth: int
+) -> None:
+    told: list[LockLostError] = []
+    lock.on_lost = told.append
+    for _ in range(depth):
+        lock.acquire()
+    observer.kazoo.delete(lock.holders()[0].path)
+    eventually(lambda: told, limit=60 * UNIT)
+    assert not lock.held
+    assert theirs.acquire(blocking=False)
+    with pytest.raises(LockLostError):
+        lock.release()
+    for _ in range(depth):
+        with pytest.raises(NotHeldError):
+            lock.release()
+    theirs.release()
+    with lock:
+        assert lock.held
+
+
+def test_nested_blocks_that_lose_the_lock_say_lost(lock: RLock, observer: Observer) -> None:
+    with pytest.raises((LockLostError, NotHeldError)) as raised, lock, lock:  # noqa: PT012
+        observer.kazoo.delete(lock.holders()[0].path)
+        eventually(lambda: not lock.held)
+    errors = [raised.value, raised.value.__context__]
+    assert any(isinstance(error, LockLostError) for error in errors)
+
+
+def test_waiters_in_the_process_and_outside_take_turns(lock: RLock, theirs: RLock) -> None:
+    lock.acquire()
+    inside = Running(held_twice, lock)
+    outside = Running(held_twice, theirs)
+    eventually(lambda: len(lock.waiters()) == 1)
+    eventually(lambda: len(lock._core.local_waiters) == 1)
+    lock.release()
+    assert inside.result()
+    assert outside.result()
+
+
+def held_twice(lock: RLock) -> bool:
+    with lock, lock:
+        return lock.held

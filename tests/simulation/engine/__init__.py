@@ -1,0 +1,29 @@
+"""Simulation: protocols against the embedded server's own engine, in one thread, with a clock and faults of its own.
+
+Everything follows from a seed. See docs/simulation.md; ``python -m simulation`` runs the scenarios of
+distsync's own protocols.
+"""
+
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.invariants import Capacity, Check, Exclusion, NothingLeft
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.engine.task import Task
+from simulation.engine.transcript import History, Record, SimulationFailure
+
+__all__ = [
+    "Capacity",
+    "Check",
+    "Exactly",
+    "Exclusion",
+    "Faults",
+    "History",
+    "NothingLeft",
+    "Record",
+    "Run",
+    "SimProcess",
+    "SimulationFailure",
+    "Task",
+    "Simulation",
+]

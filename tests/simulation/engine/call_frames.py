@@ -1,0 +1,119 @@
+"""Calls of a task: each has a deadline, a ledger of what it made, and requests under way.
+
+Rules for this file: what these are stands in distsync._client (deadline, ledger), for the blocking driver too; the
+answers to one Together come in the order of its requests, because a session answers in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from distsync._client.deadlines import CLEAN_UP_S, grace_of
+from distsync._client.driver.created_nodes import CreatedNodes
+from distsync._protocols import steps
+
+if TYPE_CHECKING:
+    from simulation.engine.session import Submission
+    from simulation.engine.task import Task
+
+#: What the ledger of a call is told of.
+TRACKED = frozenset({steps.Create, steps.Multi, steps.Delete})
+
+CLEAN_UP_MS = round(CLEAN_UP_S * 1000)
+#: A first connection is given at least so long, whatever the call's own time-out is.
+FIRST_CONNECTION_MS = 1_000
+
+#: In this time any thread that can go on has had its turn, however the schedule chooses.
+TURN_MS = 200
+
+
+@dataclass(frozen=True)
+class Run(steps.Step[Any]):
+    """One call of a face: drive ``protocol`` with a deadline of its own. For the bodies of tasks, not for protocols."""
+
+    protocol: Coroutine[Any, Any, Any] = field(repr=False)
+    timeout: float | None = None
+
+
+class Frame:
+    """One call: its coroutine, its deadline, the ephemerals it made, and what it holds."""
+
+    __slots__ = (
+        "began_ms", "cleaning", "coroutine", "deadline_ms", "due_ms", "excused_ms", "grace_ms", "interrupted_at",
+        "created_nodes", "most_late_ms",
+    )  # fmt: skip
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], timeout: float | None, now_ms: int, first: bool) -> None:
+        self.coroutine = coroutine
+        self.deadline_ms = None if timeout is None else now_ms + max(0, round(timeout * 1000))
+        self.due_ms = self.deadline_ms
+        """When it is to be over; another one after an interrupt."""
+        self.began_ms = now_ms
+        self.excused_ms = 0
+        """For how long of it its thread had no CPU, or was in a function of the user's."""
+        self.grace_ms = round(grace_of(timeout) * 1000)
+        self.most_late_ms = max(self.grace_ms, FIRST_CONNECTION_MS if first else 0) + TURN_MS
+        self.created_nodes = CreatedNodes()
+        self.cleaning = False
+        self.interrupted_at: int | None = None
+
+    def late_ms(self, now_ms: int) -> int | None:
+        """It is over: by how much later than it may, if at all."""
+        if self.due_ms is None:
+            return None
+        late_ms = now_ms - self.due_ms - self.excused_ms
+        return late_ms if late_ms > self.most_late_ms else None
+
+    def clean_up_from(self, now_ms: int, anew: bool) -> None:
+        """Something was thrown into the call: it gets some time, more of it only if it is ``anew``."""
+        if self.interrupted_at is None:
+            self.interrupted_at = len(self.created_nodes.holds)
+        if anew or not self.cleaning:
+            self.cleaning = True
+            self.deadline_ms = now_ms + CLEAN_UP_MS
+
+    def kept(self, error: BaseException) -> list[steps.Hold]:
+        """The holds that outlive the call, which has ended with ``error``: after an interrupt what it took in its
+        clean-up, as a Condition takes its lock again."""
+        if self.interrupted_at is not None:
+            return self.created_nodes.holds[self.interrupted_at :]
+        return self.created_nodes.holds if isinstance(error, Exception) else []
+
+
+class Asked:
+    """Requests under way, whose answers come together."""
+
+    __slots__ = ("answers", "frame", "missing", "session", "single", "submissions", "task")
+
+    def __init__(self, task: Task, frame: Frame, number: int, single: bool) -> None:
+        self.task = task
+        self.frame = frame
+        self.session = task.process.session
+        self.single = single
+        self.missing = number
+        self.answers: list[Any] = []
+        self.submissions: list[Submission] = []
+
+    def ask(self, request: steps.Request[Any]) -> None:
+        if type(request) in TRACKED:
+            self.frame.created_nodes.sent(request)
+        self.submissions.append(self.session.submit(request, self._answered))
+
+    def abandon(self) -> None:
+        """Nobody wants the answers any more."""
+        self.missing = 0
+        self.session.withdraw(self.submissions)
+
+    def _answered(self, submission: Submission, answer: Any) -> None:
+        if not self.missing:
+            return
+        self.answers.append(answer)
+        self.missing -= 1
+        if type(submission.step) in TRACKED:
+            error = answer if isinstance(answer, BaseException) else None
+            self.frame.created_nodes.answered(submission.step, None if error else answer, error)
+        if not self.missing:
+            failed = self.single and isinstance(answer, BaseException)
+            self.task.resume(failed, answer if self.single else tuple(self.answers))

@@ -1,0 +1,159 @@
+"""Coverage: which places of protocols were reached, and which faults struck there.
+
+Rules for this file: it watches a world and changes nothing in it. A fault counts at a place if a thread was there when
+it struck: a lost request or reply at the place that had sent it; what concerns one thread where that thread was; what
+concerns a process where any thread of it was. The thread is in the step that it awaits, and in all calls around it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import CodeType, CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from simulation.engine.await_points import Locator
+from simulation.engine.faults import AT_STEP, BESIDES, KINDS, Placed
+from simulation.scenarios.common import OBSERVER
+
+from distsync._protocols import steps
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from simulation.engine.process import SimProcess
+    from simulation.engine.task import Task
+
+#: All kinds that are counted.
+COUNTED = (*KINDS, "lag", *BESIDES)
+
+#: What strikes the request itself, and what strikes one thread. Everything else strikes the process, an outage all.
+OF_A_REQUEST = ("lost_request", "lost_reply")
+OF_A_THREAD = ("interrupt", "deadline", "stall")
+
+#: Seeds that reach a place are remembered, so many for each place.
+REMEMBERED = 12
+
+
+#: What was seen at a place, in any schedule, as bits: a request under way; a wait while connected; a thread of the
+#: user's, which Ctrl-C may strike (not work in the background); a deadline of the call; an ephemeral of the process.
+REQUEST, WAIT, CALLER, DEADLINE, VICTIM = 1, 2, 4, 8, 16
+
+
+def possible(kind: str, seen: int) -> bool:
+    """Whether this fault can strike at a place where that was seen."""
+    if kind in OF_A_REQUEST:
+        return bool(seen & REQUEST)
+    if kind in ("interrupt", "stall"):
+        return bool(seen & CALLER)
+    if kind == "deadline":
+        return bool(seen & DEADLINE)
+    if kind == "intruder":
+        return bool(seen & VICTIM)
+    if kind in AT_STEP:
+        return True
+    return bool(seen & (REQUEST | WAIT))
+
+
+class CoverageEntry:
+    """What is known of one place: how often it was reached, what was seen there, and seeds that come there."""
+
+    __slots__ = ("last", "reached", "seeds", "seen")
+
+    def __init__(self) -> None:
+        self.reached = 0
+        self.seen = 0
+        self.seeds: list[tuple[int, float]] = []
+        self.last: tuple[int, float] | None = None
+
+
+class Coverage:
+    """See the module; that of any number of schedules, one after the other."""
+
+    def __init__(self, locator: Locator) -> None:
+        self.locator = locator
+        self.spots: dict[str, CoverageEntry] = {}
+        #: The same by code and instruction (see Locator, which keeps the code): they are asked for at every step.
+        self._spots_at: dict[int, dict[int, CoverageEntry | None]] = {}
+        self.cells: Counter[tuple[str, str]] = Counter()
+        self.seed: tuple[int, float] | None = None
+        """What is played, if it is worth to be remembered: the seed, and how fierce the faults are."""
+
+    def performs(self, task: Task) -> None:
+        """A thread has asked for a step. Who is spared by all faults does not count."""
+        process = task.process
+        if process.name == OBSERVER:
+            return
+        seen, seed, spots_at = self._seen(task, process), self.seed, self._spots_at
+        for call in task.stack:
+            coroutine: Any = call.coroutine
+            while type(coroutine) is CoroutineType:
+                frame = coroutine.cr_frame
+                if frame is None:
+                    break
+                try:
+                    spot = spots_at[id(coroutine.cr_code)][frame.f_lasti]
+                except KeyError:
+                    spot = self._learn(coroutine.cr_code, frame)
+                if spot is not None:
+                    spot.reached += 1
+                    spot.seen |= seen
+                    if spot.last is not seed:
+                        self._remember(spot)
+                coroutine = coroutine.cr_await
+
+    def _learn(self, code: CodeType, frame: Any) -> CoverageEntry | None:
+        place = self.locator.learn(code, frame)
+        spot = None if place is None else self.spots.setdefault(place, CoverageEntry())
+        self._spots_at.setdefault(id(code), {})[frame.f_lasti] = spot
+        return spot
+
+    def _remember(self, spot: CoverageEntry) -> None:
+        spot.last = self.seed
+        if len(spot.seeds) < REMEMBERED and self.seed is not None:
+            spot.seeds.append(self.seed)
+
+    def _seen(self, task: Task, process: SimProcess) -> int:
+        step: Any = task.at
+        seen = 0 if task.background else CALLER | DEADLINE if has_deadline(task) else CALLER
+        if isinstance(step, (steps.Request, steps.Together)):
+            seen |= REQUEST
+        elif isinstance(step, steps.Wait) and process.session.connected:
+            seen |= WAIT
+        if process.session.session_id in process.world.server.engine.tree.ephemerals:
+            seen |= VICTIM
+        return seen
+
+    def strikes(self, kind: str, process: SimProcess, at: Any) -> None:
+        """A fault strikes now: at a step or a thread of this process, or at the process (None)."""
+        if process.name == OBSERVER:
+            return
+        tasks: Iterable[Task]
+        if kind in OF_A_REQUEST:
+            tasks = [task for task in process.tasks if asks(task, at)]
+        elif kind in OF_A_THREAD:
+            tasks = (at,) if at.stack and (kind != "deadline" or has_deadline(at)) else ()
+        elif kind == "outage":
+            living = [each for each in process.world.processes.values() if each.alive and each.name != OBSERVER]
+            tasks = [task for each in living for task in each.tasks]
+        else:
+            tasks = process.tasks if process.alive else ()
+        struck = {place for task in tasks for place in self.locator.of(task)}
+        for place in struck:
+            self.cells[place, kind] += 1
+
+    def target(self, kinds: tuple[str, ...], process: SimProcess, at: Any) -> Placed | None:
+        """Which fault is to strike here: none."""
+        return None
+
+
+def has_deadline(task: Task) -> bool:
+    """Whether a deadline could strike it."""
+    return bool(task.stack) and task.stack[-1].deadline_ms is not None and task.process.session.ever_connected
+
+
+def asks(task: Task, request: Any) -> bool:
+    """Whether the thread waits for the answer to this request."""
+    at = task.at
+    if task.has_work():
+        return False
+    return at is request or (isinstance(at, steps.Together) and any(each is request for each in at.requests))

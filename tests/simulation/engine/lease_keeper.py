@@ -1,0 +1,99 @@
+"""The keeper of a process: keeps the lease clock moving while something is held, and says when it is lost.
+
+Rules for this file: what is decided is decided by the parts of distsync._client that the real keeper uses too
+(lease, holds, janitor); here they are only given the virtual time and their turns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simulation.engine.scheduler import Timer
+
+from distsync._client.driver.created_nodes import LeftoverNode
+from distsync._client.lease import holds
+from distsync._client.lease.cleanup import delete_leftover, watch_held_node
+from distsync._client.lease.lease_clock import LeaseClock
+from distsync._protocols.steps import Hold, Loss, Sync, WatchNode
+
+if TYPE_CHECKING:
+    from simulation.engine.process import SimProcess
+
+#: A grant that is released sooner costs no look at its own znode.
+GUARD_AFTER_MS = 500
+
+
+class Keeper:
+    """See the module."""
+
+    def __init__(self, process: SimProcess) -> None:
+        self.process = process
+        self.world = process.world
+        self.lease = LeaseClock()
+        self.holds = holds.HoldTable(self.lease, self._lapsed)
+        self._beat: Timer | None = None
+        self._lapse: Timer | None = None
+
+    def hold(self, step: Hold) -> None:
+        """As the step says."""
+        self.holds.add(step, self.world.now)
+        step.loss.subscribe(lambda: self.world.note(self.process.name, "loss", f"{step.path}: {step.loss.reason}"))
+        held = [each for each in self.holds.standing() if each.loss is step.loss]
+        if held:
+            self.process.clockwork.after(GUARD_AFTER_MS, lambda: self._guard(held[0]))
+            self._schedule()
+
+    def unhold(self, loss: Loss) -> None:
+        self.holds.remove(loss)
+
+    def watch(self, step: WatchNode) -> None:
+        """As the step says."""
+        self.holds.watch(step.loss, step.on_data)
+        for each in self.holds.standing():
+            if each.loss is step.loss:
+                self._guard(each)
+
+    def look(self) -> None:
+        """Whatever is held without proof is lost."""
+        self.holds.expire(self.world.now)
+
+    def _lapsed(self, lost: list[holds.HeldNode]) -> None:
+        """The znodes go if the session lives after all."""
+        for held in lost:
+            self.delete_leftover(LeftoverNode(held.path, True), held.session_id)
+
+    def delete_leftover(self, orphan: LeftoverNode, session_id: int) -> None:
+        """The janitor deletes the orphan, for as long as the session lives."""
+        self.process.background(delete_leftover(orphan, session_id))
+
+    def session_ended(self) -> None:
+        self.lease.end()
+        self.holds.lose_all(holds.SESSION_EXPIRED)
+
+    def _schedule(self) -> None:
+        """A beat of proof, and a look when the lease would run out, while anything is held."""
+        if not self.holds:
+            return
+        clockwork, now = self.process.clockwork, self.world.now
+        if self._beat is None:
+            self._beat = clockwork.after(round((self.lease.next_heartbeat - now) * 1000), self._prove, idle=True)
+        if self._lapse is None:
+            self._lapse = clockwork.after(round((self.lease.valid_until - now) * 1000), self._look, idle=True)
+
+    def _prove(self) -> None:
+        self._beat = None
+        session = self.process.session
+        if self.holds and session.connected:
+            session.submit(Sync(), lambda submission, answer: self._schedule())
+        elif self.holds:
+            self._beat = self.process.clockwork.after(session.timeout_ms // 3, self._prove, idle=True)
+
+    def _look(self) -> None:
+        self._lapse = None
+        self.look()
+        self._schedule()
+
+    def _guard(self, held: holds.HeldNode) -> None:
+        if not held.over.fired and not held.guarded:
+            held.guarded = True
+            self.process.background(watch_held_node(held, lambda: self.holds.mark_lost(held.loss, holds.ZNODE_DELETED)))

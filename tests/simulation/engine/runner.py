@@ -1,0 +1,141 @@
+"""Plays scenarios over many seeds, and counts.
+
+Rules for this file: a seed decides everything: the schedule, and which faults may strike in it. One fifth of the
+seeds have no faults, two fifths one kind, two fifths all kinds that the scenario stands; a quarter of those with faults
+have servers that lag besides. A fifth of all seeds have outages, ghosts or stalled threads and nothing else, a
+fifth have them besides.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from simulation.engine.faults import AT_EVENT, AT_REQUEST, Faults, Watcher
+from simulation.engine.simulation import Simulation
+from simulation.engine.transcript import SimulationFailure
+from simulation.scenarios import Scenario
+from simulation.scenarios.common import OBSERVER
+
+#: The chance of a kind at one of its opportunities, where it is the only one, and where it is one of many.
+ALONE, TOGETHER = 0.03, 0.006
+
+
+@dataclass
+class Report:
+    """What came out of playing one scenario."""
+
+    scenario: str
+    schedules: int = 0
+    picks: int = 0
+    seconds: float = 0.0
+    injected: Counter[str] = field(default_factory=Counter)
+    failures: list[SimulationFailure] = field(default_factory=list)
+
+    @property
+    def speed(self) -> float:
+        """Schedules a second."""
+        return self.schedules / self.seconds if self.seconds else 0.0
+
+    def lines(self) -> Iterable[str]:
+        """The report, for people."""
+        verdict = f"{len(self.failures)} FAILED" if self.failures else "no violation"
+        yield f"{self.scenario}: {self.schedules} schedules, {verdict} ({self.speed:.0f} a second)"
+        if self.injected:
+            yield "    faults: " + ", ".join(f"{kind} {count}" for kind, count in sorted(self.injected.items()))
+        for failure in self.failures:
+            yield f"    seed {failure.seed}: {failure.message}"
+
+
+def faults_of(scenario: Scenario, seed: int, fierce: float = 1.0) -> Faults:
+    """What may go wrong in the schedule of this seed; so many times as likely as usual."""
+    rng = random.Random(seed ^ 0x5EED)
+    late = random.Random(seed ^ 0x0A6E)
+    others, besides = late.random(), {kind: scaled(kind, ALONE) for kind in late.choice(_some(scenario.besides))}
+    share = rng.random()
+    if others < 0.2 and besides:
+        return Faults.of(besides, most=rng.randint(1, 2), spare=(OBSERVER,), victims=is_victim)
+    if share < 0.2:
+        return Faults()
+    if share < 0.6:
+        kind = rng.choice(scenario.kinds)
+        chances = {kind: scaled(kind, ALONE)}
+    else:
+        chances = {kind: scaled(kind, TOGETHER) for kind in scenario.kinds}
+    if random.Random(seed ^ 0x1A6).random() < 0.25:
+        chances["lag"] = scaled("lag", ALONE)
+    if others > 0.8:
+        chances |= besides
+    most = rng.randint(1, 2)
+    if fierce != 1.0:
+        chances = {kind: min(0.5, chance * fierce) for kind, chance in chances.items()}
+    return Faults.of(chances, most=most, spare=(OBSERVER,), victims=is_victim)
+
+
+def _some(kinds: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """One of them, or all."""
+    return [*((kind,) for kind in kinds), kinds]
+
+
+def is_victim(path: str) -> bool:
+    """What an intruder may delete. Without its receipt a transaction's outcome is unknown, and said to be so."""
+    return "/receipts/" not in path
+
+
+def scaled(kind: str, chance: float) -> float:
+    """Steps are more frequent than requests, and these than events: each kind strikes about as often."""
+    return chance * (2 if kind in AT_REQUEST else 6 if kind in AT_EVENT else 1)
+
+
+def run_seed(
+    scenario: Scenario, seed: int, faults: Faults | None = None, watcher: Watcher | None = None, aims: bool = False
+) -> Simulation:
+    """One schedule; raises SimulationFailure."""
+    world = Simulation(seed, faults=faults_of(scenario, seed) if faults is None else faults)
+    if watcher is not None:
+        world.faults.watch(watcher, aims)
+    try:
+        scenario.run(world)
+    except BaseException:
+        world.__exit__(BaseException)
+        raise
+    return world
+
+
+def run(
+    scenario: Scenario, seeds: Iterable[int], *, most_failures: int = 3, tell: Callable[[Report], object] | None = None
+) -> Report:
+    """Plays all seeds, until so many have failed. ``tell`` is called after each."""
+    report = Report(scenario.name)
+    began = time.perf_counter()
+    gc.disable()
+    try:
+        for seed in seeds:
+            _play_one(report, scenario, seed)
+            report.seconds = time.perf_counter() - began
+            if report.schedules % 200 == 0:
+                gc.collect()
+            if tell is not None:
+                tell(report)
+            if len(report.failures) >= most_failures:
+                break
+    finally:
+        gc.enable()
+    return report
+
+
+def _play_one(report: Report, scenario: Scenario, seed: int) -> None:
+    world = None
+    try:
+        world = run_seed(scenario, seed)
+        struck = world.faults.injected
+        report.picks += world.scheduler.picks
+    except SimulationFailure as failure:
+        report.failures.append(failure)
+        struck = failure.injected
+    report.schedules += 1
+    report.injected.update(each.kind for each in struck)

@@ -1,0 +1,367 @@
+"""A barrier in corners that its scenario seldom reaches: each interleaving of a few moments, seed by seed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import receipts
+
+from distsync._protocols.barriers.cyclic import BarrierCore
+from distsync._protocols.receipts import Receipts
+from distsync._protocols.steps import Connected, Delete, Sync, Together, Wait
+from distsync.errors import BrokenBarrierError
+
+PATH = "/distsync/barrier/b"
+
+
+async def connect() -> None:
+    await Connected()
+
+
+class Corner:
+    """A barrier for two: its first party's znode is deleted while the second one is opening it; then a third comes."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = Simulation(seed)
+        self.told: dict[str, int | None] = {}
+
+    def core(self, process: SimProcess) -> BarrierCore:
+        return BarrierCore(PATH, 2, Receipts("/distsync/receipts"))
+
+    async def party(self, process: SimProcess, name: str, seconds: float, acts: bool = False) -> None:
+        await Wait(limit=seconds)
+        try:
+            self.told[name] = await Run(self.core(process).wait(b"", self.act if acts else None), 60.0)
+        except BrokenBarrierError:
+            self.told[name] = None
+
+    def act(self) -> None:
+        first = next(path for path in self.world.leftovers() if path.endswith("-lock-0000000000"))
+        self.world.external_client(Delete(first))
+        third = self.world.processes["third"]
+        third.spawn(self.party(third, "third", self.world.rng.randint(0, 6) / 1000))
+
+    def play(self) -> dict[str, int | None]:
+        with self.world as world:
+            for name, seconds in (("first", 0.0), ("second", 1.0)):
+                process = world.process(name)
+                process.spawn(self.party(process, name, seconds, acts=name == "second"))
+            third = world.process("third")
+            third.spawn(connect())
+            world.run()
+        return self.told
+
+
+def test_two_who_both_open_after_a_deletion_pass_both_or_not_at_all() -> None:
+    together = 0
+    for seed in range(400):
+        told = Corner(seed).play()
+        assert told["first"] is None
+        assert {told["second"], told["third"]} in ({0, 1}, {None}), (seed, told)
+        together += told["second"] is not None
+    assert 0 < together < 400
+
+
+class Away:
+    """A party is cut off at a request until long after its time-out; somebody else resets the barrier meanwhile."""
+
+    TIMEOUT_S, RESET_S, AWAY_S = 2.0, 5.0, 20.0
+
+    def __init__(self, seed: int, request: int) -> None:
+        self.world = Simulation(
+            seed, faults=Faults(exactly=(Exactly("cut", "away", request, round(self.AWAY_S * 1000)),))
+        )
+        self.waiting, self.broken = 0, True
+
+    def core(self, process: SimProcess) -> BarrierCore:
+        return BarrierCore(PATH, 2, receipts(process))
+
+    async def party(self, process: SimProcess) -> None:
+        """Knows the barrier before its call of wait."""
+        await Wait(limit=1.0)
+        core = self.core(process)
+        assert await Run(core.state()) == (0, False)
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), self.TIMEOUT_S)
+
+    async def other(self, process: SimProcess) -> None:
+        core = self.core(process)
+        await Run(core.abort())
+        await Run(core.reset())
+        await Wait(limit=self.RESET_S)
+        await Run(core.reset())
+        await Wait(limit=2 * self.AWAY_S)
+        self.waiting, self.broken = await Run(core.state())
+
+    def play(self) -> tuple[int, bool]:
+        with self.world as world:
+            for name, body in (("away", self.party), ("other", self.other)):
+                process = world.process(name)
+                process.spawn(body(process))
+            world.run()
+        return self.waiting, self.broken
+
+
+@pytest.mark.parametrize("request_number", range(3, 14))
+def test_time_out_in_an_outage_does_not_break_what_was_reset_meanwhile(request_number: int) -> None:
+    for seed in range(10):
+        assert Away(seed, request_number).play() == (0, False), seed
+
+
+class Outage:
+    """All who wait at a barrier of three are cut off until long after their time-outs; nobody else is there."""
+
+    CALM_S, TIMEOUT_S = 1.0, 2.0
+
+    def __init__(self, seed: int, request: int, away_s: float, before: str) -> None:
+        cuts = (Exactly("cut", name, request, round(away_s * 1000)) for name in ("one", "two"))
+        self.world = Simulation(seed, faults=Faults(exactly=tuple(cuts)))
+        self.parties = 2 if before == "passed" else 3
+        self.before = before
+        self.gave_up = 0
+        self.state = (-1, False)
+
+    async def prepare(self, core: BarrierCore, name: str) -> bool:
+        """What this process knows of the barrier before; whether it will give up there."""
+        if self.before == "passed":
+            await Run(core.wait(b""))
+            return name == "one"
+        if self.before == "reset" and name == "one":
+            await Run(core.reset())
+        if self.before != "nothing":
+            await Run(core.state())
+        return True
+
+    async def party(self, process: SimProcess) -> None:
+        core = BarrierCore(PATH, self.parties, receipts(process))
+        with suppress(BrokenBarrierError):  # the cut came too early
+            if await self.prepare(core, process.name):
+                await Wait(limit=self.CALM_S)
+                try:
+                    await Run(core.wait(b""), self.TIMEOUT_S)
+                except BrokenBarrierError:
+                    self.gave_up += 1
+                    raise
+
+    async def look(self, process: SimProcess) -> None:
+        await Wait(limit=60.0)
+        self.state = await Run(BarrierCore(PATH, self.parties, receipts(process)).state())
+
+    def play(self) -> None:
+        with self.world as world:
+            for name, body in (("one", self.party), ("two", self.party), ("look", self.look)):
+                process = world.process(name)
+                process.spawn(body(process))
+            world.run()
+
+
+@pytest.mark.parametrize("before", ["nothing", "looked", "reset", "passed"])
+@pytest.mark.parametrize("away_s", [6.0, 20.0], ids=["the session lives", "the session ends"])
+def test_barrier_that_all_gave_up_in_an_outage_is_broken_afterwards(before: str, away_s: float) -> None:
+    played = 0
+    for seed in range(4):
+        for request in range(1, 22):
+            outage = Outage(seed, request, away_s, before)
+            outage.play()
+            if outage.gave_up:
+                assert outage.state == (0, True), (seed, request)
+                played += 1
+    assert played > 40
+
+
+class Anew:
+    """A party of two is cut off until after its time-out; when the connection is back it comes anew at once."""
+
+    def __init__(self, seed: int, request: int) -> None:
+        self.world = Simulation(seed, faults=Faults(exactly=(Exactly("cut", "one", request, 6000),)))
+        self.told: list[str] = []
+
+    async def party(self, process: SimProcess) -> None:
+        core = BarrierCore(PATH, 2, receipts(process))
+        await Run(core.state())
+        for seconds in (2.0, 20.0):
+            try:
+                self.told.append(str(await Run(core.wait(b""), seconds)))
+            except BrokenBarrierError:
+                self.told.append("broken")
+        self.told.append(str(await Run(core.state())))
+
+    def play(self) -> list[str]:
+        with self.world as world:
+            process = world.process("one")
+            process.spawn(self.party(process))
+            world.run()
+        return self.told
+
+
+def test_who_gave_up_in_an_outage_and_comes_anew_is_not_counted_twice() -> None:
+    for seed in range(5):
+        for request in range(2, 22):
+            assert Anew(seed, request).play() == ["broken", "broken", "(0, True)"], (seed, request)
+
+
+class Surplus:
+    """A party comes behind as many as it takes, of whom one does not come to open, gives up in an outage, and is back
+    when those die."""
+
+    TIMEOUT_S, AWAY_MS = 2.0, 6000
+
+    def __init__(self, seed: int) -> None:
+        placed = Exactly("outage", "clock", 1, self.AWAY_MS), Exactly("stall", "second", 6, 60_000)
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
+        self.stood, self.state = 0, (-1, False)
+
+    async def party(self, process: SimProcess, seconds: float, timeout: float) -> None:
+        await Wait(limit=seconds)
+        core = BarrierCore(PATH, 2, receipts(process))
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), timeout)
+
+    async def clock(self, process: SimProcess) -> None:
+        """All are there, the servers go, and the first two die."""
+        await Wait(limit=2.5)
+        self.stood = sum("-lock-" in path for path in self.world.leftovers())
+        await Together(Sync())
+        for name in ("first", "second"):
+            self.world.processes[name].kill()
+        await Wait(limit=60.0)
+        self.state = await Run(BarrierCore(PATH, 2, receipts(process)).state())
+
+    def play(self) -> tuple[int, tuple[int, bool]]:
+        with self.world as world:
+            for name, seconds, timeout in (("first", 0.0, 90.0), ("second", 1.0, 90.0), ("third", 2.0, self.TIMEOUT_S)):
+                process = world.process(name)
+                process.spawn(self.party(process, seconds, timeout))
+            process = world.process("clock")
+            process.spawn(self.clock(process))
+            world.run()
+        return self.stood, self.state
+
+
+def test_who_gives_up_in_an_outage_behind_as_many_as_it_takes_breaks_it_too() -> None:
+    played = [Surplus(seed).play() for seed in range(20)]
+    assert [state for stood, state in played if stood == 3] == [(0, True)] * sum(stood == 3 for stood, _ in played)
+    assert sum(stood == 3 for stood, _ in played) > 5
+
+
+class Twice:
+    """A party gives up in an outage, comes anew, and the next outage strikes while it breaks the barrier."""
+
+    def __init__(self, seed: int, request: int) -> None:
+        placed = Exactly("outage", "one", 3, 6000), Exactly("outage", "one", request, 60_000)
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
+
+    async def party(self, process: SimProcess) -> None:
+        core = BarrierCore(PATH, 2, receipts(process))
+        await Run(core.state())
+        for seconds in (2.0, 20.0):
+            with pytest.raises(BrokenBarrierError):
+                await Run(core.wait(b""), seconds)
+
+    def play(self) -> None:
+        with self.world as world:
+            process = world.process("one")
+            process.spawn(self.party(process))
+            world.run()
+
+
+@pytest.mark.parametrize("request_number", range(18, 31))
+def test_who_finishes_what_an_earlier_call_left_keeps_his_own_time_out(request_number: int) -> None:
+    """The simulator sees to the time-outs."""
+    for seed in range(10):
+        Twice(seed, request_number).play()
+
+
+class Forgotten:
+    """A party of two is cut off when it has come, and passes; the others go on until nobody knows its name any more,
+    and one of them stands there alone when the connection is back."""
+
+    TURNS, AWAY_MS, PATIENCE_S = 20, 6000, 30.0
+
+    def __init__(self, seed: int, request: int) -> None:
+        placed = Exactly("lost_reply", "one", request), Exactly("cut", "one", request + 1, self.AWAY_MS)
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
+        self.told: dict[str, list[int | None]] = {"one": [], "two": [], "three": []}
+
+    async def party(self, process: SimProcess, turns: int) -> None:
+        core = BarrierCore(PATH, 2, receipts(process))
+        await Run(core.state())
+        if turns > 1:
+            await Wait(limit=1.0)
+        for _ in range(turns):
+            try:
+                self.told[process.name].append(await Run(core.wait(b""), self.PATIENCE_S))
+            except BrokenBarrierError:
+                self.told[process.name].append(None)
+
+    def play(self) -> dict[str, list[int | None]]:
+        with self.world as world:
+            for name in self.told:
+                process = world.process(name)
+                process.spawn(self.party(process, 1 if name == "one" else self.TURNS))
+            world.run()
+        return self.told
+
+
+def test_who_has_passed_too_long_ago_to_know_it_does_not_pass_again() -> None:
+    """Who passes has taken somebody with him: the others, an even number in all, cannot all have passed then."""
+    left = 0
+    for request in range(8, 17):
+        for seed in range(5):
+            told = Forgotten(seed, request).play()
+            is_left = None in told["two"] + told["three"]
+            assert told["one"] == [None] or is_left, (request, seed, told)
+            left += is_left
+    assert left > 5
+
+
+class Unheard:
+    """A party of a process that knows an old generation does not hear in time that it stands in the present one."""
+
+    def __init__(self, seed: int, request: int) -> None:
+        placed = (Exactly("slow", "one", request, 20_000),)
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
+        self.stood, self.state = 0, (-1, False)
+
+    async def party(self, process: SimProcess) -> None:
+        await Wait(limit=0.5)
+        core = BarrierCore(PATH, 3, receipts(process))
+        await Run(core.state())
+        await Wait(limit=1.5)
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), 1.0)
+
+    async def other(self, process: SimProcess) -> None:
+        """The barrier is reset, and somebody else waits in the new generation."""
+        core = BarrierCore(PATH, 3, receipts(process))
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), 0.1)
+        await Wait(limit=1.0)
+        await Run(core.reset())
+        with pytest.raises(BrokenBarrierError):
+            await Run(core.wait(b""), 30.0)
+
+    async def clock(self, process: SimProcess) -> None:
+        await Wait(limit=2.5)
+        self.stood = sum("-lock-" in path for path in self.world.leftovers())
+        await Wait(limit=21.0)
+        self.state = await Run(BarrierCore(PATH, 3, receipts(process)).state())
+
+    def play(self) -> tuple[int, tuple[int, bool]]:
+        with self.world as world:
+            for name, work in (("one", self.party), ("other", self.other), ("clock", self.clock)):
+                process = world.process(name)
+                process.spawn(work(process))
+            world.run()
+        return self.stood, self.state
+
+
+def test_who_has_not_heard_in_time_that_he_stands_there_breaks_the_generation_that_he_stands_in() -> None:
+    played = [Unheard(seed, request).play() for seed in range(5) for request in range(2, 12)]
+    assert [state for stood, state in played if stood == 2] == [(0, True)] * sum(stood == 2 for stood, _ in played)
+    assert sum(stood == 2 for stood, _ in played) > 3

@@ -1,0 +1,15 @@
+"""Nothing is left of a pool's caller that ends while others doubt it again and again."""
+
+from __future__ import annotations
+
+from simulation.engine.runner import faults_of, run_seed
+from simulation.scenarios import SCENARIOS
+
+#: In this schedule somebody has deleted what says that the caller lives, and the caller's end takes long.
+SEED = 9002210
+
+
+def test_caller_that_is_doubted_as_it_ends_leaves_nothing() -> None:
+    scenario = SCENARIOS["swept-pool"]
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    assert {"intruder", "expire_away", "pause"} <= {placed.kind for placed in world.faults.injected}

@@ -1,0 +1,135 @@
+"""A reader who wrote too commits while his writer's znode becomes his own: it is refused where he lost, and only there.
+
+Before the thread that does it learns that it is done, the one who commits may have been told that his znode is gone.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+
+from distsync._objects.fenced_transaction import GuardedTransaction
+from distsync._protocols.locks import downgrade
+from distsync._protocols.locks.grant import Grant
+from distsync._protocols.locks.shared_lock import SharedCore
+from distsync._protocols.receipts import Receipts
+from distsync._protocols.steps import Delete, Exists, Wait
+from distsync.errors import DeadlineError, LockLostError
+
+if TYPE_CHECKING:
+    from distsync._client.client import Client
+
+PATH, TARGET = "/distsync/sharedlock/s", "/made"
+LATE_S = 1.0
+
+
+async def sleep(seconds: float) -> None:
+    await Wait(limit=seconds)
+
+
+async def there(path: str) -> bool:
+    return await Exists(path) is not None
+
+
+async def delete(path: str) -> None:
+    await Delete(path)
+
+
+class Reader:
+    """He writes, reads, lets go of the writer, and commits meanwhile, or his ``child`` does."""
+
+    def __init__(self, process: SimProcess, timeout: float | None, deleted: bool, child: SimProcess | None) -> None:
+        self.process, self.timeout, self.deleted, self.child = process, timeout, deleted, child
+        self.core = SharedCore(PATH)
+        self.told: object = None
+        self.held = self.made = False
+
+    async def work(self) -> None:
+        core = self.core
+        await Run(core.writer.acquire("me", b"{}"))
+        await Run(core.acquire("me", b"{}"))
+        (share,) = core.shares
+        self.process.spawn(self.let_go(), name="writer")
+        await Run(sleep(LATE_S / 2))
+        if self.deleted:
+            await Run(delete(share.grant.place.path))
+        if self.child is None:
+            await self.commit(share.grant)
+        else:
+            self.child.spawn(self.commit(replace(share.grant)), name="child")
+            await Run(sleep(LATE_S))
+        self.held, self.made = core.reads("me"), await Run(there(TARGET))
+        await Run(sleep(2 * LATE_S))
+        with suppress(LockLostError):
+            await Run(core.release("me"))
+
+    async def commit(self, grant: Grant) -> None:
+        transaction = GuardedTransaction(cast("Client", None), Receipts("/distsync/receipts"), grant)
+        transaction.create(TARGET)
+        try:
+            await Run(transaction._commit(), self.timeout)
+            self.told = "done"
+        except (DeadlineError, LockLostError) as error:
+            self.told = type(error)
+
+    async def let_go(self) -> None:
+        with suppress(LockLostError):
+            await Run(self.core.writer.release("me"))
+
+
+def played(
+    monkeypatch: pytest.MonkeyPatch,
+    slow: str,
+    seed: int,
+    *,
+    timeout: float | None = None,
+    deleted: bool = False,
+    forked: bool = False,
+) -> Reader:
+    """A schedule in which the thread that makes the exchange is held up before this."""
+    step = getattr(downgrade, slow)
+
+    async def late(*arguments: Any) -> Any:
+        await Wait(limit=LATE_S)
+        return await step(*arguments)
+
+    monkeypatch.setattr(downgrade, slow, late)
+    with Simulation(seed) as world:
+        process = world.process("p")
+        reader = Reader(process, timeout, deleted, world.process("child") if forked else None)
+        process.spawn(reader.work(), name="reader")
+        world.run()
+        assert [path for path in world.leftovers() if path.startswith(f"{PATH}/")] == []
+    return reader
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_reader_who_holds_on_is_not_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    reader = played(monkeypatch, "_hold_on", seed)
+    assert (reader.told, reader.held, reader.made) == ("done", True, True)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_reader_who_loses_it_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Somebody deletes the writer's znode before the exchange."""
+    reader = played(monkeypatch, "_exchange", seed, deleted=True)
+    assert (reader.told, reader.held, reader.made) == (LockLostError, False, False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_call_that_has_no_time_to_wait_is_over_and_nothing_was_done(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    reader = played(monkeypatch, "_hold_on", seed, timeout=LATE_S / 10)
+    assert (reader.told, reader.held, reader.made) == (DeadlineError, True, False)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_child_that_was_forked_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """It has a copy of what was under way, which nothing ends."""
+    reader = played(monkeypatch, "_hold_on", seed, forked=True)
+    assert (reader.told, reader.held, reader.made) == (LockLostError, True, False)

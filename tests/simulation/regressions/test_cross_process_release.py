@@ -1,0 +1,135 @@
+"""What other processes give back: permits of one call, one of them lost; an interrupt; and a lock, long ago."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import receipts
+
+from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks.lock import LockCore
+from distsync._protocols.semaphores import cross_process as cross_process_semaphores
+from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._protocols.steps import GetData, Wait
+from distsync.errors import LockLostError, OverReleaseError, ReleasedTooOftenError
+
+PATH = "/distsync/semaphore/s"
+LOCK_PATH = "/distsync/lock/l"
+
+#: Longer than a session lasts.
+AWAY_S = 30.0
+
+
+def core_of(process: SimProcess) -> SemaphoreCore:
+    return process.local(PATH, lambda: SemaphoreCore(PATH, 3, receipts(process)))
+
+
+def taken(world: Simulation) -> int:
+    return sum(path.startswith(f"{PATH}/_c_") for path in world.leftovers())
+
+
+async def acquire(process: SimProcess) -> None:
+    await Run(cross_process_semaphores.acquire_permit(core_of(process), b"", True, None, 3))
+
+
+async def release(process: SimProcess, count: int = 1) -> None:
+    await Run(cross_process_semaphores.release_permits(core_of(process), count, 3, [False], None))
+
+
+async def release_after_a_loss(process: SimProcess) -> None:
+    await acquire(process)
+    process.cut(away=AWAY_S)
+    await Wait(limit=2 * AWAY_S)
+    for _ in range(2):
+        await acquire(process)
+    with pytest.raises(LockLostError):
+        await release(process, 3)
+
+
+def test_of_several_permits_one_of_which_was_lost_the_others_are_given_back() -> None:
+    with Simulation(1) as world:
+        one = world.process("one")
+        one.spawn(release_after_a_loss(one))
+        world.run()
+        assert taken(world) == 0
+
+
+def test_release_that_is_interrupted_gives_back_one_permit() -> None:
+    """Of the one who took it, and of another process."""
+    struck = 0
+    for step in range(1, 40):
+        for giver in ("one", "two"):
+            with Simulation(step, faults=Faults(exactly=(Exactly("interrupt", giver, step),))) as world:
+                one, _ = world.process("one"), world.process("two")
+                for _ in range(2):
+                    one.spawn(acquire(one))
+                world.run()
+                before = taken(world)
+                giving = world.processes[giver].spawn(release(world.processes[giver]))
+                world.run()
+                if giving.interrupted:
+                    struck += 1
+                    assert (before, taken(world)) == (2, 1), (step, giver)
+    assert struck
+
+
+async def acquire_and_be_interrupted_late(process: SimProcess) -> None:
+    """A release that is meant for another process's permit meets ours, before it is dropped."""
+    core = core_of(process)
+    grant = await Run(cross_process_semaphores.acquire_permit(core, b"", True, None, 3))
+    await Wait(limit=1.0)
+    await release(process)
+    process.background(cross_process_semaphores.drop_permit(core, grant, 3))
+
+
+def test_permit_of_an_interrupted_acquire_that_a_release_has_met_makes_up_for_it() -> None:
+    with Simulation(1) as world:
+        one, two = world.process("one"), world.process("two")
+        one.spawn(acquire_and_be_interrupted_late(one))
+        two.spawn(acquire(two))
+        world.run()
+        assert taken(world) == 0
+
+
+def test_release_before_anybody_has_acquired_adds_no_permit() -> None:
+    """Also if somebody does just then."""
+    refused = 0
+    for seed in range(300):
+        with Simulation(seed) as world:
+            one, two = world.process("one"), world.process("two")
+            releasing = one.spawn(release(one), expected=(OverReleaseError,))
+            two.spawn(acquire(two))
+            world.run()
+            refused += releasing.error is not None
+            permits = json.loads(world.external_client(GetData(PATH)).data)
+            assert permits["extra"] == 0, seed
+    assert refused
+
+
+async def take_and_release_late(process: SimProcess) -> None:
+    core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
+    await Run(cross_process_locks.acquire(core, process, b""))
+    await Wait(limit=5.0)
+    process.cut(away=AWAY_S)
+    await Wait(limit=2 * AWAY_S)
+    with pytest.raises(ReleasedTooOftenError):
+        await Run(cross_process_locks.release(core, process))
+
+
+async def release_soon(process: SimProcess) -> None:
+    core = process.local(LOCK_PATH, lambda: LockCore(LOCK_PATH))
+    await Wait(limit=2.0)
+    await Run(cross_process_locks.release(core, process))
+
+
+def test_lock_that_was_given_back_before_the_session_ended_was_not_lost() -> None:
+    with Simulation(1) as world:
+        one, two = world.process("one"), world.process("two")
+        one.spawn(take_and_release_late(one))
+        two.spawn(release_soon(two))
+        world.run()

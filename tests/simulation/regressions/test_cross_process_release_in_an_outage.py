@@ -1,0 +1,44 @@
+"""Who tries for a lock that his process holds, and asks whether it was given back, is over in time in an outage too."""
+
+from __future__ import annotations
+
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+
+from distsync._protocols.locks import cross_process as cross_process_locks
+from distsync._protocols.locks.lock import LockCore
+from distsync._protocols.steps import Sync, Together, Wait
+
+PATH = "/distsync/lock/l"
+
+#: The request of the thread that holds it, after those that it takes to make the folder.
+NTH = 10
+
+
+async def sleep(seconds: float) -> None:
+    await Wait(limit=seconds)
+
+
+async def hold(process: SimProcess, core: LockCore) -> None:
+    """In the outage another thread tries; then it is released."""
+    owner = object()
+    assert await Run(cross_process_locks.acquire(core, owner, b""))
+    await Together(Sync())
+    process.spawn(attempt(core), name="attempt")
+    await Run(sleep(0.5))
+    await Run(cross_process_locks.release(core, owner))
+
+
+async def attempt(core: LockCore) -> None:
+    assert not await Run(cross_process_locks.acquire(core, object(), b"", False), 0.0)
+
+
+def test_attempt_in_an_outage_ends_in_time_though_the_holder_releases_meanwhile() -> None:
+    """The simulator sees to the time-outs."""
+    for seed in range(20):
+        with Simulation(seed, faults=Faults(exactly=(Exactly("outage", "one", NTH, 4_000),))) as world:
+            process = world.process("one")
+            process.spawn(hold(process, LockCore(PATH)))
+            world.run()

@@ -1,0 +1,74 @@
+"""Who has left a group is not there any more, not even if it was coming back from the end of its session."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.group import PATH, core_of
+
+from distsync._protocols.steps import Connected, Create, Sync, Together, Wait
+
+REQUESTS = 15
+LOOKS = 300
+
+
+async def come_and_go(world: Simulation, process: SimProcess, left: list[bool]) -> None:
+    """Leaves while it comes back, if it does."""
+    core = core_of(process)
+    name = await Run(core.join(b"{}"))
+    for _ in range(LOOKS):
+        if core.joined[name]._making is not None:
+            break
+        await Run(sleep(0.0))
+    await Run(core.leave(name))
+    node = world.server.engine.tree.node(PATH)
+    left.append(node is None or name not in node.children)
+
+
+async def sleep(seconds: float) -> None:
+    await Wait(limit=seconds)
+
+
+@pytest.mark.parametrize("request_number", range(1, REQUESTS))
+def test_member_that_has_left_is_not_there(request_number: int) -> None:
+    for seed in range(30):
+        left: list[bool] = []
+        with Simulation(seed, faults=Faults(exactly=(Exactly("expire_live", "one", request_number),))) as world:
+            one = world.process("one")
+            one.spawn(come_and_go(world, one, left))
+            world.run()
+        assert left == [True], seed
+
+
+@pytest.mark.parametrize("kind", ["expire_live", "ghost"])
+def test_member_that_is_left_while_a_stalled_thread_makes_it_in_a_later_session_is_not_there(kind: str) -> None:
+    placed = Exactly("stall", "one", 3, 20_000), Exactly(kind, "one", 1)
+    for seed in range(20):
+        with Simulation(seed, faults=Faults(exactly=placed)) as world:
+            for path in ("/distsync", "/distsync/group", PATH):
+                world.external_client(Create(path))
+            one = world.process("one")
+            joiner = one.spawn(join_when_connected(one))
+            world.run(lambda joiner=joiner: joiner.stalls > 0)
+            leaver = one.spawn(leave_in_the_next_session(one))
+            world.run()
+            assert leaver.result
+            node = world.server.engine.tree.node(PATH)
+            assert node is None or not node.children, seed
+
+
+async def join_when_connected(process: SimProcess) -> None:
+    await Connected()
+    await Run(core_of(process).join(b"{}"))
+
+
+async def leave_in_the_next_session(process: SimProcess) -> bool:
+    core, before = core_of(process), process.session.session_id
+    await Together(Sync())
+    (name,) = core.joined
+    await Connected()
+    await Run(core.leave(name))
+    return process.session.session_id != before

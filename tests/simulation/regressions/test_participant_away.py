@@ -1,0 +1,64 @@
+"""A site that had prepared, and was away until it was decided without it, hears the decision when it is back."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+
+from distsync._protocols.steps import Wait
+from distsync._protocols.transactions.coordinator import TransactionCore
+from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
+from distsync._protocols.transactions.records import ABORT, COORDINATOR, PEERS, TransactionConfig
+
+#: A site takes part for so long at a time; less than it is away.
+CALL_S = 2.0
+SHORTER_THAN_A_SESSION, LONGER = 4.0, 30.0
+
+
+class Outage:
+    """One site, which is cut off while it prepares."""
+
+    def __init__(self, seed: int, decided_by: str, away: float) -> None:
+        self.world = Simulation(seed)
+        self.terms = TransactionConfig(("bank",), decided_by)
+        self.away = away
+        self.heard: list[str] = []
+
+    def core(self, process: SimProcess) -> TransactionCore:
+        return TransactionCore("/distsync/transaction/t", self.terms)
+
+    async def serve(self, process: SimProcess) -> None:
+        site = ParticipantCore(self.core(process), "bank")
+
+        def prepare(transaction: str, data: bytes) -> tuple[bool, str]:
+            process.cut(self.away)
+            return True, ""
+
+        work = ParticipantCallbacks(
+            prepare, lambda *_: self.heard.append("commit"), lambda *_: self.heard.append(ABORT)
+        )
+        while self.world.now < 3 * self.away:
+            if await Run(site.take_part(work, b"{}"), CALL_S) is None:
+                await Wait(limit=CALL_S)
+
+    async def coordinate(self, process: SimProcess) -> None:
+        core = self.core(process)
+        decision = await Run(core.decide(await Run(core.begin(b"")), core.terms.sites), CALL_S)
+        assert decision.outcome == ABORT
+
+    def play(self) -> list[str]:
+        with self.world as world:
+            for name, body in (("site", self.serve), ("coordinator", self.coordinate)):
+                process = world.process(name)
+                process.spawn(body(process))
+            world.run()
+        return self.heard
+
+
+@pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
+@pytest.mark.parametrize("away", [SHORTER_THAN_A_SESSION, LONGER])
+def test_site_hears_abort(decided_by: str, away: float) -> None:
+    for seed in range(20):
+        assert Outage(seed, decided_by, away).play() == [ABORT], seed

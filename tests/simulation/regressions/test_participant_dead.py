@@ -1,0 +1,70 @@
+"""A site that was there, and died before its vote, is waited for by nobody, however late he looks."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+
+from distsync._protocols.steps import Children, Wait
+from distsync._protocols.transactions.coordinator import TransactionCore
+from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
+from distsync._protocols.transactions.records import ABORT, COORDINATOR, PEERS, TransactionConfig
+
+PATH = "/distsync/transaction/t"
+
+#: Longer than a session, and than any call of a site that has died.
+LONG_S = 60.0
+
+
+class Death:
+    """The site "bank" dies before it votes, and before anybody looks: the coordinator, or a site that comes later."""
+
+    def __init__(self, seed: int, decided_by: str, first: str) -> None:
+        self.world = Simulation(seed)
+        self.core = TransactionCore(PATH, TransactionConfig(("bank", "hotel"), decided_by))
+        self.first = first
+        self.said: list[str] = []
+
+    async def serve(self, site: str) -> None:
+        hotel = site == "hotel"
+
+        async def prepare() -> tuple[bool, str]:
+            await Wait(limit=0.0 if hotel else LONG_S)
+            return True, ""
+
+        work = ParticipantCallbacks(lambda *_: prepare(), lambda *_: None, lambda *_: self.said.append(ABORT))
+        await Run(ParticipantCore(TransactionCore(PATH, self.core.terms), site).take_part(work, b"{}"))
+
+    async def coordinate(self) -> None:
+        transaction = await Run(self.core.begin(b"")) if self.first == "begin" else ""
+        bank, hotel = (self.world.process(site) for site in self.core.terms.sites)
+        bank.spawn(self.serve("bank"))
+        if self.first == "bank":
+            await self.core.record()
+        while not (await Children(self.core.folder)).names:
+            await Wait(limit=0.01)
+        transaction = transaction or await Run(self.core.begin(b""))
+        bank.kill()
+        await Wait(limit=LONG_S)
+        if self.core.terms.decided_by == COORDINATOR:
+            deciding = self.core.decide(transaction, self.core.terms.sites)
+            self.said.append((await Run(deciding)).outcome)
+        else:
+            hotel.spawn(self.serve("hotel"))
+            await Wait(limit=LONG_S)
+
+    def play(self) -> list[str]:
+        with self.world as world:
+            process: SimProcess = world.process("coordinator")
+            process.spawn(self.coordinate())
+            world.run()
+        return self.said
+
+
+@pytest.mark.parametrize("decided_by", [COORDINATOR, PEERS])
+@pytest.mark.parametrize("first", ["bank", "begin"])
+def test_nobody_waits_for_it(decided_by: str, first: str) -> None:
+    for seed in range(20):
+        assert Death(seed, decided_by, first).play() == [ABORT], seed

@@ -1,0 +1,71 @@
+"""A site whose leave was interrupted, and that takes part again at once, is there and stays."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+
+from distsync._protocols.transactions.coordinator import TransactionCore
+from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
+from distsync._protocols.transactions.records import COORDINATOR, TransactionConfig
+
+PATH = "/distsync/transaction/t"
+CALL_S = 30.0
+STEPS, REQUESTS = 25, 15
+
+WORK = ParticipantCallbacks(lambda *_: (True, ""), lambda *_: None, lambda *_: None)
+
+
+class Return:
+    """One schedule; ``placed`` strikes as it comes, leaves, or comes back."""
+
+    def __init__(self, seed: int, *placed: Exactly) -> None:
+        self.world = Simulation(seed, faults=Faults(exactly=placed))
+        self.side = ParticipantCore(TransactionCore(PATH, TransactionConfig(("bank",), COORDINATOR)), "bank")
+        self.is_back = False
+
+    async def come(self) -> None:
+        await Run(self.side.take_part(WORK, b"{}"), CALL_S)
+
+    async def go(self, process: SimProcess, times: int) -> None:
+        """As the face does it, of which the end of a `with` block does it twice. 0: it was not interrupted before."""
+        try:
+            if not times:
+                await Run(self.side.leave())
+        except KeyboardInterrupt:
+            times = 1
+        for _ in range(times):
+            process.background(self.side.left())
+        await Run(self.side.take_part(WORK, b"{}"), CALL_S)
+        self.is_back = True
+
+    def play(self, times: int) -> bool:
+        """Whether it is there in the end, if it was not interrupted as it came back."""
+        with self.world as world:
+            process = world.process("one")
+            for each in (self.come(), self.go(process, times)):
+                process.spawn(each)
+                world.run()
+            node = world.server.engine.tree.node(f"{PATH}/sites/s_bank")
+            assert self.side.core.idle or not self.is_back
+            return not self.is_back or (node is not None and node.owner == process.session.session_id)
+
+
+@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("kind", ["lost_request", "lost_reply", "expire_live"])
+def test_site_that_leaves_in_the_background_when_it_comes_back_stays(kind: str, times: int) -> None:
+    for request in range(1, REQUESTS):
+        for seed in range(20):
+            assert Return(seed, Exactly(kind, "one", request)).play(times), (request, seed)
+
+
+@pytest.mark.parametrize("kind", ["lost_request", "lost_reply"])
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_site_whose_leave_is_interrupted_stays_when_it_comes_back(step: int, kind: str) -> None:
+    for request in range(1, REQUESTS):
+        for seed in range(3):
+            placed = Exactly("interrupt", "one", step), Exactly(kind, "one", request)
+            assert Return(seed, *placed).play(0), (request, seed)

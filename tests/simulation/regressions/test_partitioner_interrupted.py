@@ -1,0 +1,37 @@
+"""A Partitioner's join that is interrupted takes nothing from another thread that joins just then."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.partitioner import SHARES, children, core_of
+
+from distsync._protocols.state.partitioner import Callbacks
+
+
+def nothing(share: str, token: int) -> None:
+    """No callback."""
+
+
+async def join(process: SimProcess) -> None:
+    await Run(core_of(process).join(b"{}", Callbacks(nothing, nothing)))
+
+
+@pytest.mark.parametrize("step", range(1, 30))
+def test_who_joins_while_another_thread_is_interrupted_holds_what_it_claims(step: int) -> None:
+    for seed in range(6):
+        with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+            process = world.process("one")
+            for _ in range(2):
+                process.spawn(join(process))
+            world.run()
+            core, claimed = core_of(process), partial(children, world, "claims")
+            held = {grant.place.name for grant in core.held.values()}
+            assert held == claimed(), (step, seed)
+            assert set(core.held) == (SHARES if core.member else set())
+            assert children(world, "members") == ({core.member} if core.member else set())

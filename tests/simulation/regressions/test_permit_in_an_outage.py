@@ -1,0 +1,93 @@
+"""Who gives up, or gives back, a permit of multiprocessing that others have released meanwhile is over in time, without
+an error, when the connection goes in that moment; and another permit is given back for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.runner import faults_of, run_seed
+from simulation.engine.simulation import Simulation
+from simulation.scenarios import SCENARIOS
+from simulation.scenarios.common import receipts
+
+from distsync._protocols.semaphores import cross_process as cross_process_semaphores
+from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync._protocols.steps import Delete, Exists, Wait
+
+PATH = "/distsync/semaphore/s"
+
+#: In this schedule somebody deletes the place of a thread whose process stands still just as it gives up.
+SEED = 7003742
+
+#: When the call ends (seconds); and how long the outage is: longer than that, not as long as a session lasts.
+TIMEOUT_S, AWAY_S = 1.0, 5.0
+
+
+def core_of(process: SimProcess, permits: int) -> SemaphoreCore:
+    return process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+
+
+async def take(process: SimProcess, permits: int, timeout: float) -> None:
+    await Run(cross_process_semaphores.acquire_permit(core_of(process, permits), b"", True, None, permits), timeout)
+
+
+async def try_to_take(process: SimProcess, permits: int) -> None:
+    await Wait(limit=0.1)
+    await take(process, permits, TIMEOUT_S - 0.1)
+
+
+async def take_and_release(process: SimProcess, permits: int) -> None:
+    await take(process, permits, TIMEOUT_S)
+    await Wait(limit=TIMEOUT_S)
+    await Run(cross_process_semaphores.release_permits(core_of(process, permits), 1, permits, [False], None), TIMEOUT_S)
+
+
+def places(world: Simulation) -> dict[str, int]:
+    """Those of who holds or waits, and the session of each."""
+    node = world.server.engine.tree.node(PATH)
+    paths = [f"{PATH}/{name}" for name in sorted(node.children)] if node else []
+    return {path: world.external_client(Exists(path)).ephemeral_owner for path in paths}
+
+
+async def meet(process: SimProcess) -> None:
+    """A release meets the place of ``process``, which is told late; then, just as its call wants to be rid of it, the
+    connection goes."""
+    world = process.world
+    await Wait(limit=TIMEOUT_S - 0.1)
+    process.dispatcher.stall()
+    (mine,) = (path for path, owner in places(world).items() if owner == process.session.session_id)
+    world.external_client(Delete(mine))
+    await Wait(limit=0.1 + world.rng.randint(0, 20) / 1000)
+    process.cut(away=AWAY_S)
+    process.dispatcher.unstall()
+
+
+def play_all(work: Callable[[SimProcess, int], Coroutine[Any, Any, None]], permits: int, left: int) -> None:
+    """Two others take one, or wait for it; so many are taken at last."""
+    for seed in range(400):
+        with Simulation(seed) as world:
+            for name in ("two", "three"):
+                other = world.process(name)
+                other.spawn(take(other, permits, 60.0))
+            process = world.process("one")
+            process.spawn(work(process, permits))
+            world.process("release").spawn(meet(process))
+            world.run()
+            assert len(places(world)) == left, seed
+
+
+def test_acquire_gives_up() -> None:
+    play_all(try_to_take, 1, 1)
+
+
+def test_release_is_over() -> None:
+    play_all(take_and_release, 3, 1)
+
+
+def test_acquire_of_a_process_that_stood_still_gives_up() -> None:
+    scenario = SCENARIOS["handed-permits"]
+    world = run_seed(scenario, SEED, faults_of(scenario, SEED))
+    assert {"intruder", "pause"} <= {placed.kind for placed in world.faults.injected}

@@ -1,0 +1,41 @@
+"""Whoever gets a lock after a long wait has proof that lasts until the keeper asks for the next one."""
+
+from __future__ import annotations
+
+import itertools
+
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+
+from distsync._protocols.locks.lock import LockCore
+from distsync._protocols.steps import Wait
+
+PATH = "/distsync/lock/a"
+LEASE_S = 6.0
+"""A session of 10 s is relied upon for so long after its last proof."""
+
+
+def test_lock_that_is_got_as_the_last_proof_runs_out_is_not_lost() -> None:
+    async def hold(seconds: float) -> None:
+        core = LockCore(PATH)
+        await Run(core.acquire("first", b"{}"))
+        await Wait(limit=seconds)
+        await Run(core.release("first"))
+
+    async def follow(process: SimProcess, got: list[bool]) -> None:
+        core = LockCore(PATH)
+        await Wait(limit=0.05)
+        await Run(core.acquire("second", b"{}"))
+        await Wait(limit=1.0)
+        await Run(core.release("second"))
+        got.append(True)
+
+    for seed, milliseconds in itertools.product(range(10), range(40, 60)):
+        with Simulation(seed) as world:
+            got: list[bool] = []
+            world.process("p").spawn(hold(LEASE_S + milliseconds / 1000))
+            process = world.process("q")
+            process.spawn(follow(process, got))
+            world.run()
+            assert got == [True], (seed, milliseconds)

@@ -1,0 +1,73 @@
+"""Ctrl-C, at each step of a change of what is ours: it stands, old or new, and comes back in the next session."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.registry import core_of
+
+from distsync._protocols.steps import Wait
+
+AWAY = 30.0
+"""Longer than a session lasts."""
+
+STEPS = 40
+
+
+async def register(process: SimProcess, data: bytes, told: list[bytes]) -> None:
+    await Run(core_of(process).put("name", data, False))
+    told.append(data)
+
+
+async def sleep(seconds: float) -> None:
+    await Wait(limit=seconds)
+
+
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_entry_stands_after_an_interrupted_change_of_it(step: int) -> None:
+    for seed in range(5):
+        told: list[bytes] = []
+        with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+            one = world.process("one")
+            for data in (b"old", b"new"):
+                one.spawn(register(one, data, told))
+                world.run()
+            if b"old" not in told:
+                continue
+            before = world.server.engine.tree.node("/distsync/registry/r/name")
+            assert before is not None
+            assert before.data in ((b"new",) if b"new" in told else (b"old", b"new"))
+            one.cut(away=AWAY)
+            one.spawn(sleep(2 * AWAY))
+            world.run(lambda: world.tasks_open == 0)
+            after = world.server.engine.tree.node("/distsync/registry/r/name")
+            assert after is not None
+            assert (after.data, after.owner) == (before.data, one.session.session_id)
+            assert core_of(one).mine == ["name"]
+
+
+async def register_unless_taken(process: SimProcess, told: list[bool]) -> None:
+    told.append(await Run(core_of(process).put("name", b"mine", False, replaces=False)))
+
+
+async def register_for_good(process: SimProcess) -> None:
+    await Run(core_of(process).put("name", b"others", True))
+
+
+@pytest.mark.parametrize("step", range(1, STEPS))
+def test_lasting_entry_of_another_is_not_taken_over_after_an_interrupt(step: int) -> None:
+    for seed in range(3):
+        told: list[bool] = []
+        with Simulation(seed, faults=Faults(exactly=(Exactly("interrupt", "one", step),))) as world:
+            other, one = world.process("other"), world.process("one")
+            other.spawn(register_for_good(other))
+            world.run()
+            for _ in range(2):
+                one.spawn(register_unless_taken(one, told))
+            world.run()
+        node = world.server.engine.tree.node("/distsync/registry/r/name")
+        assert node is not None
+        assert (node.data, any(told)) == (b"others", False)

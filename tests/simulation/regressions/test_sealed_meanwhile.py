@@ -1,0 +1,121 @@
+"""A get that does not wait finds an item if there is one all the time, though segments are filled and emptied just
+then."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.engine.task import Task
+from simulation.scenarios.common import receipts
+
+from distsync._protocols.queues import fifo
+from distsync._protocols.queues.claim_queue import JoinableCore
+from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.steps import Children, SetData, Together
+
+PATH = "/distsync/queue/q"
+ITEMS = f"{PATH}/items"
+SEGMENT = 4
+
+KINDS = (QueueCore, JoinableCore)
+
+
+class Scene:
+    """Two processes: one puts and gets, and the other one tries to get."""
+
+    def __init__(self, world: Simulation, kind: type[QueueCore]) -> None:
+        self.world = world
+        self.kind = kind
+        self.busy, self.trying = world.process("busy"), world.process("trying")
+        self.told: list[bool] = []
+
+    def core(self, process: SimProcess) -> Any:
+        return process.local(PATH, lambda: self.kind(PATH, receipts(process)))
+
+    def held(self, number: int) -> int | None:
+        """How many items are in a segment; None: it is not there."""
+        node = self.world.server.engine.tree.node(f"{ITEMS}/{number:010d}")
+        return len(node.children) if node is not None else None
+
+    async def put(self) -> None:
+        await Run(self.core(self.busy).put(b"item"))
+
+    async def get(self, process: SimProcess) -> bool:
+        core = self.core(process)
+        if self.kind is QueueCore:
+            return await Run(core.get(b"", False)) is not None
+        claimed = await Run(core.claim(b"", False))
+        for each in claimed or ():
+            await Run(core.done(each))
+        return bool(claimed)
+
+    async def begin(self) -> None:
+        """One item is in the second segment, which is the only one."""
+        while not self.held(1):
+            await self.put()
+        while self.held(0):
+            assert await self.get(self.busy)
+        await self.put()
+        assert await self.get(self.busy)
+        assert (self.held(0), self.held(1)) == (None, 1)
+
+    async def go_on(self) -> None:
+        """There is always one item at least, in the end in the third segment only."""
+        while not self.held(2):
+            await self.put()
+        while self.held(1):
+            assert await self.get(self.busy)
+
+    async def attempt(self) -> None:
+        self.told.append(await self.get(self.trying))
+
+    def play(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.busy.spawn(work)
+        self.world.run(lambda: task.done)
+
+
+def knows_the_segments(task: Task) -> bool:
+    """Whether it is told in this moment which ones there are."""
+    asked = task.at.requests if isinstance(task.at, Together) else (task.at,)
+    return task.has_work() and any(isinstance(request, Children) and request.path == ITEMS for request in asked)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_get_that_does_not_wait_looks_into_the_segment_that_was_begun_meanwhile(
+    kind: type[QueueCore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fifo, "SEGMENT", SEGMENT)
+    for seed in range(10):
+        with Simulation(seed) as world:
+            scene = Scene(world, kind)
+            scene.play(scene.begin())
+            tries = scene.trying.spawn(scene.attempt())
+            world.run(lambda: knows_the_segments(tries))  # noqa: B023
+            tries.stall()  # its thread has no CPU for a moment
+            scene.play(scene.go_on())
+            tries.unstall()
+            world.run()
+            assert scene.told == [True], seed
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("emptied", [True, False])
+def test_get_ends_where_somebody_has_deleted_what_follows_a_sealed_segment(
+    kind: type[QueueCore], emptied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fifo, "SEGMENT", SEGMENT)
+    with Simulation(1) as world:
+        scene = Scene(world, kind)
+        scene.play(scene.put())
+        world.external_client(SetData(f"{ITEMS}/{0:010d}", b"sealed"))
+        if emptied:
+            scene.play(scene.attempt())
+        scene.play(scene.attempt())
+        scene.play(scene.put())
+        scene.play(scene.attempt())
+    assert scene.told == ([True, False, True] if emptied else [True, True])

@@ -1,0 +1,110 @@
+"""Who inherits the signal of a waiter that died as its time-out ends is told True or False, wherever the connection
+goes; the signal of one who is interrupted goes on at once, wherever that is."""
+
+from __future__ import annotations
+
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import Exactly, Faults
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import receipts
+
+from distsync._protocols.state.condition import ConditionCore
+from distsync._protocols.steps import Wait
+from distsync._protocols.wait_queue import QueueEntry
+
+PATH = "/distsync/condition/c"
+
+#: When the second waiter gives up: it looks for itself every half session time-out, the last time just before,
+#: when the session of the first one has ended.
+TIMEOUT_S = 15.1
+AWAY_MS = 7000
+
+
+class Line:
+    """Two wait; the first one is notified and dies at once."""
+
+    def __init__(self, request: int | None) -> None:
+        cut = () if request is None else (Exactly("cut", "second", request, AWAY_MS),)
+        self.world = Simulation(1, faults=Faults(exactly=cut))
+        self.told: list[bool] = []
+
+    def core(self, process: SimProcess) -> ConditionCore:
+        return process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+
+    async def wait(self, process: SimProcess, after: float) -> None:
+        await Wait(limit=after)
+        places: list[QueueEntry] = []
+        await Run(self.core(process).enlist(b"", places))
+        self.told.append(await Run(self.core(process).wait(places[-1]), TIMEOUT_S))
+
+    async def notify(self, process: SimProcess) -> None:
+        await Wait(limit=1.0)
+        assert await Run(self.core(process).notify(1)) == 1
+        self.world.processes["first"].kill()
+
+    def play(self) -> list[bool]:
+        with self.world as world:
+            for name, after in (("first", 0.0), ("second", 0.5)):
+                process = world.process(name)
+                process.spawn(self.wait(process, after))
+            notifier = world.process("notifier")
+            notifier.spawn(self.notify(notifier))
+            world.run()
+        return self.told
+
+
+def test_who_inherits_a_signal_at_his_deadline_gets_no_error() -> None:
+    told = [Line(request).play() for request in range(40)]
+    assert Line(None).play() == [True]
+    assert {tuple(each) for each in told} == {(True,), (False,)}
+
+
+#: Less than half a session time-out, when a waiter would look by itself.
+SOON_S = 3.0
+
+
+class Interrupted:
+    """Two wait, one is notified, and the first one is interrupted at one of its steps."""
+
+    def __init__(self, step: int) -> None:
+        self.world = Simulation(2, faults=Faults(exactly=(Exactly("interrupt", "first", step),)))
+        self.told: dict[str, bool] = {}
+
+    async def wait(self, process: SimProcess, after: float) -> None:
+        await Wait(limit=after)
+        core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+        places: list[QueueEntry] = []
+        try:
+            await Run(core.enlist(b"", places))
+            notified = await Run(core.wait(places[-1]), SOON_S)
+            if notified:
+                await Run(core.confirm(places[-1]))
+        except KeyboardInterrupt:
+            for place in places:  # as the faces do
+                process.background(core.abandon_wait(place))
+            raise
+        self.told[process.name] = notified
+
+    async def notify(self, process: SimProcess) -> None:
+        await Wait(limit=1.0)
+        core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+        assert await Run(core.notify(1)) == 1
+
+    def play(self) -> dict[str, bool]:
+        with self.world as world:
+            for name, after in (("first", 0.0), ("second", 0.5)):
+                process = world.process(name)
+                process.spawn(self.wait(process, after), expected=(KeyboardInterrupt,))
+            notifier = world.process("notifier")
+            notifier.spawn(self.notify(notifier))
+            world.run()
+        return self.told
+
+
+def test_signal_of_who_is_interrupted_reaches_the_next_one_at_once() -> None:
+    outcomes = [Interrupted(step).play() for step in range(40)]
+    assert {"second": True} in outcomes
+    assert {"first": True, "second": False} in outcomes
+    for step, told in enumerate(outcomes):
+        assert any(told.values()), f"interrupted at {step}: {told}"

@@ -1,0 +1,248 @@
+"""acquire_all: several locks in one order, all or none, whatever ends the call.
+
+Rules for this file: the loop is that of _objects/acquire_all.py, over the cores that the faces use; each step of it
+that waits is a call of its own, as there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from simulation.engine.call_frames import Run
+from simulation.engine.invariants import Exclusion, NothingLeft
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios import shared_lock
+from simulation.scenarios.common import ROOT, Scenario, finish, maybe_timeout, processes, spawn, work
+
+from distsync._protocols.locks.lock import Grant, LockCore
+from distsync._protocols.locks.shared_lock import ReadSnapshot
+from distsync.errors import DistsyncError, LockLostError, NotHeldError
+
+#: In the order of their paths: two locks, and between them one that is shared.
+LOCKS = (f"{ROOT}/lock/a", shared_lock.PATH, f"{ROOT}/zlock/z")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One of the locks, as one thread uses it: a Lock, or a side of a SharedLock."""
+
+    process: SimProcess
+    owner: object
+    path: str
+    what: str
+
+    @property
+    def core(self) -> Any:
+        if self.what == "lock":
+            return self.process.local(self.path, lambda: LockCore(self.path))
+        core = shared_lock.of(self.process)
+        return core.writer if self.what == "writer" else core
+
+    @property
+    def standing(self) -> Any:
+        return self.core.reading(self.owner) if self.what == "reader" else self.core.holding
+
+    @property
+    def grant(self) -> Grant | None:
+        """By which this thread holds."""
+        core = self.core
+        if self.what == "reader":
+            share = core.share_of(self.owner)
+            return share.grant if share else None
+        grant: Grant | None = core.grant
+        return grant if core.owner is self.owner else None
+
+    @property
+    def held(self) -> bool:
+        grant = self.grant
+        return grant is not None and not grant.loss.fired and self.process.is_proven(grant.place.session_id)
+
+    @property
+    def depth(self) -> int:
+        """How often this thread holds it."""
+        if self.what == "reader":
+            return int(self.core.depth(self.owner))
+        return int(self.core.depth) if self.grant is not None else 0
+
+    def _is_owned(self) -> bool:
+        """As of an RLock; a reader's depth is the core's own affair."""
+        return self.what != "reader" and self.grant is not None and not self.grant.loss.fired
+
+    async def acquire(self, timeout: float | None) -> bool:
+        """As an RLock's."""
+        if self._is_owned():
+            self.core.depth += 1
+            return True
+        return bool(await Run(self.core.acquire(self.owner, b""), timeout))
+
+    async def release(self) -> None:
+        if self._is_owned() and self.core.depth > 1:
+            self.core.depth -= 1
+        elif self.what != "reader" and not self._is_owned() and not self.core.has_lost(self.owner):
+            raise NotHeldError("cannot release un-acquired lock")
+        else:
+            await Run(self.core.release(self.owner), self.process.session.timeout_ms / 1000)
+
+    def return_to(self, before: Any, stranger: object) -> None:
+        ending = self.core.undo_acquire(self.owner, before, stranger)
+        if ending is not None:
+            self.process.background(ending)
+
+    def let_go(self, was: Any) -> None:
+        """A release was interrupted."""
+        if self.what == "reader":
+            self.return_to(ReadSnapshot(max(0, was.depth - 1)), object())
+        else:
+            self.process.background(self.core.finish_release(was, self.owner))
+
+
+async def acquire_all(world: Simulation, parts: list[Part], timeout: float | None) -> bool:
+    """False: not in time. Whatever else ends it is raised; none is held more than before then."""
+    deadline = None if timeout is None else world.now + timeout
+    begun: list[tuple[Part, Any, object]] = []
+    try:
+        for part in parts:
+            begun.append((part, part.standing, object()))
+            if not await part.acquire(None if deadline is None else max(0.0, deadline - world.now)):
+                raise TimeoutError
+        for part in parts:
+            if not part.held:
+                raise LockLostError(part.path, "lost meanwhile")
+        return True
+    except BaseException as error:
+        for part, before, stranger in reversed(begun):
+            part.return_to(before, stranger)
+        if not isinstance(error, TimeoutError):
+            raise
+        return False
+
+
+async def release_all(parts: list[Part]) -> None:
+    """The last one first; what one raises does not keep the others."""
+    before = [part.standing for part in parts]
+    failed: list[DistsyncError] = []
+    try:
+        for part in reversed(parts):
+            try:
+                await part.release()
+            except DistsyncError as error:
+                failed.append(error)
+    except BaseException:
+        for part, was in zip(parts, before, strict=True):
+            part.let_go(was)
+        raise
+    if failed:
+        raise failed[0]
+
+
+def drawn(world: Simulation, process: SimProcess, owner: object) -> list[Part]:
+    """Two or three of the locks, in the order of their paths, in whatever order the thread names them."""
+    named = world.rng.sample(LOCKS, world.rng.choice((2, 2, 3)))
+    sides = {path: world.rng.choice(("reader", "writer")) if path == shared_lock.PATH else "lock" for path in named}
+    return [Part(process, owner, path, sides[path]) for path in sorted(named)]
+
+
+async def thread(world: Simulation, process: SimProcess) -> None:
+    """Takes some locks together some times; at times it holds the first of them already."""
+    owner = object()
+    for _ in range(world.rng.randint(1, 2)):
+        parts = drawn(world, process, owner)
+        if world.rng.random() < 0.25 and parts[0].what == "lock":
+            await within(world, parts)
+        else:
+            await together(world, parts)
+
+
+async def within(world: Simulation, parts: list[Part]) -> None:
+    """All together, while the first one is held anyhow."""
+    first = parts[0]
+    if not await first.acquire(None):
+        return
+    granted(world, [first])
+    try:
+        await together(world, parts)
+    finally:
+        world.record("released", what=tag(first))
+        await let_go(world, [first])
+
+
+async def together(world: Simulation, parts: list[Part]) -> None:
+    before = [part.depth for part in parts]
+    got = False
+    try:
+        got = await acquire_all(world, parts, maybe_timeout(world))
+    except LockLostError as error:
+        if not world.faults.injected:
+            world.fail(f"a loss without a fault: {error}")
+    finally:
+        if not got:
+            none_is_kept(world, parts, before)
+    if got:
+        await use(world, parts, before)
+
+
+def none_is_kept(world: Simulation, parts: list[Part], before: list[int]) -> None:
+    """What a call that failed leaves held is what was held before, if it was not lost."""
+    kept = [part.path for part, was in zip(parts, before, strict=True) if part.depth > was]
+    if kept:
+        world.fail(f"a call that failed keeps {kept}")
+
+
+async def use(world: Simulation, parts: list[Part], before: list[int]) -> None:
+    fresh = [part for part, was in zip(parts, before, strict=True) if not was]
+    granted(world, fresh)
+    try:
+        await Run(work(world))
+        world.record("working")
+    finally:
+        for part in fresh:
+            world.record("released", what=tag(part))
+        await let_go(world, parts)
+
+
+def tag(part: Part) -> str:
+    return part.path if part.what == "lock" else part.what
+
+
+def granted(world: Simulation, parts: list[Part]) -> None:
+    """It is noted at the moment when the call returns."""
+    for part in parts:
+        grant = part.grant
+        if grant is not None:
+            place = grant.place
+            name = None if part.what == "lock" else place.name
+            what, token = tag(part), place.token
+            world.record("granted", what=what, session_id=place.session_id, token=token, loss=grant.loss, name=name)
+
+
+async def let_go(world: Simulation, parts: list[Part]) -> None:
+    """A loss is told of at the release, and never without a reason. Who has acquired anew since has only that."""
+    try:
+        await release_all(parts)
+    except (LockLostError, NotHeldError) as error:
+        if not world.faults.injected:
+            world.fail(f"a loss without a fault: {error}")
+
+
+def all_is_let_go(world: Simulation) -> None:
+    """No process that lives believes that it holds, or waits."""
+    for process in world.processes.values():
+        busy = [path for path, core in process.shared.items() if process.alive and not core.idle]
+        if busy:
+            world.fail(f"{process.name} is not done with {busy}")
+
+
+def run(world: Simulation) -> None:
+    """Whoever takes them in one order waits in no circle; the world says so if somebody sleeps for ever."""
+    world.checks += [Exclusion(path) for path in LOCKS if path != shared_lock.PATH]
+    world.checks += [shared_lock.ReadersOrWriter(), shared_lock.OneKindHolds()]
+    world.checks += [NothingLeft(f"{path}/") for path in LOCKS]
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, thread(world, process))
+    finish(world, lambda: all_is_let_go(world))
+
+
+ACQUIRE_ALL = Scenario("acquire-all", run)

@@ -1,0 +1,104 @@
+"""Cell: no change of one is lost by that of another, and who reads sees all that was written before.
+
+Rules for this file: threads use one core a process, as the face does. Each process has a place of its own in the data,
+as the elements of an Array and the keys of a dict are.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import (
+    ROOT,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    receipts,
+    spawn,
+    work,
+)
+
+from distsync._protocols.state.atomic_bytes import CellCore
+from distsync.errors import OutcomeUnknownError
+
+#: No place is changed beyond this: who finds it reached wants no change.
+MAX_VALUE = 3
+
+PATH = f"{ROOT}/shared/c"
+
+
+def core_of(process: SimProcess) -> CellCore:
+    return process.local(PATH, lambda: CellCore(PATH, b"{}", receipts(process)))
+
+
+def adding(place: str) -> Any:
+    """Adds one to a place, but not beyond MOST."""
+
+    def change(data: bytes) -> bytes | None:
+        values = json.loads(data)
+        if values.get(place, 0) >= MAX_VALUE:
+            return None
+        return json.dumps({**values, place: values.get(place, 0) + 1}).encode()
+
+    return change
+
+
+def count(world: Simulation, place: str) -> int:
+    """How often a place was changed for sure."""
+    return len([record for record in world.history.events("changed") if record.place == place])
+
+
+async def changer(world: Simulation, process: SimProcess, place: str) -> None:
+    core = core_of(process)
+    for _ in range(world.rng.randint(1, 3)):
+        world.record("changing", place=place)
+        try:
+            await Run(core.change(adding(place)), maybe_timeout(world))
+        except (OutcomeUnknownError, TimeoutError):
+            continue
+        world.record("changed", place=place)
+        await Run(work(world))
+
+
+async def reader(world: Simulation, process: SimProcess) -> None:
+    """Reads, or asks for a change and then wants none: what it is shown is no older than the call."""
+    core = core_of(process)
+    for _ in range(world.rng.randint(1, 4)):
+        least, shown = min(MAX_VALUE, count(world, "shared")), list[bytes]()
+        try:
+            if world.rng.random() < 0.5:
+                await Run(core.change(shown.append), maybe_timeout(world))
+            else:
+                shown.append((await Run(core.read(), maybe_timeout(world))).data)
+        except TimeoutError:
+            continue
+        if json.loads(shown[-1]).get("shared", 0) < least:
+            world.fail(f"it was changed {least} times before, and {process.name} is shown {shown[-1]!r}")
+        await Run(work(world))
+
+
+def look_at_the_end(world: Simulation) -> None:
+    node = world.server.engine.tree.node(PATH)
+    truth = json.loads(node.data or b"{}") if node else {}
+    for place in {record.place for record in world.history.events("changing")}:
+        done = count(world, place)
+        begun = len([record for record in world.history.events("changing") if record.place == place])
+        if not min(done, MAX_VALUE) <= truth.get(place, 0) <= min(begun, MAX_VALUE):
+            world.fail(f"{done} of {begun} changes of {place} were done, and {truth} is there")
+
+
+def run(world: Simulation) -> None:
+    for process in processes(world, 2, 3):
+        for number in range(world.rng.randint(1, 2)):
+            place = process.name if number == 0 else "shared"
+            spawn(process, changer(world, process, place))
+        spawn(process, reader(world, process))
+    finish(world, lambda: look_at_the_end(world))
+
+
+CELL = Scenario("cell", run)

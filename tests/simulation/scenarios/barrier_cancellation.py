@@ -1,0 +1,71 @@
+"""Departures: who leaves a barrier on purpose, as a cancelled task does, breaks it for nobody; he may come again.
+
+Rules for this file: as barrier.py, by whose truth it is judged; nobody but a fault gives a cause to break it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from simulation.engine.call_frames import Run
+from simulation.engine.invariants import NothingLeft
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.engine.task import Task
+from simulation.scenarios.barrier import PATH, PATIENCE_S
+from simulation.scenarios.barrier_oracle import BarrierOracle
+from simulation.scenarios.common import Scenario, finish, receipts, spawn, work
+
+from distsync._protocols.barriers.cyclic import BarrierCore
+from distsync.errors import BrokenBarrierError
+
+
+async def meet(world: Simulation, process: SimProcess, passing: BarrierOracle, name: str, turns: int) -> None:
+    """Meets others some times; comes again when he has left without passing."""
+    core = process.local(PATH, lambda: BarrierCore(PATH, passing.parties, receipts(process)))
+    for turn in range(turns):
+        await Run(work(world))
+        times = 0
+        while not await has_met(world, core, passing, f"{name}.{turn}.{times}"):
+            times += 1
+
+
+async def has_met(world: Simulation, core: BarrierCore, passing: BarrierOracle, call: str) -> bool:
+    """Whether he need not come again."""
+    world.record("arrives", call=call, until_ms=world.now_ms + PATIENCE_S * 1000, knows=core.generation)
+    try:
+        index = await Run(core.wait(json.dumps(call).encode(), on_cancel_leave=True), PATIENCE_S)
+        world.record("passes", call=call, index=index)
+    except BrokenBarrierError:
+        world.record("broken", call=call)
+    except KeyboardInterrupt:
+        world.record("leaves", call=call)
+        return call in passing.passed
+    return True
+
+
+async def unsettle(world: Simulation, tasks: list[Task], times: int) -> None:
+    """Makes some of them leave, wherever they are in their call."""
+    for _ in range(times):
+        await Run(work(world))
+        task = world.rng.choice(tasks)
+        inside = len(task.stack) > 1 and task.stack[-1].deadline_ms is not None
+        if inside and not task.stack[-1].cleaning and not task.interrupted:
+            task.throw(KeyboardInterrupt())
+
+
+def run(world: Simulation) -> None:
+    rng = world.rng
+    parties, turns = rng.randint(2, 4), rng.randint(1, 3)
+    passing = BarrierOracle(PATH, parties, acts=False, leaves=True)
+    world.checks += [passing, NothingLeft(f"{PATH}/")]
+    made = [world.process(name) for name in "abcd"[: rng.randint(1, parties)]]
+    tasks = []
+    for number in range(parties):
+        process = made[number % len(made)]
+        tasks.append(spawn(process, meet(world, process, passing, f"w{number}", turns)))
+    spawn(world.process("observer"), unsettle(world, tasks, rng.randint(1, 8)), name="unsettler")
+    finish(world)
+
+
+DEPARTURES = Scenario("departures", run)

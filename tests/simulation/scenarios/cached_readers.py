@@ -1,0 +1,316 @@
+"""Kept readers: shared locks whose readers keep, beside writers, and processes that try, look, break and ask.
+
+Rules for this file: threads use one core a process, as the faces do.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from simulation.engine.call_frames import Run
+from simulation.engine.faults import BESIDES, KINDS
+from simulation.engine.invariants import Check, NothingLeft, holds
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.engine.task import Task
+from simulation.engine.transcript import Record
+from simulation.scenarios.cached_locks import KEEP, LONG, data_of, gap, pause
+from simulation.scenarios.common import (
+    OBSERVER,
+    Scenario,
+    apart,
+    close_client,
+    finish,
+    made_by_others,
+    maybe_timeout,
+    processes,
+    spawn,
+    work,
+)
+from simulation.scenarios.shared_lock import PATH, OneKindHolds, ReadersOrWriter, granted, of
+
+from distsync._protocols import steps, wait_queue
+from distsync._protocols.locks import revocation
+from distsync._protocols.locks.cache_revocation import holders_and_waiters
+from distsync._protocols.locks.shared_lock import SharedCore
+from distsync.errors import DeadlineError, LockLostError, NotHeldError, UpgradeError
+
+#: What others do is seen in a copy of the line when its event has come.
+EVENT_MS = 100
+
+
+class Holding(Check):
+    """Who holds which side, by what the tasks say: for those who look. ``ended`` counts the releases."""
+
+    def __init__(self) -> None:
+        self.records: dict[tuple[str, str], Record] = {}
+        self.ended = 0
+
+    def see(self, world: Simulation, record: Record) -> None:
+        key = (record.task, str(record.fields.get("what")))
+        if record.event == "granted":
+            self.records[key] = record
+        elif record.event == "released":
+            self.records.pop(key, None)
+            self.ended += 1
+
+    def surely(self, world: Simulation, since_ms: int = 0) -> set[str]:
+        """The sides that are held, for so long."""
+        until_ms = world.now_ms - since_ms
+        return {what for (_, what), each in self.records.items() if each.at_ms <= until_ms and holds(world, each)}
+
+
+async def let_go(world: Simulation, core: SharedCore, owner: object, what: str, linger: float) -> None:
+    """A loss is told of at the release, and never without a reason."""
+    world.record("released", what=what)
+    try:
+        await Run((core if what == "reader" else core.writer).release(owner, linger > 0))
+    except LockLostError as error:
+        if not world.faults.injected and not world.tampered:
+            world.fail(f"a loss without a fault: {error}")
+
+
+async def take(
+    world: Simulation, core: SharedCore, owner: object, what: str, linger: float, timeout: float | None = None
+) -> bool:
+    side, brief = core if what == "reader" else core.writer, timeout is not None and timeout < 0.5
+    work = side.acquire(owner, data_of(linger), timeout != 0.0, linger=linger, is_short_wait=brief)
+    if not await Run(work, timeout):
+        return False
+    granted(world, core, owner, what)
+    return True
+
+
+async def reads(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
+    """Reads, deeper at times; never becomes a writer."""
+    if not await take(world, core, owner, "reader", linger, maybe_timeout(world)):
+        return
+    try:
+        await Run(work(world))
+        world.record("working", what="reader")
+        if world.rng.random() < 0.2 and core.deepen(owner):
+            await Run(core.release(owner))
+        if world.rng.random() < 0.2 and core.reads(owner):
+            await upgrade(world, core, owner)
+    except LockLostError:
+        return
+    finally:
+        if core.depth(owner) or owner in core.unreported_losses:
+            await let_go(world, core, owner, "reader", linger)
+        else:
+            world.record("released", what="reader")
+
+
+async def upgrade(world: Simulation, core: SharedCore, owner: object) -> None:
+    with suppress(UpgradeError):
+        await Run(core.writer.acquire(owner, b"{}", False), 0.0)
+        if core.writer.owner is owner:
+            await Run(core.writer.release(owner))
+
+
+async def writes(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
+    """Writes; at times reads on."""
+    if not await take(world, core, owner, "writer", linger, maybe_timeout(world)):
+        return
+    reading = False
+    try:
+        await Run(work(world))
+        world.record("working", what="writer")
+        if world.rng.random() < 0.3:
+            reading = await take(world, core, owner, "reader", linger)
+    finally:
+        try:
+            await let_go(world, core, owner, "writer", linger)
+            if reading:
+                await Run(work(world))
+        finally:
+            if core.depth(owner) or owner in core.unreported_losses:
+                await let_go(world, core, owner, "reader", linger)
+            world.record("released", what="reader")
+
+
+async def thread(world: Simulation, process: SimProcess, linger: float, share: float) -> None:
+    """Reads mostly, soon again mostly, at times after it has gone."""
+    owner, core = object(), of(process)
+    for _ in range(world.rng.randint(1, 6)):
+        await (writes if world.rng.random() < share else reads)(world, core, owner, linger)
+        await Run(pause(world))
+
+
+async def looker(world: Simulation, process: SimProcess, holding: Holding) -> None:
+    """Looks who holds it; at times breaks it, or asks for it."""
+    core = of(process)
+    for _ in range(world.rng.randint(1, 4)):
+        await Run(pause(world))
+        what = world.rng.random()
+        if what < 0.6:
+            with suppress(DeadlineError):  # no server is there
+                await look(world, core, holding, world.rng.choice((None, None, 0.0, 2.0)))
+        elif what < 0.8:
+            break_one(world)
+        else:
+            await ask(world)
+
+
+async def look(world: Simulation, core: SharedCore, holding: Holding, timeout: float | None) -> None:
+    """What was held all the time is seen."""
+    by_copy = world.rng.random() < 0.5
+    before, ended = holding.surely(world, EVENT_MS if by_copy else 0), holding.ended
+    if by_copy:
+        seen = {what for what, rule in RULES.items() if await Run(core.is_held(rule), timeout)}
+    else:
+        found = [path.rpartition("/")[2] for path, _ in await Run(holders_and_waiters(PATH), timeout)]
+        front = wait_queue.current_holders(wait_queue.in_order(found))
+        seen = {what for what, rule in RULES.items() if any(map(rule, front))}
+    held = before & holding.surely(world) if ended == holding.ended else set()
+    if held and not (seen if "reader" in held else "writer" in seen):  # who reads may still do so by a writer's znode
+        world.fail(f"{held} was held all the time, and {seen} was seen")
+
+
+RULES = {"writer": wait_queue.shared, "reader": lambda each: not wait_queue.shared(each)}
+
+
+def break_one(world: Simulation) -> None:
+    """Somebody deletes the znode of one who holds, keeps or waits."""
+    paths = [path for path in world.leftovers() if path.startswith(f"{PATH}/")]
+    if paths:
+        path = world.rng.choice(sorted(paths))
+        stat = world.external_client(steps.Exists(path))
+        if stat is not None:
+            world.tampered.add(stat.ephemeral_owner)
+            world.external_client(steps.Delete(path))
+
+
+async def ask(world: Simulation) -> None:
+    """Who holds is asked, and after a while it is taken from him."""
+    rule = world.rng.choice((revocation.everybody, RULES["reader"], RULES["writer"]))
+    try:
+        asked = await Run(revocation.request_revocation(PATH, rule))
+        left = await Run(revocation.still_held(asked, True), 0.4)
+    except NotHeldError:
+        return
+    if left:
+        world.tampered.update(process.session.session_id or 0 for process in world.processes.values())
+        await Run(revocation.delete(left, True))
+
+
+def run(world: Simulation) -> None:
+    holding = Holding()
+    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/"), holding]
+    share = world.rng.choice((0.0, 0.1, 0.3, 0.6))
+    for process in processes(world, 2, 4):
+        linger = world.rng.choice((KEEP, KEEP, KEEP, 1.0, 0.0))
+        for _ in range(world.rng.randint(1, 3)):
+            spawn(process, thread(world, process, linger, share))
+    if world.rng.random() < 0.5:
+        spawn(world.process(OBSERVER), looker(world, world.processes[OBSERVER], holding), name="looker")
+    rng = apart(world, "kept readers")
+    if rng.random() < 0.15:
+        made_by_others(world, PATH, b"of a client that writes there")
+    if rng.random() < 0.15:
+        core = of(process)
+        spawn(process, close_client(world, process, lambda: core.cached is not None), name="closer")
+    finish(world)
+
+
+# What is idle is free; and a writer has his turn
+
+
+async def read_and_let_go(world: Simulation, core: SharedCore, owner: object, linger: float) -> None:
+    try:
+        await Run(work(world))
+    finally:
+        await let_go(world, core, owner, "reader", linger)
+
+
+async def once(world: Simulation, process: SimProcess) -> None:
+    owner, core = object(), of(process)
+    for _ in range(world.rng.randint(1, 3)):
+        if await take(world, core, owner, "reader", LONG):
+            await read_and_let_go(world, core, owner, LONG)
+
+
+async def finder(world: Simulation, process: SimProcess, readers: list[Task], how: str, found: list[bool]) -> None:
+    """Looks, or tries to write, once all have released it for good. Whether it was free goes to ``found``."""
+    owner, core = object(), of(process)
+    while not all(reader.done or not reader.process.alive for reader in readers):
+        await Run(pause(world))
+    if how == "locked":
+        free = not await Run(core.is_held(RULES["reader"]))
+    elif how == "holders":
+        free = not await Run(holders_and_waiters(PATH))
+    elif how == "ask":
+        try:
+            free = not await Run(revocation.request_revocation(PATH))
+        except NotHeldError:
+            free = True
+    else:
+        timeout = {"try": 0.0, "brief": 0.02, "wait": None}[how]
+        free = await take(world, core, owner, "writer", 0.0, timeout)
+        if free:
+            await let_go(world, core, owner, "writer", 0.0)
+    found.append(free)
+
+
+def play_idle(world: Simulation) -> None:
+    """Whoever tries has it, and whoever looks sees it free; of several who try at the same time one has it."""
+    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
+    found: list[bool] = []
+    several = world.rng.random() < 0.3
+    how = world.rng.choice(("try", "locked", "holders") if several else ("try", "locked", "holders", "ask", "wait"))
+    readers = [spawn(process, once(world, process)) for process in processes(world, 1, 4)]
+    for name in "xyz"[: world.rng.randint(2, 3) if several else 1]:
+        other = world.process(name)
+        spawn(other, finder(world, other, readers, how, found))
+    world.run()
+    free = any(found) if how == "try" else all(found)
+    if not free and not world.faults.injected:
+        world.fail(f"nobody holds it, and it was refused ({how}): {found}")
+    world.close()
+
+
+async def keeper(world: Simulation, process: SimProcess, writer: SimProcess, over: list[bool]) -> None:
+    """Reads again and again, as long as somebody wants to write."""
+    owner, core = object(), of(process)
+    while not over and writer.alive:
+        if await take(world, core, owner, "reader", KEEP):
+            await read_and_let_go(world, core, owner, KEEP)
+        await Run(gap(world))
+
+
+async def waiter(world: Simulation, process: SimProcess, over: list[bool]) -> None:
+    owner, core = object(), of(process)
+    try:
+        await Run(pause(world))
+        for _ in range(2):
+            if await take(world, core, owner, "writer", 0.0):
+                await let_go(world, core, owner, "writer", 0.0)
+    finally:
+        over.append(True)
+
+
+def play_fair(world: Simulation) -> None:
+    """However often others read, who writes has his turn: in another process, or in one of theirs."""
+    world.checks += [ReadersOrWriter(), OneKindHolds(), NothingLeft(f"{PATH}/")]
+    over: list[bool] = []
+    readers = list(processes(world, 1, 3))
+    counts = [world.rng.randint(1, 3) for _ in readers]
+    writer = world.process("w") if world.rng.random() < 0.6 else readers[0]
+    for process, count in zip(readers, counts, strict=True):
+        for _ in range(count):
+            spawn(process, keeper(world, process, writer, over))
+    spawn(writer, waiter(world, writer, over))
+    finish(world)
+
+
+def play_idle_or_fair(world: Simulation) -> None:
+    (play_idle if world.seed % 3 else play_fair)(world)
+
+
+#: What is stood besides came later: seeds stay what they were.
+TOLERATED_FAULTS = ("lost_request", "lost_reply", "cut", "slow", "late_event", "pause")
+#: No intruder: a writer whose place is deleted by hand learns it when who is ahead lets go; nobody else asks for that.
+LATE_FAULTS = (*BESIDES, *(kind for kind in KINDS if kind not in (*TOLERATED_FAULTS, "intruder")))
+
+KEPT_READERS = Scenario("kept-readers", run)
+KEPT_READERS_IDLE = Scenario("kept-readers-idle", play_idle_or_fair, TOLERATED_FAULTS, LATE_FAULTS)

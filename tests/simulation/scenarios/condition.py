@@ -1,0 +1,158 @@
+"""Condition: who waits for what a notifier has made gets it, whoever dies between.
+
+Rules for this file: threads wait and notify as the face does: the lock's core, and the condition's core inside it.
+"""
+
+from __future__ import annotations
+
+from simulation.engine.call_frames import Run
+from simulation.engine.invariants import Exclusion, NothingLeft
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import (
+    ROOT,
+    Scenario,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    work,
+)
+
+from distsync._protocols.locks.lock import LockCore
+from distsync._protocols.retries import delete_until_session_ends
+from distsync._protocols.state.condition import ConditionCore
+from distsync._protocols.steps import Background
+from distsync._protocols.wait_queue import QueueEntry
+from distsync.errors import LockLostError, NotHeldError, OutcomeUnknownError
+
+PATH = f"{ROOT}/condition/c"
+
+
+class Inventory:
+    """What the threads produce and consume; it is shared by all processes, and guarded by the lock."""
+
+    def __init__(self, world: Simulation) -> None:
+        self.world = world
+        self.goods = 0
+        self.unguarded = False
+
+    def guard(self, thread: Thread) -> None:
+        """Whoever lost the lock inside of it may do what no condition can repair."""
+        grant = thread.lock.grant
+        if grant is None or thread.lock.owner is not thread or not thread.process.is_proven(grant.place.session_id):
+            self.unguarded = True
+
+
+class Thread:
+    """One thread with its hands on the lock and the condition."""
+
+    def __init__(self, process: SimProcess, stock: Inventory) -> None:
+        self.process = process
+        self.world = process.world
+        self.stock = stock
+        self.lock = process.local(f"{PATH}/lock", lambda: LockCore(f"{PATH}/lock"))
+        self.core = process.local(PATH, lambda: ConditionCore(PATH, receipts(process)))
+
+    async def acquire(self) -> None:
+        await Run(self.lock.acquire(self, b""))
+        grant = self.lock.grant
+        if grant is not None:
+            place = grant.place
+            self.world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+
+    async def release(self) -> None:
+        self.world.record("released", what="lock")
+        await Run(self._release())
+
+    async def _release(self) -> None:
+        """As an RLock: who does not hold it, because Ctrl-C met him when he took it again, releases nobody else's."""
+        try:
+            if self.lock.owner is not self and not self.lock.has_lost(self):
+                raise NotHeldError(f"{self.lock.path} is not held")
+            await self.lock.release(self)
+        except (LockLostError, NotHeldError):
+            self.stock.unguarded = True
+            if not self.world.faults.injected and not self.process.session.closed:
+                self.world.fail("a loss without a fault")
+
+    async def wait(self, timeout: float | None) -> bool:
+        """As Condition.wait of the face."""
+        places: list[QueueEntry] = []
+        try:
+            await Run(self.core.enlist(b"", places))
+            await self.release()
+            notified = False
+            try:
+                notified = bool(await Run(self.core.wait(places[0]), timeout))
+            finally:
+                await self.acquire()
+            if notified:
+                await Run(self.core.confirm(places[0]))
+            return notified
+        except BaseException:
+            for place in places:
+                await Run(_in_background(place))
+            raise
+
+    async def consumer(self) -> None:
+        await self.acquire()
+        try:
+            while self.stock.goods == 0:
+                timeout = maybe_timeout(self.world)
+                notified = await self.wait(timeout)
+                self.stock.guard(self)
+                if not notified and timeout is not None:
+                    return
+            self.stock.goods -= 1
+            self.world.record("consumed")
+        finally:
+            await self.release()
+
+    async def producer(self) -> None:
+        for _ in range(self.world.rng.randint(1, 3)):
+            await self.acquire()
+            try:
+                await Run(work(self.world))
+                self.stock.goods += 1
+                count = self.world.rng.choice((1, 1, 2, None))
+                self.world.record("notifying")
+                await Run(self.core.notify(count))
+                self.world.record("notified")
+                self.stock.guard(self)
+            except OutcomeUnknownError:
+                pass
+            finally:
+                await self.release()
+
+
+async def _in_background(place: QueueEntry) -> None:
+    await Background(delete_until_session_ends(place.path, place.session_id))
+
+
+def check_sleepers(world: Simulation, stock: Inventory) -> None:
+    """Nobody waits while there are goods, unless the lock or a notify was lost with its thread."""
+    missed = len(world.history.events("notifying")) - len(world.history.events("notified"))
+    waiting = [name for name in sleepers(world) if "consumer" in name]
+    if waiting and stock.goods > 0 and not stock.unguarded and not missed:
+        world.fail(f"{', '.join(waiting)} sleep while there are {stock.goods} goods")
+
+
+def run(world: Simulation) -> None:
+    stock = Inventory(world)
+    world.checks += [Exclusion("lock")]
+    for process in processes(world, 2, 3):
+        for number in range(world.rng.randint(1, 2)):
+            spawn(process, Thread(process, stock).consumer(), name=f"consumer{number}", daemon=True)
+        if world.rng.random() < 0.7:
+            spawn(process, Thread(process, stock).producer(), name="producer")
+    world.run()
+    check_sleepers(world, stock)
+    if not sleepers(world):
+        world.checks.append(NothingLeft(f"{PATH}/", lambda path: path in (f"{PATH}/lock", f"{PATH}/waiters")))
+        world.run()
+    world.close()
+
+
+CONDITION = Scenario("condition", run)

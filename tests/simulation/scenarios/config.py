@@ -1,0 +1,125 @@
+"""Config: no change is lost or done twice, none is seen in part, and who has written sees it.
+
+Rules for this file: threads use one core a process, as the face does.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    everybody_sees,
+    finish,
+    maybe_timeout,
+    processes,
+    receipts,
+    spawn,
+    work,
+)
+
+from distsync._protocols.state.config import ConfigCore, ConfigSnapshot
+from distsync._protocols.steps import Wait
+from distsync.errors import OutcomeUnknownError
+
+PATH = f"{ROOT}/config/c"
+
+
+def encode(values: dict[str, Any]) -> bytes:
+    return json.dumps(values).encode()
+
+
+def core_of(process: SimProcess) -> ConfigCore:
+    return process.local(PATH, lambda: ConfigCore(PATH, receipts(process), encode, json.loads))
+
+
+def add(values: dict[str, Any]) -> dict[str, Any]:
+    """Two settings that are always changed together."""
+    return {"a": values.get("a", 0) + 1, "b": values.get("b", 0) + 1}
+
+
+async def changer(world: Simulation, process: SimProcess) -> None:
+    """Adds to both settings some times."""
+    core = core_of(process)
+    for _ in range(world.rng.randint(1, 3)):
+        world.record("changing")
+        try:
+            before = (await Run(core.view.get())).values.get("a", 0)
+            await Run(core.change(add), maybe_timeout(world))
+        except (OutcomeUnknownError, TimeoutError):
+            continue
+        world.record("changed")
+        seen = (await Run(core.view.get())).values.get("a", 0)
+        if seen <= before:
+            world.fail(f"{process.name} has added to {before}, and sees {seen}")
+        await Run(work(world))
+
+
+class ListenerLog:
+    """What a process was told of: each change begins where the one before has ended."""
+
+    def __init__(self, world: Simulation, process: SimProcess) -> None:
+        self.world = world
+        self.process = process
+        self.last: ConfigSnapshot | None = None
+
+    def __call__(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
+        if self.last is not None and before != self.last:
+            self.world.fail(f"a change from {before}, and the last one led to {self.last}")
+        if now.values.get("a") != now.values.get("b"):
+            self.world.fail(f"half a change: {now}")
+        if self.last is not None and now.values.get("a", 0) < self.last.values.get("a", 0):
+            self.world.fail(f"back from {self.last} to {now}")
+        self.last = now
+
+
+async def listen(told: ListenerLog, tolds: list[ListenerLog]) -> None:
+    await Run(core_of(told.process).view.add_listener(told, None))
+    tolds.append(told)
+    await Run(_a_while())
+
+
+async def _a_while() -> None:
+    await Wait(limit=0.1)
+
+
+def settings(world: Simulation) -> dict[str, Any]:
+    node = world.server.engine.tree.node(PATH)
+    values: dict[str, Any] = json.loads(node.data or b"{}") if node else {}
+    return values
+
+
+async def seen_by(process: SimProcess) -> dict[str, Any]:
+    return (await core_of(process).view.get()).values
+
+
+def look_at_the_end(world: Simulation, tolds: list[ListenerLog]) -> None:
+    everybody_sees(world, "settings", seen_by, lambda: settings(world))
+    truth = settings(world)
+    for told in tolds:
+        if told.process.alive and (told.last is None or told.last.values != truth):
+            world.fail(f"{told.process.name} was told of {told.last}, and there is {truth}")
+    done, begun = len(world.history.events("changed")), len(world.history.events("changing"))
+    if not done <= truth.get("a", 0) <= begun:
+        world.fail(f"{done} of {begun} changes were done, and {truth} is there")
+
+
+def run(world: Simulation) -> None:
+    tolds: list[ListenerLog] = []
+    eyes = world.process(OBSERVER)
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, changer(world, process))
+        if world.rng.random() < 0.5:
+            spawn(process, listen(ListenerLog(world, process), tolds))
+    spawn(eyes, listen(ListenerLog(world, eyes), tolds))
+    finish(world, lambda: look_at_the_end(world, tolds))
+
+
+CONFIG = Scenario("config", run)

@@ -1,0 +1,146 @@
+"""Election: one leads at a time, LEADER names nobody but who stands first, and all who look see the same at last.
+
+Rules for this file: threads use one core a process, as the face does.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from simulation.engine.call_frames import Run
+from simulation.engine.invariants import Check, Exclusion, NothingLeft
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import (
+    OBSERVER,
+    ROOT,
+    LastNumbers,
+    Scenario,
+    apart,
+    everybody_sees,
+    finish,
+    maybe_timeout,
+    processes,
+    spawn,
+    work,
+)
+
+from distsync._protocols.state.election import LEADER, ElectionCore
+from distsync._protocols.steps import Wait
+from distsync._protocols.wait_queue import in_order
+from distsync.errors import LockLostError
+
+PATH = f"{ROOT}/election/e"
+
+
+class NamesTheFirst(Check):
+    """When LEADER appears it names the first in the line, whoever died how."""
+
+    def __init__(self) -> None:
+        self.judged: int | None = None
+
+    def changed(self, world: Simulation) -> None:
+        tree = world.server.engine.tree
+        node, folder = tree.node(f"{PATH}/{LEADER}"), tree.node(PATH)
+        if node is None or folder is None or node.czxid == self.judged:
+            return
+        self.judged = node.czxid
+        first = in_order(folder.children)
+        named = json.loads(node.data or b"{}")["candidate"]
+        if not first or first[0].name != named:
+            world.fail(f"LEADER names {named}, but {first[0].name if first else 'nobody'} stands first")
+
+
+def named(world: Simulation) -> Any:
+    """The token that LEADER names."""
+    node = world.server.engine.tree.node(f"{PATH}/{LEADER}")
+    return json.loads(node.data or b"{}")["token"] if node else None
+
+
+def core_of(process: SimProcess) -> ElectionCore:
+    return process.local(PATH, lambda: ElectionCore(PATH))
+
+
+async def candidate(world: Simulation, process: SimProcess) -> None:
+    """Stands some times, and leads, as a ``with`` block does."""
+    owner, core = object(), core_of(process)
+    until = apart(world, process.name).choice((None, None, 0.0, 1.0))
+    for _ in range(world.rng.randint(1, 2)):
+        timeout = maybe_timeout(world)
+        if await Run(core.acquire(owner, b"{}", timeout != 0.0), timeout):
+            await lead(world, core, owner, until)
+
+
+async def lead(world: Simulation, core: ElectionCore, owner: object, until: float | None) -> None:
+    grant = core.grant
+    if grant is not None:
+        place = grant.place
+        world.record("granted", what="lead", session_id=place.session_id, token=place.token, loss=grant.loss)
+        lives = place.session_id in world.server.engine.sessions and place.session_id not in world.tampered
+        if lives and not grant.loss.fired and named(world) not in (None, place.token):
+            world.fail(f"{place.token} leads, and LEADER names {named(world)}")
+    try:
+        await Run(work(world))
+        if not world.history.events("long") and world.rng.random() < 0.3:
+            world.record("long")
+            await Run(_long())
+        world.record("working", what="lead")
+    finally:
+        world.record("released", what="lead")
+        await Run(step_down(world, core, owner), until)
+
+
+async def _long() -> None:
+    """Longer than LEADER is left unwatched."""
+    await Wait(limit=0.7)
+
+
+async def step_down(world: Simulation, core: ElectionCore, owner: object) -> None:
+    try:
+        await core.release(owner)
+    except LockLostError as error:
+        world.record("lost")
+        if not world.faults.injected:
+            world.fail(f"a loss without a fault: {error}")
+
+
+async def onlooker(world: Simulation, process: SimProcess, seen: dict[str, Any]) -> None:
+    """Sees one leader after the other."""
+    core = core_of(process)
+    while True:
+        leading = await Run(core.leader.get())
+        seen[process.name] = leading and leading.token
+        await Run(core.leader.changed(leading))
+
+
+async def seen_by(process: SimProcess) -> Any:
+    leading = await core_of(process).leader.get()
+    return leading and leading.token
+
+
+def look_at_the_end(world: Simulation, seen: dict[str, Any], eyes: set[str]) -> None:
+    """Whoever looks all the time has seen the last state, and so does whoever looks again."""
+    last = named(world)
+    for name, token in seen.items():
+        if name in eyes and world.processes[name].alive and token != last:
+            world.fail(f"{name} believes that {token} leads, and it is {last}")
+    everybody_sees(world, "the leader", seen_by, lambda: named(world))
+
+
+def run(world: Simulation) -> None:
+    world.checks += [Exclusion("lead"), NamesTheFirst(), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
+    seen: dict[str, Any] = {}
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, candidate(world, process))
+    world.process(OBSERVER)
+    lookers = [
+        spawn(process, onlooker(world, process, seen), daemon=True)
+        for process in world.processes.values()
+        if process.name == OBSERVER or world.rng.random() < 0.5
+    ]
+    finish(world, lambda: look_at_the_end(world, seen, {task.process.name for task in lookers if not task.done}))
+
+
+ELECTION = Scenario("election", run)

@@ -1,0 +1,126 @@
+"""Event: who waits when it is set goes on, however soon it is cleared.
+
+Rules for this file: threads use one core a process, as the faces do.
+"""
+
+from __future__ import annotations
+
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.engine.task import Task
+from simulation.scenarios.common import (
+    ROOT,
+    Scenario,
+    apart,
+    maybe_timeout,
+    processes,
+    receipts,
+    spawn,
+    work,
+)
+
+from distsync._protocols.state.event import SET, EventCore
+from distsync._protocols.steps import Wait
+from distsync.errors import OutcomeUnknownError
+
+PATH = f"{ROOT}/event/e"
+
+#: In this time who looks is told of a change.
+PROMPT_MS = 30
+CHANGES = ("setting", "set", "clearing", "cleared")
+
+
+def core_of(process: SimProcess) -> EventCore:
+    return process.local(PATH, lambda: EventCore(PATH, receipts(process)))
+
+
+async def waiter(world: Simulation, process: SimProcess) -> None:
+    """Waits some times; True only if it was set."""
+    for _ in range(world.rng.randint(1, 3)):
+        if await Run(core_of(process).wait(), maybe_timeout(world)) and not world.history.events("setting"):
+            world.fail("wait returned True, and nobody has set the event")
+
+
+async def looker(world: Simulation, process: SimProcess) -> None:
+    """Looks at it now and then; what was set and stays so is seen soon."""
+    for _ in range(world.rng.randint(1, 4)):
+        await Run(work(world))
+        since_ms = world.now_ms
+        seen = await Run(core_of(process).is_set())
+        marks = [record for record in world.history.records if record.event in CHANGES]
+        last = marks[-1] if marks else None
+        if last and (
+            world.faults.injected or last.event in ("setting", "clearing") or last.at_ms + PROMPT_MS > since_ms
+        ):
+            continue  # nobody knows, or not yet
+        if seen != (last is not None and last.event == "set"):
+            world.fail(f"is_set is {seen}, after {last.event if last else 'nothing'}")
+
+
+async def pulser(world: Simulation, process: SimProcess, waiters: list[Task]) -> None:
+    """Sets it and clears it; who waited before must go on."""
+    for _ in range(world.rng.randint(1, 3)):
+        await Run(work(world))
+        asleep = [(task, task.at) for task in waiters if not task.done and isinstance(task.at, Wait)]
+        world.record("setting")
+        try:
+            await Run(core_of(process).set())
+        except OutcomeUnknownError:
+            continue
+        world.record("set", asleep=asleep)
+        if world.rng.random() < 0.7:
+            world.record("clearing")
+            try:
+                await Run(core_of(process).clear())
+            except OutcomeUnknownError:
+                continue
+            world.record("cleared")
+
+
+async def teller(world: Simulation, process: SimProcess) -> None:
+    """Says what it is to be, and does not wait, as asyncio's callers do not; the last word stands."""
+    core, begun = core_of(process), list[bool]()
+
+    async def tell(flag: bool) -> None:
+        begun.append(flag)
+        await core.set_in_background(flag)
+
+    for number in range(world.rng.randint(1, 4)):
+        flag = world.rng.random() < 0.5
+        if flag:
+            world.record("setting")
+        process.background(tell(flag))
+        while len(begun) <= number:
+            await Wait(limit=0.001)
+        if world.rng.random() < 0.5:
+            await Run(work(world))
+        if flag and world.rng.random() < 0.5:
+            await Run(core.wait_for_told(), maybe_timeout(world))
+    while core.background_sets is not None:
+        await Run(work(world))
+    said = world.server.engine.tree.node(PATH)
+    if (said is not None and said.data == SET) != flag and not process.session.ended:
+        world.fail(f"the last that was told is {flag}, and it is {said and said.data!r}")
+
+
+def run(world: Simulation) -> None:
+    telling = apart(world, "event").random() < 0.3
+    waiters = [
+        spawn(process, waiter(world, process), name=f"waiter{number}", daemon=True)
+        for process in processes(world, 1, 3)
+        for number in range(world.rng.randint(1, 2))
+    ]
+    for number, process in enumerate(list(world.processes.values())[: 0 if telling else world.rng.randint(0, 2)]):
+        spawn(process, looker(world, process), name=f"looker{number}")
+    setter = world.process("setter")
+    spawn(setter, teller(world, setter) if telling else pulser(world, setter, waiters))
+    world.run()
+    for record in world.history.events("set"):
+        for task, at in record.asleep:
+            if task.at is at and not task.done and task.process.alive:
+                world.fail(f"{task.name} still sleeps, although the event was set at {record.at_ms} ms")
+    world.close()
+
+
+EVENT = Scenario("event", run)

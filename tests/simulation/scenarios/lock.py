@@ -1,0 +1,73 @@
+"""Lock and RLock: one holder at a time over processes and threads, tokens that grow, nothing left.
+
+Rules for this file: threads use one LockCore a process, as the faces do.
+"""
+
+from __future__ import annotations
+
+from simulation.engine.call_frames import Run
+from simulation.engine.invariants import Exclusion, NothingLeft
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import (
+    ROOT,
+    LastNumbers,
+    Scenario,
+    finish,
+    maybe_timeout,
+    processes,
+    spawn,
+    work,
+)
+
+from distsync._protocols.locks.lock import LockCore
+from distsync.errors import LockLostError
+
+PATH = f"{ROOT}/lock/l"
+
+
+async def thread(world: Simulation, process: SimProcess, depth: int) -> None:
+    """Takes the lock some times, as a ``with`` block does."""
+    owner = object()
+    core = process.local(PATH, lambda: LockCore(PATH))
+    for _ in range(world.rng.randint(1, 2)):
+        timeout = maybe_timeout(world)
+        if await Run(core.acquire(owner, b"", timeout != 0.0), timeout):
+            await hold(world, core, owner, depth)
+
+
+async def hold(world: Simulation, core: LockCore, owner: object, depth: int) -> None:
+    """Holds the lock ``depth`` times, and lets it go."""
+    grant = core.grant
+    if grant is not None:
+        place = grant.place
+        world.record("granted", what="lock", session_id=place.session_id, token=place.token, loss=grant.loss)
+    try:
+        for _ in range(depth):
+            await Run(work(world))
+            world.record("working", what="lock")
+    finally:
+        world.record("released", what="lock")
+        await Run(let_go(world, core, owner))
+
+
+async def let_go(world: Simulation, core: LockCore, owner: object) -> None:
+    """A loss is told of at the release, and never without a reason."""
+    try:
+        await core.release(owner)
+    except LockLostError as error:
+        world.record("lost")
+        if not world.faults.injected:
+            world.fail(f"a loss without a fault: {error}")
+
+
+def run(world: Simulation, depth: int) -> None:
+    world.checks += [Exclusion("lock"), NothingLeft(f"{PATH}/"), LastNumbers(world, PATH)]
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, thread(world, process, depth))
+    finish(world)
+
+
+LOCK = Scenario("lock", lambda world: run(world, 1))
+RLOCK = Scenario("rlock", lambda world: run(world, 2))

@@ -1,0 +1,140 @@
+"""Registry: what was registered is found, by who registered it at once, by all others soon, and as long as he lives.
+
+Rules for this file: threads use one core a process, as the face does.
+"""
+
+from __future__ import annotations
+
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import (
+    OBSERVER,
+    ROOT,
+    Scenario,
+    apart,
+    everybody_sees,
+    finish,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    troubled,
+    work,
+)
+
+from distsync._protocols.state.registry import RegistryCore
+from distsync.errors import OutcomeUnknownError
+
+PATH = f"{ROOT}/registry/r"
+
+
+def core_of(process: SimProcess) -> RegistryCore:
+    return process.local(PATH, lambda: RegistryCore(PATH, receipts(process)))
+
+
+Due = dict[str, SimProcess]
+"""The entries that stand as long as this process lives: it was told so, and has done nothing to them since."""
+
+
+async def registrar(world: Simulation, process: SimProcess, number: int, due: Due) -> None:
+    """Registers names of its own, and one that all want."""
+    core = core_of(process)
+    own = f"{process.name}{number}"
+    for turn in range(world.rng.randint(1, 3)):
+        name = world.rng.choice((own, own, "all"))
+        data = f"{own}-{turn}".encode()
+        persistent, replaces = world.rng.random() < 0.4, world.rng.random() < 0.7
+        try:
+            if name == own:
+                due.pop(own, None)
+            put = await Run(core.put(name, data, persistent, replaces))
+            if put and name == own:
+                due.update({} if persistent else {own: process})
+                await check_found(world, process, core, name, data)
+            await Run(work(world))
+            if world.rng.random() < 0.4:
+                if name == own:
+                    due.pop(own, None)
+                await Run(core.remove(name))
+                if name == own:
+                    await check_found(world, process, core, name, None)
+        except OutcomeUnknownError:
+            continue
+
+
+async def check_found(
+    world: Simulation, process: SimProcess, core: RegistryCore, name: str, data: bytes | None
+) -> None:
+    """Who has registered sees it at once, unless its session was lost, or somebody has taken it away."""
+    asks = apart(world, f"looks up {name} {world.now_ms}").random() < 0.3
+    node = await Run(core.look_up(name)) if asks else (await Run(core.view.get())).get(name)
+    found = node and node.data
+    if found != data and not troubled(world, process) and process.session.session_id not in world.tampered:
+        if not (data is None and world.interrupts):
+            world.fail(f"{process.name} has registered {name} as {data!r}, and found {found!r}")
+
+
+async def waiter(world: Simulation, process: SimProcess, name: str) -> None:
+    """Waits for a name. Who finds it finds what somebody has registered."""
+    node = await Run(core_of(process).find(name), maybe_timeout(world))
+    if node is not None and not node.data.startswith(b"" if name == "all" else name.encode()):
+        world.fail(f"{process.name} has waited for {name}, and found {node.data!r}")
+
+
+async def looker(process: SimProcess, seen: dict[str, bytes]) -> None:
+    core = core_of(process)
+    while True:
+        entries = await Run(core.view.get())
+        seen.clear()
+        seen.update({name: node.data for name, node in entries.items()})
+        await Run(core.view.changed(entries))
+
+
+def entries(world: Simulation) -> dict[str, bytes]:
+    tree = world.server.engine.tree
+    folder = tree.node(PATH)
+    nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
+    return {name: node.data or b"" for name, node in nodes.items() if node}
+
+
+async def seen_by(process: SimProcess) -> dict[str, bytes]:
+    return {name: node.data for name, node in (await core_of(process).view.get()).items()}
+
+
+def look_at_the_end(world: Simulation, seen: dict[str, bytes], due: Due) -> None:
+    waiting = [name for name in entries(world) if any(f"waiter-{name}" in task for task in sleepers(world))]
+    if waiting:
+        world.fail(f"somebody waits for {waiting}, which are there")
+    everybody_sees(world, "entries", seen_by, lambda: entries(world))
+    tree = world.server.engine.tree
+    folder = tree.node(PATH)
+    nodes = {name: tree.node(f"{PATH}/{name}") for name in (folder.children if folder else ())}
+    if seen != entries(world):
+        world.fail(f"{OBSERVER} has seen {seen}, and there is {entries(world)}")
+    for process in world.processes.values():
+        owned = {name for name, node in nodes.items() if node and node.owner == process.session.session_id}
+        mine = set(core_of(process).mine)
+        if process.alive and process.session.session_id and mine != owned:
+            world.fail(f"{process.name} believes that {mine} are its own, and {owned} are")
+        gone = {name for name, owner in due.items() if owner is process} - owned
+        if process.alive and process.session.session_id and gone and not world.tampered:
+            world.fail(f"{process.name} has registered {gone}, and they are there no more")
+
+
+def run(world: Simulation) -> None:
+    due: Due = {}
+    for process in processes(world, 2, 3):
+        for number in range(world.rng.randint(1, 2)):
+            spawn(process, registrar(world, process, number, due))
+            if world.rng.random() < 0.3:
+                name = world.rng.choice(("all", "a0", "b0", "never"))
+                spawn(process, waiter(world, process, name), name=f"waiter-{name}", daemon=True)
+    seen: dict[str, bytes] = {}
+    eyes = world.process(OBSERVER)
+    spawn(eyes, looker(eyes, seen), daemon=True)
+    finish(world, lambda: look_at_the_end(world, seen, due))
+
+
+REGISTRY = Scenario("registry", run)

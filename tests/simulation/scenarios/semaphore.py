@@ -1,0 +1,244 @@
+"""Semaphores: never more holders than permits, no permit lost; and Semaphore(0), whose permits are used up.
+
+Rules for this file: threads use one core a process, as the faces do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+
+from simulation.engine.call_frames import Run
+from simulation.engine.invariants import Capacity, Check, NothingLeft
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios.common import (
+    OBSERVER,
+    ROOT,
+    LastNumbers,
+    Scenario,
+    apart,
+    came_too_late,
+    finish,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    troubled,
+    work,
+)
+
+from distsync._protocols.semaphores.consumable import SignalCore
+from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
+from distsync._protocols.semaphores.leases import SemaphoreCore
+from distsync.errors import LockLostError, OutcomeUnknownError, OverReleaseError
+
+PATH = f"{ROOT}/semaphore/s"
+
+
+# Semaphore(n)
+
+
+Leases = SemaphoreCore | PoolSemaphoreCore
+Make = Callable[[SimProcess, int], Leases]
+
+
+def ours(process: SimProcess, permits: int) -> Leases:
+    return SemaphoreCore(PATH, permits, receipts(process))
+
+
+def kazoos(process: SimProcess, permits: int) -> Leases:
+    return KazooSemaphoreCore(PATH, permits)
+
+
+def curators(process: SimProcess, permits: int) -> Leases:
+    return CuratorSemaphoreCore(PATH, permits)
+
+
+async def holder(world: Simulation, process: SimProcess, permits: int, bound: int | None, make: Make) -> None:
+    """Takes a permit some times, as a ``with`` block does."""
+    core, owner = process.local(PATH, lambda: make(process, permits)), object()
+    until = apart(world, process.name).choice((None, None, 0.0, 1.0))
+    for _ in range(world.rng.randint(1, 2)):
+        timeout = maybe_timeout(world)
+        grant = await Run(core.acquire(b"", timeout != 0.0, owner, bound), timeout)
+        if grant is None:
+            continue
+        world.record("granted", what="permit", session_id=grant.place.session_id, loss=grant.loss)
+        try:
+            await Run(work(world))
+            world.record("working", what="permit")
+        finally:
+            world.record("released", what="permit")
+            await Run(give_back(world, core, bound, owner), until)
+
+
+async def give_back(world: Simulation, core: Leases, bound: int | None, owner: object) -> None:
+    """A loss is told of at the release, and never without a reason; one too many, not without a stranger."""
+    try:
+        await core.release(1, bound, owner=owner)
+    except LockLostError as error:
+        if not world.faults.injected:
+            world.fail(f"a loss without a fault: {error}")
+    except OverReleaseError:
+        if not world.history.events("adding"):
+            world.fail("one release for each acquire was one too many")
+        world.record("one too many")
+
+
+async def stranger(world: Simulation, process: SimProcess, permits: int, bound: int | None, count: int) -> None:
+    """Releases what it never acquired."""
+    core = process.local(PATH, lambda: SemaphoreCore(PATH, permits, receipts(process)))
+    await Run(work(world))
+    world.record("adding", count=count)
+    try:
+        await Run(core.release(count, bound))
+    except OverReleaseError:
+        world.record("refused", count=count)
+    except OutcomeUnknownError:
+        world.record("unknown")
+    else:
+        world.record("added", count=count)
+
+
+class Bounded(Check):
+    """Never more permits free than at the beginning, and none added that would be. But after a fault the permit of a
+    holder who died, or of a call that ended before it knew where it stands, comes back, also if a stranger has released
+    it before."""
+
+    def __init__(self, permits: int) -> None:
+        self.permits = permits
+        self.extra = 0
+        self.leases: set[str] = set()
+        self.deaths = 0
+
+    def changed(self, world: Simulation) -> None:
+        node = world.server.engine.tree.node(PATH)
+        if node is None:
+            return
+        leases = {name for name in node.children if "-lock-" in name}
+        extra = json.loads(node.data or b"")["extra"]
+        free = max(0, self.permits + self.extra - len(leases))
+        if extra > self.extra and free + extra - self.extra > self.permits + self.deaths:
+            world.fail(
+                f"{extra - self.extra} permits were added when {free} were free, and {self.permits} is the bound"
+            )
+        self.extra = extra
+        gone = self.leases - leases
+        if world.faults.injected:
+            self.deaths += len(gone)
+        self.leases = leases
+        free = self.permits + extra - len(leases)
+        if free > self.permits + self.deaths:
+            world.fail(f"{free} permits are free, and {self.permits} is the bound")
+
+
+def play_pool(make: Make, waiting_room: str, world: Simulation) -> None:
+    permits = world.rng.randint(1, 3)
+    world.checks += [Capacity("permit", permits), NothingLeft(f"{waiting_room}/")]
+    play_holders(world, permits, None, make)
+    finish(world, lambda: count_free(world, permits, None, make))
+
+
+def play_semaphore(world: Simulation) -> None:
+    """As a BoundedSemaphore, or as one to which a stranger adds permits."""
+    rng = world.rng
+    permits, strangers = rng.randint(1, 3), rng.choice((0, 0, 1, 2))
+    bound = permits if rng.random() < 0.5 else None
+    counts = [rng.choice((1, 1, 2, 3)) for _ in range(strangers)]
+    world.checks += [Capacity("permit", permits + sum(counts)), LastNumbers(world, PATH)]
+    if bound is not None:
+        world.checks.append(Bounded(permits))
+    play_holders(world, permits, bound, ours)
+    for number, count in enumerate(counts):
+        process = world.process(f"s{number}")
+        spawn(process, stranger(world, process, permits, bound, count))
+    finish(world, lambda: count_free(world, permits, bound, ours))
+
+
+def play_holders(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
+    world.checks.append(NothingLeft(f"{PATH}/leases/" if make is curators else f"{PATH}/"))
+    for process in processes(world, 2, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, holder(world, process, permits, bound, make))
+
+
+def count_free(world: Simulation, permits: int, bound: int | None, make: Make) -> None:
+    """All permits are free at the end, and those that strangers added."""
+    counted = world.processes.get(OBSERVER) or world.process(OBSERVER)
+    counting = counted.spawn(make(counted, permits).value())
+    world.run(lambda: counting.done)
+    free, events = counting.result, world.history.events
+    adding, added, refused = (sum(each.count for each in events(name)) for name in ("adding", "added", "refused"))
+    unsure = adding - added - refused
+    if bound is None and not permits + added <= free <= permits + added + unsure:
+        world.fail(f"{free} permits are free at the end, not {permits} and the {added} added")
+    if bound is not None and not permits <= free <= permits + added + unsure:
+        world.fail(f"{free} permits are free at the end, not {permits}")
+
+
+# Semaphore(0)
+
+
+async def taker(world: Simulation, process: SimProcess, takes: int) -> None:
+    """Uses up some permits."""
+    core = process.local(PATH, lambda: SignalCore(PATH, receipts(process)))
+    for _ in range(takes):
+        timeout = maybe_timeout(world)
+        world.record("taking", what="signal")
+        try:
+            taken = await Run(core.acquire(b"", timeout != 0.0), timeout)
+        except OutcomeUnknownError:
+            world.record("unknown", what="signal")
+            continue
+        world.record("taken" if taken else "not taken", what="signal")
+
+
+async def giver(world: Simulation, process: SimProcess, gives: int) -> None:
+    """Adds some permits."""
+    core = process.local(PATH, lambda: SignalCore(PATH, receipts(process)))
+    for _ in range(gives):
+        count = world.rng.randint(1, 2)
+        world.record("giving", count=count)
+        await Run(core.release(count))
+        world.record("given", count=count)
+        await Run(work(world))
+
+
+def play_signal(world: Simulation) -> None:
+    givers = [world.process(name) for name in ("g", "h")]
+    for process in givers:
+        spawn(process, giver(world, process, world.rng.randint(1, 3)))
+    for process in processes(world, 1, 3):
+        for _ in range(world.rng.randint(1, 2)):
+            spawn(process, taker(world, process, 2), daemon=True)
+    world.run()
+    count_permits(world)
+    world.close()
+
+
+def count_permits(world: Simulation) -> None:
+    """Permits are neither lost nor doubled, and nobody sleeps while there are some."""
+    history = world.history
+    left = sum(path.startswith(f"{PATH}/permits/") for path in world.leftovers())
+    taken, given = len(history.events("taken")), sum(record.count for record in history.events("given"))
+    begun = sum(record.count for record in history.events("giving"))
+    answered = len(history.events("taken")) + len(history.events("not taken"))
+    open_calls = len(history.events("taking")) - answered
+    unsure = open_calls if any(troubled(world, process) for process in world.processes.values()) else 0
+    unsure += came_too_late(world)
+    if taken + left > begun:
+        world.fail(f"{begun} permits were given, {taken} taken, and {left} are left: some were doubled")
+    if taken + left + unsure < given:
+        world.fail(f"{given} permits were given, {taken} taken, and {left} are left: some were lost")
+    waiting = sleepers(world)
+    if left and waiting:
+        world.fail(f"{', '.join(waiting)} sleep while {left} permits are there")
+
+
+SEMAPHORE = Scenario("semaphore", play_semaphore)
+KAZOO_SEMAPHORE = Scenario("kazoo-semaphore", partial(play_pool, kazoos, f"{PATH}-__lock__"))
+CURATOR_SEMAPHORE = Scenario("curator-semaphore", partial(play_pool, curators, f"{PATH}/locks"))
+SIGNAL = Scenario("signal", play_signal)

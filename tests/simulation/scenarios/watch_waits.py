@@ -1,0 +1,191 @@
+"""Waits: who waits for a state of a watched znode goes on when it is there, and is told of what was there.
+
+Rules for this file: threads use one core a process, as the faces do. The settings count up; now and then somebody
+writes what nobody can read, and mends it.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from simulation.engine.call_frames import Run
+from simulation.engine.process import SimProcess
+from simulation.engine.simulation import Simulation
+from simulation.scenarios import partitioner
+from simulation.scenarios.common import (
+    ROOT,
+    Scenario,
+    maybe_timeout,
+    processes,
+    receipts,
+    sleepers,
+    spawn,
+    work,
+)
+
+from distsync._protocols.state.config import ConfigCore, ConfigSnapshot
+from distsync._protocols.steps import GetData, SetData, Wait
+from distsync.errors import CorruptNodeError, DeadlineError, OutcomeUnknownError, ZnodeError
+
+PATH = f"{ROOT}/config/w"
+UNREADABLE = b"?"
+
+
+def decoded(data: bytes) -> dict[str, Any]:
+    if data == UNREADABLE:
+        raise CorruptNodeError(PATH, data)
+    return dict(json.loads(data))
+
+
+def core_of(process: SimProcess) -> ConfigCore:
+    encode = lambda values: json.dumps(values).encode()  # noqa: E731
+    return process.local(PATH, lambda: ConfigCore(PATH, receipts(process), encode, decoded))
+
+
+def count_of(settings: ConfigSnapshot) -> int:
+    return int(settings.values.get("count", 0))
+
+
+def has_more(seen: int, settings: ConfigSnapshot) -> bool:
+    return count_of(settings) > seen
+
+
+def truth(world: Simulation) -> int | None:
+    """What is there now; None: nobody can read it."""
+    node = world.server.engine.tree.node(PATH)
+    data = b"{}" if node is None else node.data or b"{}"
+    return None if data == UNREADABLE else int(json.loads(data).get("count", 0))
+
+
+async def counter(world: Simulation, process: SimProcess, steps: int) -> None:
+    """Counts up, however often it takes."""
+    for _ in range(steps):
+        try:
+            await Run(core_of(process).change(lambda values: {"count": values.get("count", 0) + 1}))
+        except OutcomeUnknownError:
+            pass
+        except CorruptNodeError:
+            await Wait(limit=0.05)
+        await Run(work(world))
+
+
+async def spoiler(world: Simulation) -> None:
+    """Writes what nobody can read, and after a while what was there before."""
+    await Run(work(world))
+    try:
+        before = world.external_client(GetData(PATH))
+        world.external_client(SetData(PATH, UNREADABLE, before.stat.version))
+    except ZnodeError:
+        return
+    world.record("spoilt")
+    await Wait(limit=world.rng.choice((0.01, 0.1, 40.0)))
+    world.external_client(SetData(PATH, before.data))
+
+
+async def waiter(world: Simulation, process: SimProcess) -> None:
+    """Waits for more, or for another state."""
+    view = core_of(process).view
+    for _ in range(world.rng.randint(1, 3)):
+        timeout = maybe_timeout(world)
+        try:
+            seen = count_of(await Run(view.get()))
+            if world.rng.random() < 0.5:
+                found = await Run(view.until(partial(has_more, seen)), timeout)
+                if found is not None and count_of(found) <= seen:
+                    world.fail(f"until more than {seen} has ended with {found}")
+                ended = found is not None
+            else:
+                ended = await Run(view.next(), timeout)
+            if not ended and timeout is None:
+                world.fail("a wait without a deadline has ended without anything")
+        except CorruptNodeError:
+            if not world.history.events("spoilt"):
+                raise
+            await Wait(limit=0.05)
+
+
+class ListenerLog:
+    """What a listener was told of: one state after the other, the first one that which was there."""
+
+    def __init__(self, world: Simulation) -> None:
+        self.world = world
+        self.last: ConfigSnapshot | None = None
+
+    def __call__(self, before: ConfigSnapshot, now: ConfigSnapshot) -> None:
+        if self.last is not None and before != self.last:
+            self.world.fail(f"told of a change from {before}, and was told of {self.last}")
+        if before == now:
+            self.world.fail(f"told of a change from {before} to {now}")
+        self.last = now
+
+
+async def listen(process: SimProcess, told: ListenerLog) -> None:
+    await Run(core_of(process).view.add_listener(told))
+
+
+def play_settings(world: Simulation) -> None:
+    rng, listeners = world.rng, []
+    for process in processes(world, 2, 3):
+        spawn(process, counter(world, process, rng.randint(0, 3)), name="counter")
+        if rng.random() < 0.7:
+            spawn(process, waiter(world, process), name="waiter", daemon=True)
+        if rng.random() < 0.5:
+            listeners.append((process, ListenerLog(world)))
+            spawn(process, listen(*listeners[-1]), name="listener")
+    if rng.random() < 0.5:
+        outside = world.process("outside")
+        spawn(outside, spoiler(world), name="spoiler")
+    world.run()
+    check_sleepers(world)
+    for process, told in listeners:
+        if process.alive and told.last is not None and count_of(told.last) != truth(world) and truth(world) is not None:
+            world.fail(f"{process.name} was told of {told.last} last, and there is {truth(world)}")
+    world.close()
+
+
+def check_sleepers(world: Simulation) -> None:
+    """Who still waits has seen what is there."""
+    there = truth(world)
+    for process in world.processes.values():
+        waiting = [name for name in sleepers(world) if name == f"{process.name}/waiter"]
+        view = core_of(process).view if waiting else None
+        if view is not None and there is not None and not view.current:
+            world.fail(f"{process.name} sleeps, and its copy is old")
+
+
+# Shares
+
+
+async def watcher(world: Simulation, process: SimProcess) -> None:
+    """Takes part, and waits for changes of its shares."""
+    core = partitioner.core_of(process)
+    for _ in range(world.rng.randint(1, 4)):
+        changed, losses = core.changed, [grant.loss for grant in core.held.values()]
+        timeout = world.rng.choice((0.0, 0.05, 0.5))
+        until_ms = world.now_ms + round(timeout * 1000)
+        try:
+            await Run(core.next(changed), timeout)
+        except DeadlineError:
+            pass
+        in_time = world.now_ms < until_ms
+        if in_time and not changed.fired and not any(loss.fired for loss in losses) and not world.faults.injected:
+            world.fail("told of a change of the shares, and there was none")
+
+
+def play_shares(world: Simulation) -> None:
+    process = world.process("watcher")
+    spawn(process, partitioner.member(world, process))
+    spawn(process, watcher(world, process))
+    partitioner.run(world)
+
+
+def run(world: Simulation) -> None:
+    if world.rng.random() < 0.7:
+        play_settings(world)
+    else:
+        play_shares(world)
+
+
+WAITS = Scenario("waits", run)

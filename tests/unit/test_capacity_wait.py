@@ -1,0 +1,63 @@
+"""Waiting in a crowd with scripted views: who was let in after others stood behind him says so."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, admit
+from distsync._protocols.steps import GetData, Node, Stat, Watch
+from distsync.errors import NoNodeError
+
+STAT = Stat(1, 1, 0, 0, 0, 0, 0, 7, 0, 0, 1)
+
+
+class Crowd:
+    """Whoever is ahead has gone when one looks again."""
+
+    poll_interval = 1.0
+
+    def __init__(self) -> None:
+        self.said_so = 0
+
+    async def read(self) -> QueueSnapshot:
+        return QueueSnapshot((), 2)
+
+    async def watch(self, view: QueueSnapshot, watch: Watch) -> QueueSnapshot:
+        return QueueSnapshot((), 2)
+
+    async def check_session(self) -> None:
+        return None
+
+    def is_admitted(self, node: Node) -> bool:
+        return False
+
+    async def mark_admitted(self) -> None:
+        self.said_so += 1
+
+
+def admitted(work: Coroutine[Any, Any, bool | None]) -> bool | None:
+    """What comes out when every znode that is read has gone."""
+    try:
+        step = work.send(None)
+        while True:
+            assert isinstance(step, GetData)
+            step = work.throw(NoNodeError(step.path))
+    except StopIteration as stop:
+        result: bool | None = stop.value
+        return result
+
+
+@pytest.mark.parametrize("ahead", [("/a", "/b", "/c"), ("/a", "/b")])
+def test_who_was_not_in_at_first_says_when_he_is_also_if_he_never_slept(ahead: tuple[str, ...]) -> None:
+    crowd = Crowd()
+    assert admitted(admit(crowd, QueueSnapshot(ahead, 2)))
+    assert crowd.said_so == 1
+
+
+def test_who_is_in_at_once_says_nothing() -> None:
+    crowd = Crowd()
+    assert admitted(admit(crowd, QueueSnapshot(("/a",), 2)))
+    assert crowd.said_so == 0

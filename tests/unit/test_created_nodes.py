@@ -1,0 +1,41 @@
+"""The ledger of one call: what it has made and not deleted is known."""
+
+from __future__ import annotations
+
+from distsync._client.driver.created_nodes import CreatedNodes, LeftoverNode
+from distsync._protocols.steps import Create, Created, Delete, Multi
+from distsync.errors import DisconnectedError
+
+
+def leftovers(*requests: Create | Delete | Multi, lost: bool = False) -> list[LeftoverNode]:
+    """What a call leaves behind that has sent these; of the last one the answer is lost, perhaps."""
+    ledger = CreatedNodes()
+    for number, request in enumerate(requests, 1):
+        ledger.sent(request)
+        answer = Created("/a", None)
+        if lost and number == len(requests):
+            ledger.answered(request, None, DisconnectedError("/a"))
+        elif isinstance(request, Multi):
+            results = tuple(answer if isinstance(each, Create) else None for each in request.operations)
+            ledger.answered(request, results, None)
+        else:
+            ledger.answered(request, answer if isinstance(request, Create) else None, None)
+    return ledger.leftovers(lambda path: False)
+
+
+MAKE, DELETE = Create("/a", ephemeral=True), Delete("/a")
+
+
+def test_what_was_made_is_an_orphan_until_it_was_deleted() -> None:
+    assert leftovers(MAKE) == [LeftoverNode("/a", True)]
+    assert leftovers(MAKE, DELETE) == []
+
+
+def test_what_was_deleted_and_made_anew_in_one_transaction_is_an_orphan() -> None:
+    assert leftovers(Multi((DELETE, MAKE))) == [LeftoverNode("/a", True)]
+    assert leftovers(MAKE, Multi((DELETE, MAKE))) == [LeftoverNode("/a", True)]
+
+
+def test_what_may_have_been_made_is_an_orphan() -> None:
+    assert leftovers(MAKE, lost=True) == [LeftoverNode("/a", True)]
+    assert leftovers(Multi((DELETE, MAKE)), lost=True) == [LeftoverNode("/a", True)]
