@@ -27,8 +27,8 @@
         ClientClosedError (RuntimeError)      the client was closed
         AccessDeniedError (PermissionError)   an ACL forbids
         DeadlineError     (TimeoutError)      the deadline of the call has passed
-        SequenceExhaustedError (RuntimeError)      a line in which a server numbers nobody any more
-        ObjectRemovedError (ReferenceError)    a shared object that somebody has removed
+        SequenceExhaustedError (RuntimeError) a line in which a server numbers nobody any more
+        ObjectRemovedError (ReferenceError)   a shared object that somebody has removed
         TaskLostError     (RuntimeError)      a pool's task whose workers die, or that has gone
         WorkerStartError  (RuntimeError)      a pool's workers end before they begin
       PeerError                     the peer: somebody wrote what he should not

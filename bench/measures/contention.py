@@ -12,7 +12,7 @@ from bench.harness import Done, Measure, Place, Work, kazoo_client
 from bench.results import KAZOO, OURS, faster, figure
 from bench.role_processes import SPAWN, Crew
 
-LEAST, MAX_CONTENDERS, HELD_ON = "least share / mean", "greatest share / mean", "holdings / hand-overs"
+SMALLEST_SHARE, LARGEST_SHARE, HELD_ON = "least share / mean", "greatest share / mean", "holdings / hand-overs"
 """A share: of the hand-overs. Who begins a moment before the others has it kept, and takes it a thousand times."""
 
 NOBODY = -1
@@ -66,7 +66,7 @@ def hand_overs(place: Place, processes: int) -> Mapping[str, Work]:
             spent = time.perf_counter() - began
             holdings, changes = ([answer[place] for answer in answers] for place in (0, 1))
             mean = sum(changes) / processes
-            shares = {LEAST: min(changes) / mean, MAX_CONTENDERS: max(changes) / mean}
+            shares = {SMALLEST_SHARE: min(changes) / mean, LARGEST_SHARE: max(changes) / mean}
             return Done(sum(changes), spent, {**shares, HELD_ON: sum(holdings) / sum(changes)})
 
         return turn
@@ -81,10 +81,10 @@ MEASURES = [
         hand_overs,
         (
             faster(2),
-            figure(LEAST, at_least=0.5),
-            figure(MAX_CONTENDERS, at_most=2),
-            figure(LEAST, of=KAZOO),
-            figure(MAX_CONTENDERS, of=KAZOO),
+            figure(SMALLEST_SHARE, at_least=0.5),
+            figure(LARGEST_SHARE, at_most=2),
+            figure(SMALLEST_SHARE, of=KAZOO),
+            figure(LARGEST_SHARE, of=KAZOO),
         ),
         "an event, a list and a delete for each hand-over, and on few processors the switch from process to process",
         sizes=(2, 4, 8),

@@ -1,15 +1,12 @@
-"""The keeper: the one thread that works for a client in the background.
+"""The background thread of a client.
 
-Rules for this file: no user's code runs in this thread (a Call of a background protocol goes to the dispatcher), and
-it waits in one place only, so that what is held is lost on time whatever else goes on.
+It drives background protocols, requests proofs while anything is held, releases it when the lease runs out, watches
+held znodes, and replaces a dead connection.
 
-It drives background protocols; asks for proofs while anything is held, and lets it go when the lease runs out;
-watches over the held znodes; and sees to it that a dead connection becomes a new one.
-
-Threads of our own, and whether one of them is the running one.
-
-Rules for this file: the standard library only. ``threading.current_thread`` does not know a thread in its first line,
-in which the garbage collector may run a finalizer; and an identifier is used again once its thread has ended.
+Rules for this file: no user code runs in this thread (a Call of a background protocol goes to the dispatcher), and it
+waits in one place only, so that a lost hold is reported on time whatever else is running. Whether the current thread
+is one of distsync's is decided with the standard library alone: ``threading.current_thread`` does not know a thread in
+its first line, in which the garbage collector may run a finalizer, and an identifier is reused after a thread ends.
 """
 
 from __future__ import annotations
@@ -215,7 +212,7 @@ class Keeper:
                 logger.warning("the connection cannot be made anew, which is tried again: %s", error)
 
     def _run_close_hooks(self, now: float) -> None:
-        """What was begun ends first: it may be what somebody was told, or make what a farewell removes."""
+        """What was begun ends first: it may be what somebody was told, or make what a close hook removes."""
         if now < self._part_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
             return
         for task in [task for task in self._tasks if task.is_idle]:

@@ -1,12 +1,8 @@
-"""Deadlines: made once per call, carried through, never started anew at a wake.
+"""Deadlines: computed once per call, passed on, never restarted at a wake-up; and the limit on a thread's reads.
 
-Rules for this file: pure; times are passed in, in seconds of the wait clock.
-
-How long the looks of a thread may take: what a predicate looks at, in the time of the call that asks the predicate.
-
-Rules for this file: no znode and no protocol; _client/deadlines.py says what a deadline is. It is for looks alone,
-which raise an error where there is no time left: who acquires in a predicate, or sleeps, has all the time that he asked
-for.
+Rules for this file: no znode and no protocol; times are in seconds of the wait clock. ``limit_reads`` bounds the reads
+that a predicate makes by the deadline of the call that evaluates the predicate. It applies to reads only, which raise
+DeadlineError when no time is left; an acquire or a sleep inside a predicate keeps its own time-out.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ GRACE_S = 0.3
 #: long (seconds). A time-out shorter than NO_WAIT_S is shorter than any round trip, and so is no time to wait.
 NONBLOCKING_GRACE_S, NO_WAIT_S = 2.0, 0.05
 
-#: What a protocol gets for its clean-up (seconds) after it was interrupted; the janitor does what is left over.
+#: What a protocol gets for its clean-up (seconds) after it was interrupted; lease/cleanup.py does what is left over.
 CLEAN_UP_S = 1.0
 
 

@@ -34,9 +34,8 @@ class EmbeddedServerLocator:
 
     def look(self) -> None:
         """It is being looked for."""
-        import_module(
-            "distsync._server.autostart.find_or_start"
-        )  # here: a fork while the thread imports it would leave half of it
+        # here: a fork while the thread imports it would leave half of it
+        import_module("distsync._server.autostart.find_or_start")
         if self._busy.acquire(blocking=False):
             self._looking = OwnThread(target=self._look, name="distsync-embedded", daemon=True)
             try:

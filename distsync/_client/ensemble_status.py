@@ -22,7 +22,7 @@ from distsync._client.tls import context_of
 
 WORD = b"srvr"
 MAX_BYTES = 65_536
-BATCH_SIZE = 16
+MAX_THREADS = 16
 READ_ONLY = "it has lost its quorum, and shows what it knew then to who only reads: distsync waits for the quorum"
 
 
@@ -71,7 +71,7 @@ def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
     # Its module registers a lock for forks, which must not happen in the midst of one: where the first use is a fork.
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(min(len(addresses), BATCH_SIZE), "distsync-ensemble") as pool:
+    with ThreadPoolExecutor(min(len(addresses), MAX_THREADS), "distsync-ensemble") as pool:
         return list(pool.map(lambda address: ask(address[0], address[1], context, timeout), addresses))
 
 

@@ -41,5 +41,5 @@ def fields(data: bytes) -> dict[str, Any]:
 
 
 def with_data(description: bytes, value: Any, label: str) -> bytes:
-    """Who somebody is (whoami.describe), and ``value`` as his ``data``."""
+    """Who somebody is (contender_info.describe), and ``value`` as his ``data``."""
     return encode({**fields(description), "data": value}, label)

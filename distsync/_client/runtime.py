@@ -1,11 +1,8 @@
-"""The core: everything of a client that a forked child must forget, and the World of its drivers.
+"""The runtime of a client: everything that a forked child must forget, and the context of the client's drivers.
 
-Rules for this file: it puts the parts together, and decides nothing that a part can decide.
-
-Names that nobody else gives: random UUIDs, made many at a time.
-
-Rules for this file: one of these belongs to one client in one process; a forked child has clients, and so guids, of its
-own. Chance is asked for rarely: each question lets other threads run in between, which costs more than the answer.
+Rules for this file: it puts the parts together, and decides nothing that a part can decide. GUIDs belong to one
+client in one process. They are made many at a time: each request for random bytes lets other threads run, which costs
+more than the bytes.
 """
 
 from __future__ import annotations
@@ -51,9 +48,9 @@ from distsync.errors import (
     UsageError,
 )
 
-BATCH_SIZE = 64
-DIGITS = 32
-_VARIANT = "89ab"
+GUID_BATCH_SIZE = 64
+GUID_DIGITS = 32
+_GUID_VARIANT = "89ab"
 
 
 class Guids:
@@ -68,13 +65,13 @@ class Guids:
             try:
                 return self._made.pop()
             except IndexError:
-                digits = os.urandom(BATCH_SIZE * DIGITS // 2).hex()
-                self._made += [written(digits[at : at + DIGITS]) for at in range(0, len(digits), DIGITS)]
+                digits = os.urandom(GUID_BATCH_SIZE * GUID_DIGITS // 2).hex()
+                self._made += [format_guid(digits[at : at + GUID_DIGITS]) for at in range(0, len(digits), GUID_DIGITS)]
 
 
-def written(digits: str) -> str:
+def format_guid(digits: str) -> str:
     """With the marks of version 4, RFC 4122, 4.4."""
-    variant = _VARIANT[int(digits[16], 16) % 4]
+    variant = _GUID_VARIANT[int(digits[16], 16) % 4]
     return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
 
 
@@ -333,7 +330,7 @@ class ClientRuntime:
         finally:
             self._calls.discard(task)
 
-    # ---- what drivers need (World)
+    # ---- what drivers need (DriverContext)
 
     def now(self) -> float:
         return wait_clock()

@@ -23,7 +23,7 @@ from distsync.errors import DistsyncError
 FIRST_S = 5.0
 
 #: The longest time (seconds) between two lines about one object.
-MIN_LOG_INTERVAL_S = 60.0
+MAX_LOG_INTERVAL_S = 60.0
 
 #: Objects that are remembered to have been told about.
 MANY = 1000
@@ -110,11 +110,11 @@ class LogThrottle:
         due, pause = self._next_log_at.get(path, (now, FIRST_S))
         if now < due or not logger.isEnabledFor(logging.INFO):
             return False
-        if now > due + 2 * MIN_LOG_INTERVAL_S:  # that was another wait
+        if now > due + 2 * MAX_LOG_INTERVAL_S:  # that was another wait
             pause = FIRST_S
         if len(self._next_log_at) >= MANY:
             self._next_log_at.clear()
-        self._next_log_at[path] = now + pause * 0.9, min(2 * pause, MIN_LOG_INTERVAL_S)
+        self._next_log_at[path] = now + pause * 0.9, min(2 * pause, MAX_LOG_INTERVAL_S)
         return True
 
 

@@ -1,10 +1,6 @@
-"""Barrier.
+"""Barrier and DoubleBarrier.
 
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-
-DoubleBarrier.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
+Rules for this file: no znode; each method checks its arguments, Barrier's as the stdlib does, and runs one protocol.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Counter(SharedObject):
     def get(self, *, sync: bool = False) -> int:
         """The number, as the server at hand knows it; ``sync``: no older than this call.
 
-        Cost: 1 request; fresh: 2, 1 round trip.
+        Cost: 1 request; with ``sync`` 2, 1 round trip.
         """
         return int(self._read(self._core.get(sync)))
 
@@ -174,7 +174,7 @@ class Value(SharedObject, Generic[Item]):
         """The value and its version, as the server at hand knows them; ``sync``: no older than this call.
 
         Raises: PayloadRefusedError for a value that is unsigned, altered or unreadable.
-        Cost: 1 request; fresh: 2, 1 round trip.
+        Cost: 1 request; with ``sync`` 2, 1 round trip.
         """
         core = self._core
         return self._decoded(self._read(core.read_synced() if sync else core.read()))

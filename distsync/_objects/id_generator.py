@@ -1,4 +1,4 @@
-"""IdGenerator: what is handed out.
+"""IdGenerator: numbers that no other call gets.
 
 Rules for this file: no znode; each method checks its arguments and runs one protocol.
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class CachedLockFastPath:
     """One grant that may be kept, as one object uses it."""
 
-    __slots__ = ("client", "core", "uses_default_client", "grant", "lease", "mutex", "session_id")
+    __slots__ = ("client", "core", "grant", "lease", "mutex", "session_id", "uses_default_client")
 
     def __init__(self, core: LockCore, grant: Grant, client: Client, uses_default_client: bool) -> None:
         """``uses_default_client``: the client is the default one, whichever that is."""
@@ -48,9 +48,8 @@ class CachedLockFastPath:
         if mutex._is_owned():  # a finalizer in the midst of a protocol: the driver refuses it
             return False
         with mutex:
-            until = (
-                lease.proven_at + lease.timeout * VALID_FRACTION
-            )  # before the session: see _client/lease/lease_clock.py
+            # before the session: see _client/lease/lease_clock.py
+            until = lease.proven_at + lease.timeout * VALID_FRACTION
             if core.cached is not grant or lease.session_id != self.session_id:
                 return False
             before.append((None, None, 0, tuple(core.unreported_losses)))

@@ -1,11 +1,7 @@
-"""What Election, Group, Registry and Config share: a state that others change, and that one may wait for or be told of.
+"""Base of Election, Group, Registry and Config: state that other processes change, read, awaited and listened to.
 
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-
-The way past the driver for what is only looked at: a copy that a watch keeps current is read without a protocol.
-
-Rules for this file: no znode, no wait, and nothing that _protocols/state/watch_cache.py does not decide. Whatever is
-not as usual is for the protocol: then there is nothing to be seen here.
+Rules for this file: no znode, and no decision that _protocols/state/watch_cache.py does not make. A copy that a watch
+keeps current is read without a protocol; in any other case CachedRead returns nothing, and a protocol reads the state.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ class CachedRead:
 
 
 class CachedReader:
-    """Beside a Named: looking at what it watches."""
+    """Beside a SharedObject: looking at what it watches."""
 
     _glance: CachedRead | None = None
 
@@ -85,7 +81,7 @@ Result = TypeVar("Result")
 
 
 class Observable(CachedReader):
-    """Beside a Named: waiting for changes of what ``_watched`` keeps."""
+    """Beside a SharedObject: waiting for changes of what ``_watched`` keeps."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """It is another state than when the call began.

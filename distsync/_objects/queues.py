@@ -1,4 +1,4 @@
-"""The face of ``queue``: the same names, signatures, results and exceptions, across processes and hosts.
+"""Queue, LifoQueue, PriorityQueue and SimpleQueue.
 
 Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
 """

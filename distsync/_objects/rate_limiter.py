@@ -1,4 +1,4 @@
-"""RateLimiter: what is handed out.
+"""RateLimiter: tokens that all processes share.
 
 Rules for this file: no znode; each method checks its arguments and runs one protocol.
 """

@@ -46,7 +46,7 @@ class PendingCall(Generic[Payload, Result]):
 
 class GroupCommitter(Generic[Payload, Result]):
     """What the threads of one process carry together. ``commit_batch`` does it in one transaction, all or nothing, and
-    says what came of each; it sends nothing any more once they are not all ``wanted``, and raises Abandoned.
+    says what came of each; it sends nothing any more once they are not all ``still_needed``, and raises Abandoned.
     ``batch_size`` says how many of these loads, the first ones, fit into one."""
 
     def __init__(
@@ -81,7 +81,7 @@ class GroupCommitter(Generic[Payload, Result]):
             raise
         if woke is WakeReason.DEADLINE and not call.completed.fired:
             self._cancel(call)
-            raise OutcomeUnknownError("a transaction", "the ferry", "deadline")
+            raise OutcomeUnknownError("a transaction", "the group commit", "deadline")
         if call.error is not None:
             raise call.error
         return call.result  # type: ignore[return-value]

@@ -104,7 +104,7 @@ async def delete_own(path: str, session_id: int) -> bool:
 
 
 async def try_delete_own(path: str, session_id: int) -> bool:
-    """As leave, for a call that goes on then: False at its deadline, so that it does not wait for one more answer."""
+    """As delete_own, for a call that continues: False at its deadline, so that it does not wait for another answer."""
     try:
         await Delete(path)
     except (NoNodeError, SessionLostError):
@@ -144,8 +144,10 @@ async def delete_guaranteed(path: str) -> bool:
 
 
 async def cancel_pending_create(directory: str, guid: str) -> None:
-    """As lay, for an ephemeral whose sequence number never became known. It may be of a later session than the one that
-    was known when it was asked for, or of an earlier one."""
+    """As delete_guaranteed, for an ephemeral whose sequence number never became known.
+
+    The ephemeral may belong to a later session than the one known when it was requested, or to an earlier one.
+    """
     while True:
         await Connected()
         _, listing = await Together(Sync(directory), Children(directory))

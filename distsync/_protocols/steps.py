@@ -232,15 +232,17 @@ class Together(Step["tuple[Any, ...]"]):
 
 
 class Wait(Step[WakeReason]):
-    """Until one of the signals fires, at most ``limit`` seconds, and never past the call's deadline; one for an answer
-    that is under way may be ``deadline_error``, as that to a request."""
+    """Wait until one of the signals fires, at most ``limit`` seconds, and never past the call's deadline.
 
-    __slots__ = ("signals", "limit", "deadline_error")
+    With ``allow_grace`` the wait may exceed the deadline by the call's grace, as a request may.
+    """
 
-    def __init__(self, *signals: Signal, limit: float | None = None, deadline_error: bool = False) -> None:
+    __slots__ = ("signals", "limit", "allow_grace")
+
+    def __init__(self, *signals: Signal, limit: float | None = None, allow_grace: bool = False) -> None:
         self.signals = signals
         self.limit = limit
-        self.deadline_error = deadline_error
+        self.allow_grace = allow_grace
 
     def __repr__(self) -> str:
         return f"Wait(signals={len(self.signals)}, limit={self.limit})"

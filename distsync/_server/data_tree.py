@@ -135,7 +135,7 @@ class Tree:
         parent.creates = wrapped(parent.creates + 1)
         parent.pzxid = zxid
         if path.startswith(QUOTA):
-            self._quota_usage(path)
+            self._recount_quota(path)
         if self.limited:
             self._update_quota(path, 1, len(data or b""))
 
@@ -173,7 +173,7 @@ class Tree:
         """The stats of all quotas say what there is, whatever they said."""
         for target in self.limited:
             if stats_path(target) in self.nodes:
-                self._quota_usage(stats_path(target))
+                self._recount_quota(stats_path(target))
 
     def descendants(self, path: str) -> Iterator[str]:
         """The node's children, their children, and so on."""
@@ -274,7 +274,7 @@ class Tree:
         if self.limited:
             self._update_quota(path, -1, -len(node.data or b""))
 
-    def _quota_usage(self, path: str) -> None:
+    def _recount_quota(self, path: str) -> None:
         """A new stats node tells at once what its subtree holds."""
         target = target_of(path)
         if not target or path != stats_path(target):

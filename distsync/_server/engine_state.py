@@ -112,9 +112,9 @@ class EngineState:
     def fire_watches(self, change: Change, audience: ReadPermissions, zxid: int) -> list[Notify]:
         """The events of a change to one znode. What a closing session fires, end_session() tells."""
         fire = self._fires.get(type(change))
-        return self._on_event(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
+        return self._drop_unreadable(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
 
-    def _on_event(self, notices: list[Notify], path: str, audience: ReadPermissions) -> list[Notify]:
+    def _drop_unreadable(self, notices: list[Notify], path: str, audience: ReadPermissions) -> list[Notify]:
         """A watch that fired is gone, also where its owner may not read the node and is told nothing."""
         if audience == EVERYBODY:
             return notices

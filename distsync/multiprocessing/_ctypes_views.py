@@ -23,7 +23,7 @@ LIMIT_BYTES = 990_000
 COMPOSITE = (ctypes.Structure, ctypes.Union, ctypes.Array)
 
 
-class SharedObject(Cell):
+class CtypesBytes(Cell):
     """The bytes of an object, and its ctypes type: ``element``, or an array of ``length`` of it."""
 
     def __init__(
@@ -78,11 +78,11 @@ class View:
     """The object, or a part of it: ``steps``, fields and indices, lead there from the object."""
 
     __slots__ = ("_cell", "_steps", "_type")
-    _cell: SharedObject
+    _cell: CtypesBytes
     _steps: tuple[Any, ...]
     _type: Any
 
-    def __init__(self, cell: SharedObject, steps: tuple[Any, ...], kind: Any) -> None:
+    def __init__(self, cell: CtypesBytes, steps: tuple[Any, ...], kind: Any) -> None:
         for name, value in (("_cell", cell), ("_steps", steps), ("_type", kind)):
             object.__setattr__(self, name, value)
 
@@ -220,7 +220,7 @@ def fields_of(kind: Any) -> list[str]:
     return [field[0] for each in reversed(kind.__mro__) for field in each.__dict__.get("_fields_", ())]
 
 
-def view_of(cell: SharedObject, steps: tuple[Any, ...], kind: Any) -> Any:
+def view_of(cell: CtypesBytes, steps: tuple[Any, ...], kind: Any) -> Any:
     if issubclass(kind, (ctypes.Structure, ctypes.Union)):
         return RawRecord(cell, steps, kind)
     if not issubclass(kind, ctypes.Array):
@@ -229,11 +229,11 @@ def view_of(cell: SharedObject, steps: tuple[Any, ...], kind: Any) -> Any:
     return known.get(kind._type_, RawSequence)(cell, steps, kind)
 
 
-def whole(cell: SharedObject) -> Any:
+def whole(cell: CtypesBytes) -> Any:
     return view_of(cell, (), cell.type)
 
 
-def _part_of(cell: SharedObject, steps: tuple[Any, ...]) -> Any:
+def _part_of(cell: CtypesBytes, steps: tuple[Any, ...]) -> Any:
     kind = cell.type
     for step in steps:
         kind = (

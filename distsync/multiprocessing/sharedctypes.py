@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._objects.locks import LockDelegate
 from distsync.multiprocessing._ctypes_views import (
+    CtypesBytes,
     RawBytes,
     RawNumber,
     RawRecord,
     RawSequence,
     RawText,
-    SharedObject,
     all_fields,
     fields_of,
     whole,
@@ -69,7 +69,7 @@ def RawValue(
     Units, Raises, Cost, Source: as Value.
     """
     kind = _type_of(typecode_or_type)
-    return whole(SharedObject(kind, None, bytes(kind(*args)), name=name, client=client, path=path))
+    return whole(CtypesBytes(kind, None, bytes(kind(*args)), name=name, client=client, path=path))
 
 
 def RawArray(
@@ -88,9 +88,9 @@ def RawArray(
     if isinstance(size_or_initializer, int):
         if size_or_initializer < 0:
             raise ValueError(f"an array cannot have {size_or_initializer} elements")
-        return whole(SharedObject(kind, size_or_initializer, name=name, client=client, path=path))
+        return whole(CtypesBytes(kind, size_or_initializer, name=name, client=client, path=path))
     made = (kind * len(size_or_initializer))(*size_or_initializer)
-    return whole(SharedObject(kind, len(made), bytes(made), name=name, client=client, path=path))
+    return whole(CtypesBytes(kind, len(made), bytes(made), name=name, client=client, path=path))
 
 
 def Value(
@@ -171,7 +171,7 @@ class SynchronizedBase(LockDelegate):
         """The lock that each access takes: the one that was given, or an RLock, the same for all processes."""
         if self._explicit_lock is not None:
             return self._explicit_lock
-        cell: SharedObject = self._raw._cell
+        cell: CtypesBytes = self._raw._cell
         cell.core  # noqa: B018  what is below its znode goes with it
         path = f"{cell.path}/lock"
         if self._made_lock is None or self._made_lock.path != path:

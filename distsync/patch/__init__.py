@@ -16,7 +16,7 @@ from distsync.errors import PatchError
 from distsync.patch import module_lookup, rebinding
 from distsync.patch.child_processes import prepare_children
 from distsync.patch.import_hook import patched
-from distsync.patch.replacements import live_types, replacements
+from distsync.patch.replacements import all_replacements, live_types
 from distsync.patch.source_analysis import Finding, Source
 
 __all__ = ["Finding", "Report", "Swap", "check", "patch", "report", "unpatch"]
@@ -96,7 +96,7 @@ def apply(names: Iterable[str]) -> None:
         prepare_children()
         patched.set(patched.names | frozenset(names))
         imported = _imported()
-        meant = replacements() if imported else []
+        meant = all_replacements() if imported else []
         for name, module in imported:
             _known.rebound.setdefault(name, {}).update(rebinding.swap(module, meant))
 
@@ -114,7 +114,7 @@ def unpatch(*modules: str | ModuleType) -> None:
         patched.set(patched.names - names)
         for name, module in before.items():
             if not patched.is_patched_importer(vars(module)):
-                rebinding.restore(module, replacements(), _Swapped(name))
+                rebinding.restore(module, all_replacements(), _Swapped(name))
                 _known.rebound.pop(name, None)
 
 
@@ -137,7 +137,7 @@ def report(*modules: str | ModuleType) -> Report:
             one for name in names if name in patched.names for one in module_lookup.expand_pattern(name)
         )
         imported = {name: module for name, module in _imported() if name in each}
-        swaps = [Swap(m, *pair) for m in imported for pair in rebinding.swapped_names(imported[m], replacements())]
+        swaps = [Swap(m, *pair) for m in imported for pair in rebinding.swapped_names(imported[m], all_replacements())]
         kept = [finding for name in each for finding in _known.kept.get(name, ())]
         return Report(tuple(names), tuple(swaps), tuple(name for name in each if name not in imported), tuple(kept))
 
@@ -161,7 +161,7 @@ def _findings(name: str, source: Source | None) -> list[Finding]:
     if source is None:
         return []
     module = sys.modules.get(name)
-    made = rebinding.stale_objects(module, replacements(), live_types(), source) if module is not None else []
+    made = rebinding.stale_objects(module, all_replacements(), live_types(), source) if module is not None else []
     return source.findings() + made
 
 

@@ -60,7 +60,7 @@ def resolve_import(name: str, asked: tuple[str, ...] | None, module: Any) -> Any
     return module if face is None else sys.modules[face]
 
 
-def replacements() -> list[Replacement]:
+def all_replacements() -> list[Replacement]:
     """Of all modules that somebody has loaded by now: the modules themselves, and the names whose meaning changes."""
     loaded = [(name, sys.modules[name], import_module(FACES[name])) for name in FACES if name in sys.modules]
     found = [Replacement(name, module, face) for name, module, face in loaded]
@@ -81,7 +81,7 @@ def _is_own(value: Any) -> bool:
 
 
 def live_types() -> tuple[type, ...]:
-    """See LIVE; those that are loaded."""
+    """See INTERPRETER_TYPES; those that are loaded."""
     homes = [(sys.modules[home], names.split()) for home, names in INTERPRETER_TYPES.items() if home in sys.modules]
     found = {getattr(home, name, None) for home, names in homes for name in names}
     return tuple({type(_thread.allocate_lock()), *(each for each in found if isinstance(each, type))})

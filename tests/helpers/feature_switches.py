@@ -1,7 +1,7 @@
 """What makes it fast, switched off: kept locks, the wire of our own, calls that go together.
 
 ``DISTSYNC_LINGER=0``, ``DISTSYNC_TEST_FAST_WIRE=0`` and ``DISTSYNC_TEST_TOGETHER=0`` do it for a whole run: ``make
-off``. The first two are settings of distsync too (``keep``, ``fast_wire``), and so reach the processes that tests
+off``. The first two are settings of distsync too (``linger``, ``fast_wire``), and so reach the processes that tests
 start.
 """
 

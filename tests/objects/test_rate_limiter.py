@@ -215,7 +215,7 @@ def test_next_era_begins_before_versions_are_used_up(
     client: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An era as short as that: the ids of the next one begin where those of this one would end."""
-    monkeypatch.setattr(protocol, "EPOCH_SIZE", 8)
+    monkeypatch.setattr(protocol, "ERA_SIZE", 8)
     monkeypatch.setattr(protocol, "LAST", 4)
     ours = IdGenerator(1, name="i")
     theirs = IdGenerator(1, name="i", client=make_client())

@@ -1,12 +1,12 @@
-"""``python -m simulation``: play distsync's own scenarios.
+"""``PYTHONPATH=tests python -m simulation``: play distsync's own scenarios.
 
 ::
 
-    python -m simulation                                   all of them, 1,000 schedules each
-    python -m simulation --primitive lock --schedules 50000
-    python -m simulation --primitive lock --seed 123       one schedule, with its transcript
-    python -m simulation --jobs 2 --report FILE.json --table FILE.md
-    python -m simulation --raise FILE.json --jobs 2 --schedules 100000
+    PYTHONPATH=tests python -m simulation                                   all of them, 1,000 schedules each
+    PYTHONPATH=tests python -m simulation --primitive lock --schedules 50000
+    PYTHONPATH=tests python -m simulation --primitive lock --seed 123       one schedule, with its transcript
+    PYTHONPATH=tests python -m simulation --jobs 2 --report FILE.json --table FILE.md
+    PYTHONPATH=tests python -m simulation --raise FILE.json --jobs 2 --schedules 100000
 """
 
 from __future__ import annotations
@@ -28,13 +28,16 @@ from simulation.engine.transcript import SimulationFailure
 from simulation.engine.work_units import again
 from simulation.scenarios import SCENARIOS
 
+#: From the root of the repository.
+COMMAND = "PYTHONPATH=tests python -m simulation"
+
 #: The status when Ctrl-C was the end.
 INTERRUPTED = 130
 
 
 def parser() -> argparse.ArgumentParser:
     about = "Play distsync's own protocols under faults."
-    made = argparse.ArgumentParser(prog="python -m simulation", description=about)
+    made = argparse.ArgumentParser(prog=COMMAND, description=about)
     made.add_argument("--primitive", choices=[*SCENARIOS, "all"], default="all")
     made.add_argument("--schedules", type=int, default=1_000, metavar="N", help="how many seeds (default 1000)")
     made.add_argument("--first", type=int, default=0, metavar="SEED", help="the first of these seeds (default 0)")
@@ -101,7 +104,7 @@ def campaign(given: argparse.Namespace, names: list[str]) -> int:
     violations = [(name, each) for name, tally in summary.tallies.items() for each in tally.violations]
     for name, each in violations:
         print(f"{name}: {each['message'].splitlines()[0]}")
-        print(f"again: python -m simulation {again(name, each)}")
+        print(f"again: {COMMAND} {again(name, each)}")
     return status or int(bool(violations))
 
 
@@ -122,7 +125,7 @@ def plainly(given: argparse.Namespace, names: list[str]) -> int:
         if report.failures:
             failed = True
             print(f"\n{report.failures[0]}\n")
-            print(f"again: python -m simulation --primitive {name} --seed {report.failures[0].seed}")
+            print(f"again: {COMMAND} --primitive {name} --seed {report.failures[0].seed}")
     return int(failed)
 
 

@@ -218,7 +218,10 @@ def test_the_digest_changes_with_the_sources(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x = 2\n")
     changed = Sources(tmp_path).digest()
     (tmp_path / "b.py").write_text("")
-    assert len({before, changed, Sources(tmp_path).digest()}) == 3
+    added = Sources(tmp_path).digest()
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "b.py").rename(tmp_path / "locks" / "b.py")
+    assert len({before, changed, added, Sources(tmp_path).digest()}) == 4
 
 
 def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:

@@ -149,7 +149,7 @@ async def pause(seconds: float) -> None:
 
 
 async def use(world: Simulation, lock: Any, rounds: int) -> None:
-    """A thread that takes the lock some times, as checks.Exclusion wants it told."""
+    """A thread that takes the lock some times, as invariants.Exclusion wants it told."""
     for _ in range(rounds):
         held = await Run(lock.acquire())
         try:

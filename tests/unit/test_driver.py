@@ -46,7 +46,7 @@ LATE = object()
 
 
 class Script:
-    """A World whose server answers as written down: path -> value or exception; anything else is answered None."""
+    """A DriverContext whose server answers as scripted: path -> value or exception; any other request gets None."""
 
     def __init__(self, **answers: Any) -> None:
         self.mutex = contextlib.nullcontext()

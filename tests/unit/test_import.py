@@ -13,6 +13,7 @@ import pytest
 PACKAGE = Path(__file__).parents[2] / "distsync"
 FACES = ["distsync", *(f"distsync.{path.stem}" for path in PACKAGE.glob("[a-z]*.py"))]
 ALL = "import " + ", ".join(FACES)
+OBJECTS = [f"distsync._objects.{path.stem}" for path in PACKAGE.glob("_objects/[a-z]*.py")]
 RUNS = 5
 MORE_MODULES = {"import distsync.threading, distsync.queue": 74, ALL: 122}
 """Modules that faces may load beyond kazoo's, and beyond asyncio's where the face of asyncio is one of them. It stands
@@ -68,7 +69,8 @@ def test_import_takes_little_longer_than_that_of_kazoo(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["distsync._protocols.steps", "distsync._server", "distsync._wire", "distsync._protocols", *FACES]
+    "module",
+    ["distsync._protocols.steps", "distsync._server", "distsync._wire", "distsync._protocols", *FACES, *OBJECTS],
 )
 def test_faces_and_pure_parts_come_without_kazoo(module: str, tmp_path: Path) -> None:
     assert answer(f"import sys, {module}; print('kazoo' in sys.modules)", tmp_path) == "False"

@@ -46,11 +46,11 @@ class AsyncWakeup:
             self._future.set_result(None)
 
     def clear(self) -> None:
-        """What rang so far is being looked after."""
+        """Clear pending wake-ups."""
         self._is_set = False
 
     async def wait(self, seconds: float) -> None:
-        """It rang since it was silent, or so long ago."""
+        """Wait until a wake-up is pending, at most ``seconds``."""
         self._future = self._loop.create_future()
         timer = self._loop.call_later(seconds, self._wake)
         try:
@@ -109,7 +109,7 @@ async def _begin(core: ClientRuntime, deadline: float | None) -> float | None:
 
 
 async def drive(task: ProtocolRun, wakeup: AsyncWakeup, turn: QueueTurn | None = None) -> Any:
-    """The protocol's result. ``task.wake`` rings the bell."""
+    """The protocol's result. ``task.wake`` sets ``wakeup``."""
     cancelled = False
     wakeup.clear()
     while True:

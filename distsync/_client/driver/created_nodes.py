@@ -1,7 +1,7 @@
 """Which ephemeral znodes one call has made, so that a call that fails leaves none behind.
 
 Rules for this file: pure. A creation is written down before it is sent, and crossed out by its answer or by the
-delete of its znode: whatever interrupts the call in between, the janitor knows what to look for.
+delete of its znode: whatever interrupts the call in between, lease/cleanup.py knows what to look for.
 """
 
 from __future__ import annotations

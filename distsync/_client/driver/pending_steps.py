@@ -1,6 +1,6 @@
 """Steps that are being performed: what may end each, and when it has lasted too long.
 
-Rules for this file: it begins and looks, and never waits; times come from the World.
+Rules for this file: it begins and looks, and never waits; times come from the DriverContext.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class AwaitSignal(Pending):
     def __init__(self, task: ProtocolRun, step: Wait) -> None:
         own_limit = None if step.limit is None else task.context.now() + step.limit
         deadline = task.deadline
-        if deadline is not None and step.deadline_error and not task.cleaning:
+        if deadline is not None and step.allow_grace and not task.cleaning:
             deadline += task.grace
         self.limit = deadlines.earliest(own_limit, deadline)
         self._at_limit = WakeReason.LIMIT if self.limit == own_limit else WakeReason.DEADLINE
@@ -126,13 +126,13 @@ class AwaitConnection(Pending):
         self._changes: Signal | None = None
 
     def outcome(self) -> Outcome | None:
-        world = self._task.context
+        context = self._task.context
         if self._changes is None or self._changes.fired:
             self.drop()
-            self._changes = world.session_changes()
+            self._changes = context.session_changes()
             self._changes.subscribe(self._task.wake)
         try:
-            session = world.session()
+            session = context.session()
         except Exception as error:
             return self._with(Outcome(error=error))
         return None if session is None else self._with(Outcome(session))

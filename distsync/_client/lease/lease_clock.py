@@ -63,7 +63,6 @@ class LeaseClock:
 
     def is_valid_at(self, session_id: int, now: float, fresh: bool = False) -> bool:
         """Whether ``session_id`` surely lives at ``now``; ``fresh``: and no proof is due yet."""
-        until = (
-            self.next_heartbeat if fresh else self.valid_until
-        )  # first: a session that begins meanwhile is seen then
+        # first: a session that begins meanwhile is seen then
+        until = self.next_heartbeat if fresh else self.valid_until
         return session_id == self.session_id and now < until

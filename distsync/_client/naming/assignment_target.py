@@ -45,7 +45,7 @@ PAIRS = {"LOAD_GLOBAL": (3, 11), "LOAD_ATTR": (3, 12)}  # since then an odd argu
 class _StackTracker:
     """Our object on a picture of the value stack: which name is it stored under, before it is used up?
 
-    An entry is OURS, something else (None), or a tuple of entries. An instruction not known here ends it.
+    An entry is TRACKED_VALUE, something else (None), or a tuple of entries. An instruction not known here ends it.
     """
 
     def __init__(self) -> None:

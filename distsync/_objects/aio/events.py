@@ -51,11 +51,11 @@ class Event(AsyncObject):
 
         Cost: 1 request; 1 event to each who waits.
         """
-        self._run_in_background(self._sync._core.set_in_background(True))
+        self._run_in_background(self._sync._core.change_in_background(True))
 
     def clear(self) -> None:
         """The flag is not set, soon. Cost: 2 requests, and the loop does not wait for them."""
-        self._run_in_background(self._sync._core.set_in_background(False))
+        self._run_in_background(self._sync._core.change_in_background(False))
 
     async def wait(self) -> Literal[True]:
         """The flag is set, or was since the call began.

@@ -107,9 +107,9 @@ class BarrierCore:
     ) -> int:
         """All parties are here. Returns our index, 0 to parties - 1, another one for each.
 
-        Raises BrokenBarrierError when the barrier is or becomes broken; our deadline breaks it for all. Who is
-        interrupted ``on_cancel_leave`` as if he had not come, or breaks it for all; also where there is no connection
-        for it.
+        Raises BrokenBarrierError when the barrier is or becomes broken; our deadline breaks it for all. An
+        interrupted caller leaves as if it had not come if ``on_cancel_leave``, and otherwise breaks the barrier for
+        all; also without a connection.
         """
         watch, asked = Watch(), list[str]()
         reads = (Children(self.path), GetData(self.path, watch))

@@ -175,7 +175,7 @@ async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
 async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> bool:
     """True once ``watch`` has fired; False when the grant is over, or was kept for long enough.
 
-    The clock looks at it once in ``keep`` seconds: if it was not used since the last look it goes. So a release costs
+    The clock looks at it once in ``cache.seconds``: if it was not used since the last look it goes. So a release costs
     nothing, and a lock is kept for at least so long, and at most twice as long.
     """
     while True:
@@ -247,7 +247,7 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
             continue
         except AccessDeniedError:
             return True
-        if await Wait(watch, limit=ANSWER_S, deadline_error=True) is not WakeReason.SIGNAL:
+        if await Wait(watch, limit=ANSWER_S, allow_grace=True) is not WakeReason.SIGNAL:
             return True
 
 
@@ -259,7 +259,7 @@ async def holder_names(directory: str, watch: Watch) -> tuple[str, ...]:
 
 
 async def holders_and_waiters(directory: str) -> list[tuple[str, Node]]:
-    """As line.contenders, without a keeper, who holds nothing."""
+    """As wait_queue.contenders, without a keeper, who holds nothing."""
     found = await wait_queue.contenders(directory)
     perhaps = [path.rpartition("/")[2] for path, node in found if is_cached_entry(node.data)]
     if perhaps and only_readers(wait_queue.in_order(path.rpartition("/")[2] for path, _ in found)):
@@ -290,7 +290,7 @@ async def _reads(directory: str, above: Stat, name: str) -> bool | None:
         return None
     except AccessDeniedError:
         return True
-    return None if await Wait(watch, limit=ANSWER_S, deadline_error=True) is WakeReason.SIGNAL else True
+    return None if await Wait(watch, limit=ANSWER_S, allow_grace=True) is WakeReason.SIGNAL else True
 
 
 def _was_queried(listing: Listing, node: Node) -> bool:

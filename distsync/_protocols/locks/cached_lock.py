@@ -94,7 +94,7 @@ class CachedLockCore:
             waiter.signal.fire()
 
     async def _acquire_from_cache_checked(self, owner: object) -> bool:
-        """As retake, where nobody knows whether it is proven. What can be kept no more goes."""
+        """As acquire_from_cache, where nobody knows whether it is proven. What can be kept no more goes."""
         grant = self.cached
         if grant is None:
             return False

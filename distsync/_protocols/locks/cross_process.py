@@ -1,15 +1,12 @@
-"""Locks and semaphores of processes: what one has taken, any other may give back.
+"""Locks that any process may release, whichever process acquired them.
 
-Source: recipes.txt, "Locks", the unlock protocol, done for whoever holds; stdlib ``multiprocessing.Lock``.
+Source: recipes.txt, "Locks", the unlock protocol, done for the current holder; stdlib ``multiprocessing.Lock``.
 
-Rules for this file: pure; what a process itself holds is lock.py's and semaphores/leases.py's to give back.
+Rules for this file: pure; what this process itself holds is released by lock.py.
 
-Whoever held what another process gave back is simply not the holder any more: an acquire begins anew, and a permit is
-forgotten. Only a release of the lock that he thinks he still holds tells him, and changes nothing, since somebody else
-may hold it by now. A session that ended is a loss as ever.
-
-A release of a permit is of any: where it meets the place of a call that ends without a permit, that call gives back
-another one. So who asks for a permit does so with a receipt, and knows afterwards whether he has stood there.
+If another process releases the lock, the former holder simply stops holding it, and an acquire starts again. Only a
+release by the former holder reports an error; it changes nothing, since another process may hold the lock by then. The
+end of a session is a loss as for every lock.
 """
 
 from __future__ import annotations
@@ -79,9 +76,8 @@ async def release(core: LockCore, owner: object) -> None:
     """
     grant = core.grant
     known = grant is not None and grant.loss.fired and grant.loss.reason == GIVEN_BACK
-    core.local_handovers = (
-        MAX_LOCAL_HANDOVERS  # no hand-over inside the process: the server knows whether it is ours still
-    )
+    # no hand-over inside the process: the server knows whether it is ours still
+    core.local_handovers = MAX_LOCAL_HANDOVERS
     try:
         await core.release(owner, linger=False)
     except LockLostError as lost:

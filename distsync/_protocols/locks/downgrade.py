@@ -69,9 +69,8 @@ async def into_reader(share: ReadGrant, mark: str) -> None:
             _lose(grant, "znode deleted")
     except DistsyncError as error:
         await Background(delete_until_session_ends(writer.path, writer.session_id))
-        await Background(
-            delete_guaranteed(reader.path)
-        )  # it may have been made in a later session, beside a writer's that lives on
+        # it may have been made in a later session, beside a writer's that lives on
+        await Background(delete_guaranteed(reader.path))
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
     finally:
         grant.turning = None

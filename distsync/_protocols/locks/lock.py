@@ -75,7 +75,7 @@ class LockCore(CachedLockCore):
         is_short_wait: bool = False,
     ) -> bool:
         """``owner`` holds the lock. False: not at once if he does not ``blocking``, or not before the deadline, which
-        is near if it is ``is_short_wait``. What is free is kept for ``linger`` seconds after its release, as
+        is near with ``is_short_wait``. What is free is kept for ``linger`` seconds after its release, as
         ``contender_data`` then says."""
         try:
             while self.busy or self.cached is not None or self._next_local_waiter():

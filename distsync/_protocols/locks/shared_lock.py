@@ -118,8 +118,8 @@ class SharedCore:
         *,
         linger: float = 0.0,
     ) -> bool:
-        """``owner`` reads. False: not at once if he does not ``blocking``, or not before the deadline, which is near if
-        it is ``is_short_wait``. It is kept for ``linger`` seconds after the release of the last one, as
+        """``owner`` reads. False: not at once if he does not ``blocking``, or not before the deadline, which is near
+        with ``is_short_wait``. It is kept for ``linger`` seconds after the release of the last one, as
         ``contender_data`` then says."""
         while True:
             self._apply_losses()

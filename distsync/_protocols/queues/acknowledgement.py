@@ -54,7 +54,7 @@ class AckQueue(QueueCore):
         await self._end(delivery, self.endings.send(delivery))
 
     async def _finish(self, deliveries: Sequence[ClaimedItem], still_needed: StillNeeded) -> Sequence[bool]:
-        """These are done, and gone: for each whether it was ours. Several at once, if all are. Raises Unwanted."""
+        """These are done, and gone: for each whether it was ours. Several at once, if all are. Raises Abandoned."""
         if len(deliveries) == 1:
             return [await self._move(deliveries[0], *self._counted(deliveries[0]), still_needed=still_needed)]
         gone = [(Delete(each.path, each.version), Delete(each.claim), *self._counted(each)) for each in deliveries]

@@ -1,17 +1,12 @@
 """Bounded queues: a put has succeeded once fewer than ``maxsize`` items are ahead of its own.
 
-Source: stdlib ``queue.Queue(maxsize)``; the line is the queue itself.
+In a queue with claims only the items that are neither claimed nor delayed count.
 
-Rules for this file: pure; it waits as semaphores/capacity_wait.py says, and does not take items.
+Source: stdlib ``queue.Queue(maxsize)`` and ``multiprocessing.JoinableQueue(maxsize)``; the queue itself is the wait
+queue.
 
-At its deadline a blocked put takes its own item out again; if that is gone, somebody has got it: it had succeeded.
-
-A queue with claims that is bounded: a put waits until fewer than ``maxsize`` items ahead of its own are unclaimed.
-
-Source: stdlib ``multiprocessing.JoinableQueue(maxsize)``.
-
-Rules for this file: pure; it waits as bounded.py does, and does not count what somebody has claimed, nor what is
-delayed.
+Rules for this file: pure; it waits as semaphores/capacity_wait.py says, and does not take items. At its deadline a
+blocked put removes its own item; if the item is gone, a consumer has taken it, and the put has succeeded.
 """
 
 from __future__ import annotations
@@ -41,13 +36,11 @@ def open_only(view: QueueSnapshot, state: Any) -> QueueSnapshot:
 class PendingPut:
     """An item that was put and may be over the bound, as something to wait in."""
 
-    def __init__(
-        self, core: QueueCore, segment: str, item: str, path: str | None, contender_data: bytes, maxsize: int
-    ) -> None:
+    def __init__(self, core: QueueCore, segment: str, item: str, path: str | None, data: bytes, maxsize: int) -> None:
         self.core = core
         self.segment = segment
         self.item = item
-        self.contender_data = contender_data
+        self.data = data
         self.maxsize = maxsize
         self.poll_interval = 60.0
         self.path = path
@@ -140,7 +133,7 @@ class PendingPut:
     async def mark_admitted(self) -> None:
         assert self.path is not None
         try:
-            await SetData(self.path, self.contender_data)
+            await SetData(self.path, self.data)
         except (NoNodeError, *INTERRUPTED):
             return
 
@@ -157,7 +150,7 @@ class PendingClaimPut(PendingPut):
         return self._view([(self.segment, self._unclaimed(self.segment, listing, claims))])
 
     async def withdraw(self, path: str) -> bool:
-        return await self.core.retract_unclaimed(path, ItemHeader.split(self.contender_data)[0])
+        return await self.core.retract_unclaimed(path, ItemHeader.split(self.data)[0])
 
     async def _see(self, watch: Watch | None) -> QueueSnapshot:
         znodes = self.core.znodes
@@ -180,6 +173,6 @@ class PendingClaimPut(PendingPut):
     async def mark_admitted(self) -> None:
         assert self.path is not None
         try:
-            await SetData(self.path, self.contender_data, 0)
+            await SetData(self.path, self.data, 0)
         except (BadVersionError, NoNodeError, *INTERRUPTED):
             return

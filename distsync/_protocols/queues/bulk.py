@@ -69,7 +69,7 @@ async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, max_
 
 
 async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]]]) -> int:
-    """So many of these batches were put, the first ones; the next one is to be inserted, as it can be."""
+    """So many of these batches were put, the first ones; the next one is to be appended, as it can be."""
     segment = await core.znodes.find_tail()
     outcomes = await core.receipts.commit_ahead([core.putting(segment, batch) for batch in group])
     for outcome, batch in zip(outcomes, group, strict=False):

@@ -296,7 +296,7 @@ class JoinableCore(AckQueue):
         return bool(state and state.version > 0 and dones and znodes.backlog(*puts, dones) == 0)
 
     async def attempt_claim(
-        self, contender_data: bytes, max_items: int, max_deliveries: int, skip_paths: bool
+        self, contender_data: bytes, max_items: int, max_deliveries: int, only_undelivered: bool
     ) -> list[ClaimedItem] | None:
         while not await self._has_ahead():
             paths = await self.look()
@@ -309,7 +309,7 @@ class JoinableCore(AckQueue):
             paths = await self.candidates([path for path in paths if path not in self.claiming] or paths, max_items)
             for start in range(0, len(paths), max_items):
                 claimed = await self._claim(
-                    paths[start : start + max_items], contender_data, max_deliveries, skip_paths
+                    paths[start : start + max_items], contender_data, max_deliveries, only_undelivered
                 )
                 if claimed:
                     return claimed
@@ -319,10 +319,10 @@ class JoinableCore(AckQueue):
         return []
 
     async def _claim(
-        self, paths: list[str], contender_data: bytes, max_deliveries: int, skip_paths: bool
+        self, paths: list[str], contender_data: bytes, max_deliveries: int, only_undelivered: bool
     ) -> list[ClaimedItem]:
         """These items are ours, all of them; none if one is another's already, or was delivered too often.
-        ``skip_paths``: one that was delivered before comes alone."""
+        ``only_undelivered``: an item that was delivered before comes alone."""
         self.claiming.update(paths)
         try:
             nodes = await read_all(*map(GetData, paths))
@@ -333,7 +333,7 @@ class JoinableCore(AckQueue):
                 await self._dead_letter(each, each.version - 1, each.label.deliveries - 1, *if_unclaimed(each.claim))
             if worn or not claims:
                 return []
-            claims = self.claimable(never_delivered(claims) if skip_paths else claims)
+            claims = self.claimable(never_delivered(claims) if only_undelivered else claims)
             writes = [SetData(each.path, each.label.before(each.payload), each.version - 1) for each in claims]
             ours = [Create(each.claim, contender_data, ephemeral=True) for each in claims]
             outcome = await self.receipts.commit(*writes, *ours, on_unknown_outcome=partial(self._give_back, claims))
@@ -436,20 +436,20 @@ class ClaimAttempt:
     """A queue as something that a worker takes items from."""
 
     def __init__(
-        self, core: JoinableCore, contender_data: bytes, max_items: int, max_deliveries: int, skip_paths: bool
+        self, core: JoinableCore, contender_data: bytes, max_items: int, max_deliveries: int, only_undelivered: bool
     ) -> None:
         self.core = core
         self.contender_data = contender_data
         self.max_items = max_items
         self.max_deliveries = max_deliveries
-        self.skip_paths = skip_paths
+        self.only_undelivered = only_undelivered
 
     @property
     def poll_interval(self) -> float | None:
         return self.core.poll_interval
 
     def attempt(self) -> Awaitable[list[ClaimedItem] | None]:
-        return self.core.attempt_claim(self.contender_data, self.max_items, self.max_deliveries, self.skip_paths)
+        return self.core.attempt_claim(self.contender_data, self.max_items, self.max_deliveries, self.only_undelivered)
 
     def arm(self, watch: Watch) -> Awaitable[bool]:
         return self.core.arm(watch)

@@ -128,7 +128,7 @@ class QueueCore:
         still_needed: StillNeeded = always,
     ) -> tuple[str, Outcome]:
         """These are put, all or none, and ``extra_operations`` is done with it: the segment, and what came of it.
-        Raises Unwanted."""
+        Raises Abandoned."""
         znodes = self.znodes
         while True:
             segment = await znodes.find_tail()
@@ -144,7 +144,7 @@ class QueueCore:
                     raise ShutDown from None
                 await znodes.ensure_next_segment(segment)
             except NoNodeError:
-                await znodes.repair(len(items) >= znodes.batch_counter)
+                await znodes.repair(len(items) >= znodes.batch_size)
             znodes.tail = None
         await self.seal_if_full(segment, outcome, len(items))
         return segment, outcome
@@ -253,9 +253,8 @@ class QueueCore:
                 SetData(self.znodes.gets),
                 *extra_operations,
                 reads=(GetData(following),) if following else (),
-                on_unknown_outcome=None
-                if extra_operations
-                else partial(self._restore, path, data),  # what is thrown away stays away
+                # what is thrown away stays away
+                on_unknown_outcome=None if extra_operations else partial(self._restore, path, data),
             )
             taken = True
             self.got = outcome.results[1].version if outcome.results else self.got

@@ -46,7 +46,7 @@ class Segments:
         self.state = f"{path}/state"
         self.puts = f"{path}/puts"
         self.hundreds = f"{path}/hundreds"
-        self.batch_counter = BULK
+        self.batch_size = BULK
         self.gets = f"{path}/gets"
         self.dones = f"{path}/dones"
         self.items = f"{path}/items"
@@ -145,7 +145,7 @@ class Segments:
 
     def counting(self, items: int) -> tuple[SetData, ...]:
         """What counts so many puts, in the transaction that puts them."""
-        bulks, singles = divmod(items, self.batch_counter)
+        bulks, singles = divmod(items, self.batch_size)
         return (SetData(self.hundreds),) * bulks + (SetData(self.puts),) * singles
 
     @property
@@ -158,9 +158,7 @@ class Segments:
         puts, hundreds, fewer = stats
         if puts is None or fewer is None:
             return 0
-        return sequence_distance(
-            puts.version + (self.batch_counter * hundreds.version if hundreds else 0), fewer.version
-        )
+        return sequence_distance(puts.version + (self.batch_size * hundreds.version if hundreds else 0), fewer.version)
 
     async def size(self) -> int:
         """How many items are there."""
@@ -170,9 +168,9 @@ class Segments:
         """How many items were put and not done."""
         return max(0, self.backlog(*await read_all(*self.put_counters, Exists(self.dones))))
 
-    async def repair(self, batch_counter: bool) -> None:
+    async def repair(self, needs_batch_counter: bool) -> None:
         """What was not there for a put is there: all, or the counter that is made when it is first needed."""
         if None in await read_all(Exists(self.state), Exists(self.puts)):
             await self.make()
-        if batch_counter:
+        if needs_batch_counter:
             await ensure(self.hundreds)

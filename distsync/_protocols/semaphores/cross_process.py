@@ -1,15 +1,14 @@
-"""Locks and semaphores of processes: what one has taken, any other may give back.
+"""Permits that any process may release, whichever process acquired them.
 
-Source: recipes.txt, "Locks", the unlock protocol, done for whoever holds; stdlib ``multiprocessing.Lock``.
+Source: recipes.txt, "Locks", the unlock protocol, done for any holder; stdlib ``multiprocessing.Semaphore``.
 
-Rules for this file: pure; what a process itself holds is lock.py's and semaphores/leases.py's to give back.
+Rules for this file: pure; what this process itself holds is released by leases.py.
 
-Whoever held what another process gave back is simply not the holder any more: an acquire begins anew, and a permit is
-forgotten. Only a release of the lock that he thinks he still holds tells him, and changes nothing, since somebody else
-may hold it by now. A session that ended is a loss as ever.
+If another process releases a permit, the former holder simply forgets it. The end of a session is a loss as for every
+permit.
 
-A release of a permit is of any: where it meets the place of a call that ends without a permit, that call gives back
-another one. So who asks for a permit does so with a receipt, and knows afterwards whether he has stood there.
+A release takes any permit. If it deletes the znode of a call that ends without a permit, that call releases another
+one. So a call enqueues with a receipt, and knows afterwards whether it was in the queue.
 """
 
 from __future__ import annotations
@@ -94,7 +93,7 @@ async def acquire_permit(
 async def _enqueue_with_receipt(
     core: SemaphoreCore, contender_data: bytes, max_permits: int | None
 ) -> wait_queue.Enqueued:
-    """As line.enqueue, with a receipt: who finds that he stands there no more knows whether he ever did."""
+    """As wait_queue.enqueue, with a receipt: who finds that he stands there no more knows whether he ever did."""
     reads = (Children(core.path), GetData(core.path))
     while True:
         prefix, guid = wait_queue.node_name(await Guid(), wait_queue.LOCK)

@@ -153,9 +153,8 @@ class PoolSemaphoreCore:
             place = await self._create(path, turn, contender_data)
             return await hold(place, owner)
         except BaseException:
-            await Background(
-                delete_guaranteed(path)
-            )  # it may have been made in a later session, beside a turn that lives on
+            # it may have been made in a later session, beside a turn that lives on
+            await Background(delete_guaranteed(path))
             raise
 
     async def _create(self, path: str, turn: wait_queue.QueueEntry, contender_data: bytes) -> wait_queue.QueueEntry:

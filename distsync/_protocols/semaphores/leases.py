@@ -230,8 +230,7 @@ class SemaphoreCore:
             raise
 
     async def _leave_bounded(self, path: str, max_permits: int) -> bool:
-        """As leave; where somebody added a permit meanwhile, that one goes too if more than ``max_permits`` would be
-        free."""
+        """As delete_own; a permit added meanwhile is removed too if more than ``max_permits`` would be free."""
         while True:
             try:
                 change, over = await self.release_operations(max_permits)

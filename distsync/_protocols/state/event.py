@@ -31,7 +31,7 @@ class EventCore:
         self.flag: WatchCache[bool] = WatchCache(path, self._read_state)
         #: What was told without waiting, and is not done yet; and the end of the last of it.
         self.meant: list[bool] = []
-        self.background_sets: Signal | None = None
+        self.last_change_done: Signal | None = None
 
     async def _read_state(self, watch: Watch) -> bool:
         while True:
@@ -57,11 +57,11 @@ class EventCore:
         finally:
             self.flag.forget()
 
-    async def set_in_background(self, flag: bool) -> None:
+    async def change_in_background(self, flag: bool) -> None:
         """The flag is ``flag``, after all that was told before: for callers who do not wait."""
-        before, mine = self.background_sets, Signal()
+        before, mine = self.last_change_done, Signal()
         try:
-            self.background_sets = mine
+            self.last_change_done = mine
             self.meant.append(flag)
             if before is not None:
                 await Wait(before)
@@ -69,12 +69,12 @@ class EventCore:
         finally:
             del self.meant[0]
             mine.fire()
-            self.background_sets = None if self.background_sets is mine else self.background_sets
+            self.last_change_done = None if self.last_change_done is mine else self.last_change_done
 
     async def wait_for_told(self) -> bool:
         """As wait, after all that was told before."""
-        if self.background_sets is not None:
-            await Wait(self.background_sets)
+        if self.last_change_done is not None:
+            await Wait(self.last_change_done)
         return await self.wait()
 
     async def clear(self) -> None:

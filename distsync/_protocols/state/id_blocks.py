@@ -21,9 +21,9 @@ from distsync._protocols.steps import Children, Connected, GetData, Listing, Nod
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
 
 #: Blocks of an era: the versions above 0.
-EPOCH_SIZE = 2**31
+ERA_SIZE = 2**31
 #: From this version on who takes a block goes on in the next era; the others have so many blocks to notice.
-LAST = EPOCH_SIZE - 2**20
+LAST = ERA_SIZE - 2**20
 
 
 class IdsCore:
@@ -85,7 +85,7 @@ class IdsCore:
                 await ensure(self._path(era + 1))
                 self.era = era + 1
             if version > 0:
-                return era * EPOCH_SIZE + version - 1
+                return era * ERA_SIZE + version - 1
 
     def _path(self, era: int) -> str:
         return f"{self.path}/{era:010d}"

@@ -4,8 +4,9 @@ Source: recipes.txt, "Group Membership": members create ephemeral nodes; that th
 
 Rules for this file: pure; it knows no recipe. The name of the znode is fixed, so after a lost reply it is looked for by
 its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back; one that
-is refused, since a quota is used up or we may not write there, comes when it is not any more. Who appears and vanishes
-has a name that nobody else uses: whatever is there of it, of an earlier session too, is his.
+is refused, since a quota is used up or we may not write there, comes when it is not any more. What is made by
+``create`` and ended by ``delete`` has a name that no other client uses: a znode of that name is ours, also one of an
+earlier session.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Presence:
             self._changed()
 
     async def _delete_node(self) -> None:
-        """At once if there is time, so that who appears under this name again does not meet our delete."""
+        """At once if there is time, so that a ``create`` of this name does not meet our delete."""
         try:
             await delete_guaranteed(self.path)
         except BaseException as error:

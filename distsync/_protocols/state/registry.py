@@ -54,7 +54,7 @@ class OwnedEntry(Presence):
         return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.asked_in)
 
     async def keep_what_is(self, was_there: bool) -> None:
-        """As keep, after a change that was interrupted and may have happened."""
+        """As maintain, after a change that was interrupted and may have happened."""
         self._making = making = Signal()
         try:
             _, node = await read_all(Sync(self.path), GetData(self.path))

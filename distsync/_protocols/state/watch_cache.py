@@ -147,8 +147,10 @@ class WatchCache(Generic[Value]):
     # ---- telling
 
     async def add_listener(self, listener: Listener, before: Any = UNKNOWN) -> None:
-        """``listener(before, now)`` is called with each change until it is silenced, one after the other. The first
-        time ``before`` is what is given here; without it the first state that is seen counts as told."""
+        """Call ``listener(before, now)`` with each change, one after the other, until ``remove_listener``.
+
+        In the first call ``before`` is what is given here; without it, the first state read counts as reported.
+        """
         self._listeners = {**self._listeners, listener: before}
         self._asked.fire()
         if not self._following:

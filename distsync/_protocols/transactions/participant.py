@@ -85,7 +85,7 @@ class ParticipantCore:
                 record, version = await core.record(watch)
                 for transaction, site in list(core.prepared):
                     if site == self.site and transaction != record.current:
-                        await self._too_late(transaction, work, is_still_needed=True)
+                        await self._too_late(transaction, work, caller_continues=True)
                         core.prepared.pop((transaction, site), None)
                 if await self._join(contender_data, watch, record, version) and record.current:
                     decision = await self._run_one(record.current, work)
@@ -167,7 +167,7 @@ class ParticipantCore:
         core = self.core
         core.to_leave.discard(self.site)
         while (leaving := core.leaving.get(self.site)) is not None:
-            if await Wait(leaving, deadline_error=True) is WakeReason.DEADLINE:
+            if await Wait(leaving, allow_grace=True) is WakeReason.DEADLINE:
                 return False
         return True
 
@@ -203,13 +203,13 @@ class ParticipantCore:
             return await self._finish(decision, vote or "ballot", work, payload.data) if decision else None
 
     async def _too_late(
-        self, transaction: str, work: ParticipantCallbacks, is_still_needed: bool = False
+        self, transaction: str, work: ParticipantCallbacks, caller_continues: bool = False
     ) -> Decision | None:
         """It is over: what we prepared for it is ended as was decided."""
         prepared = self.core.prepared.get((transaction, self.site))
         if prepared is None:
             return None
-        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data, is_still_needed)
+        return await self._finish(await self._ended(transaction), "ballot", work, prepared.data, caller_continues)
 
     async def _ended(self, transaction: str) -> Decision:
         """What was decided about one that is over. If nobody knows any more, nobody here waits for it again."""
@@ -220,7 +220,7 @@ class ParticipantCore:
             raise
 
     async def _finish(
-        self, decision: Decision, vote: str, work: ParticipantCallbacks, data: bytes, is_still_needed: bool = False
+        self, decision: Decision, vote: str, work: ParticipantCallbacks, data: bytes, caller_continues: bool = False
     ) -> Decision:
         """What was decided is done here, and acknowledged: in the background, if we are interrupted once it is done. At
         the deadline that is no error, unless the caller would go on then."""
@@ -239,7 +239,7 @@ class ParticipantCore:
             if mine not in core.done:
                 raise
             await Background(self._acknowledge(decision.id, vote))
-            if is_still_needed or not isinstance(error, DeadlineError):
+            if caller_continues or not isinstance(error, DeadlineError):
                 raise
         return decision
 

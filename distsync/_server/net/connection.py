@@ -1,16 +1,11 @@
-"""One client's TCP connection: bytes to frames, frames to the rim one after the other, answers out.
+"""One client's TCP connection: bytes to frames, frames to the server one after the other, replies out.
 
 Rules for this file: it, server.py and tls_acceptor.py alone know asyncio. It knows no request: only frames, and the
-words before them.
+four-letter words before them.
 
-Output is bounded: a connection whose answers pile up is not worked for and not read from until it has taken them;
-notifications, which come unasked, may pile up further, and then cost the connection. Time is bounded too: a handshake
-and the taking of the last answers have a deadline; between the two the session's own time-out rules, and half a
-request does not move that.
-
-What a client is told unasked or at the beginning, as bytes; replies, which are many, go their own way.
-
-Rules for this file: pure; it decides nothing.
+Output is bounded: while replies pile up, the connection is neither served nor read from. Notifications, which are not
+requested, may pile up further, and then the connection is closed. Time is bounded too: a handshake and the delivery of
+the last replies have a deadline; in between the session timeout rules, and half a request does not extend it.
 """
 
 from __future__ import annotations
@@ -33,13 +28,6 @@ from distsync._wire.frames import FrameSplitter, WireError, framed
 
 if TYPE_CHECKING:
     from distsync._server.net.server import NetworkServer
-
-
-def frame_of(effect: Accepted | Notify) -> bytes:
-    """The whole frame, with its length in front."""
-    if isinstance(effect, Accepted):
-        return framed(encode_connect_response(effect.response))
-    return framed(encode_event(effect.zxid, effect.event))
 
 
 log = logging.getLogger("distsync.server")
@@ -70,6 +58,13 @@ _OP_NAMES = {
     OpCode.PING: "PING",
     OpCode.MULTI: "MULT",
 }
+
+
+def frame_of(effect: Accepted | Notify) -> bytes:
+    """Encode a handshake reply or a notification as a whole frame, length included."""
+    if isinstance(effect, Accepted):
+        return framed(encode_connect_response(effect.response))
+    return framed(encode_event(effect.zxid, effect.event))
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -1,11 +1,7 @@
-"""How much may wait in memory for all clients together, in both directions.
+"""Limits on what clients cost the server: bytes buffered for all of them, and sessions that are not authenticated.
 
-Rules for this file: it knows what connections hold, not why.
-
-Strangers: sessions on a server with a secret in which nobody has shown it yet.
-
-Rules for this file: pure; its time is passed in, in seconds. Anybody on the machine may open a session, for the secret
-can only be shown in one; so such sessions are few, and short.
+Rules for this file: no clock and no socket; times are passed in, in seconds, and connections are closed through
+``Buffered``.
 """
 
 from __future__ import annotations
@@ -35,7 +31,11 @@ def close_largest_buffers(connections: Collection[Buffered], most: int) -> None:
 
 
 class UnauthenticatedSessions:
-    """At most ``most`` sessions, each for ``seconds``, unless it is admitted."""
+    """At most ``most`` sessions, each for ``seconds``, unless it is admitted.
+
+    Any user of the machine may open a session on a server with a secret, since the secret is shown inside the session;
+    so sessions that have not shown it are few and short.
+    """
 
     def __init__(self, most: int, seconds: float) -> None:
         self._most = most

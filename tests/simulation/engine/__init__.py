@@ -1,7 +1,7 @@
 """Simulation: protocols against the embedded server's own engine, in one thread, with a clock and faults of its own.
 
-Everything follows from a seed. See docs/simulation.md; ``python -m simulation`` runs the scenarios of
-distsync's own protocols.
+Everything follows from a seed. See docs/simulation.md; ``PYTHONPATH=tests python -m simulation`` runs the scenarios
+of distsync's own protocols.
 """
 
 from simulation.engine.call_frames import Run
@@ -23,7 +23,7 @@ __all__ = [
     "Record",
     "Run",
     "SimProcess",
+    "Simulation",
     "SimulationFailure",
     "Task",
-    "Simulation",
 ]

@@ -52,7 +52,7 @@ class Sources:
         """Differs whenever a protocol does."""
         digest = hashlib.sha256()
         for file in self.files():
-            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
+            digest.update(_name(file, self.folder).encode() + b"\0" + file.read_bytes() + b"\0")
         return digest.hexdigest()
 
     def places(self) -> dict[str, Place]:

@@ -279,7 +279,7 @@ class Task(Actor):
         now_ms, woke = self.scheduler.now_ms, steps.WakeReason.LIMIT
         due_ms = None if step.limit is None else now_ms + max(0, round(step.limit * 1000))
         deadline_ms = frame.deadline_ms
-        if deadline_ms is not None and step.deadline_error and not frame.cleaning:
+        if deadline_ms is not None and step.allow_grace and not frame.cleaning:
             deadline_ms += frame.grace_ms
         if deadline_ms is not None and (due_ms is None or deadline_ms <= due_ms):
             due_ms, woke = deadline_ms, steps.WakeReason.DEADLINE

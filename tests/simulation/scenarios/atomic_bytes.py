@@ -37,7 +37,7 @@ def core_of(process: SimProcess) -> CellCore:
 
 
 def adding(place: str) -> Any:
-    """Adds one to a place, but not beyond MOST."""
+    """Adds one to a place, but not beyond MAX_VALUE."""
 
     def change(data: bytes) -> bytes | None:
         values = json.loads(data)

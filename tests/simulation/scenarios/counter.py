@@ -33,7 +33,7 @@ COUNTER_PATH = f"{ROOT}/counter/c"
 VALUE_PATH = f"{ROOT}/value/v"
 
 #: The counter is set to multiples of this only, each once; additions come to less: a number says what it was set to.
-EPOCH_SIZE = 1000
+ERA_SIZE = 1000
 SETTING = ("setting", "set")
 
 
@@ -66,7 +66,7 @@ async def adder(world: Simulation, process: SimProcess) -> None:
 
 
 async def set_anew(world: Simulation, core: CounterCore) -> None:
-    number = EPOCH_SIZE * (len(world.history.events("setting")) + 1)
+    number = ERA_SIZE * (len(world.history.events("setting")) + 1)
     world.record("setting", number=number)
     try:
         await Run(core.set(number))
@@ -97,16 +97,16 @@ def judge_counter(world: Simulation) -> None:
         world.external_client(GetData(COUNTER_PATH)) if world.external_client(Exists(COUNTER_PATH)) else None
     )
     number = int(there.data) if there else 0
-    era, more = number // EPOCH_SIZE, number % EPOCH_SIZE
-    sure = sum(record.amount for record in added if record.number // EPOCH_SIZE == era)
+    era, more = number // ERA_SIZE, number % ERA_SIZE
+    sure = sum(record.amount for record in added if record.number // ERA_SIZE == era)
     if more - sure not in sums(open_calls):
-        world.fail(f"{sure} was added to {era * EPOCH_SIZE} for sure, and the number is {number}")
+        world.fail(f"{sure} was added to {era * ERA_SIZE} for sure, and the number is {number}")
     judge_era(world, era)
 
 
 def judge_era(world: Simulation, era: int) -> None:
     """Nobody has set the number anew after it was set to the one of this era."""
-    order = [(record.event, record.number // EPOCH_SIZE) for record in world.history.records if record.event in SETTING]
+    order = [(record.event, record.number // ERA_SIZE) for record in world.history.records if record.event in SETTING]
     later = order[order.index(("set", era)) :] if ("set", era) in order else [] if era else order
     newer = [each for event, each in later if event == "setting" and ("set", each) in order]
     if newer or era and ("setting", era) not in order:

@@ -84,7 +84,7 @@ async def teller(world: Simulation, process: SimProcess) -> None:
 
     async def tell(flag: bool) -> None:
         begun.append(flag)
-        await core.set_in_background(flag)
+        await core.change_in_background(flag)
 
     for number in range(world.rng.randint(1, 4)):
         flag = world.rng.random() < 0.5
@@ -97,7 +97,7 @@ async def teller(world: Simulation, process: SimProcess) -> None:
             await Run(work(world))
         if flag and world.rng.random() < 0.5:
             await Run(core.wait_for_told(), maybe_timeout(world))
-    while core.background_sets is not None:
+    while core.last_change_done is not None:
         await Run(work(world))
     said = world.server.engine.tree.node(PATH)
     if (said is not None and said.data == SET) != flag and not process.session.ended:

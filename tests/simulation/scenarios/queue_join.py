@@ -27,7 +27,7 @@ PATH = f"{ROOT}/queue/u"
 
 def core_of(process: SimProcess) -> QueueCore:
     core = process.local(PATH, lambda: QueueCore(PATH, receipts(process)))
-    core.znodes.batch_counter = 2
+    core.znodes.batch_size = 2
     return core
 
 

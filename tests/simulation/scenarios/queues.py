@@ -124,7 +124,7 @@ class ScenarioRun:
 
     def core(self, process: SimProcess) -> QueueCore:
         core = process.local(PATH, lambda: self.make(PATH, receipts(process)))
-        core.znodes.batch_counter = BULK
+        core.znodes.batch_size = BULK
         return core
 
     async def producer_of_many(self, process: SimProcess, name: str) -> None:
