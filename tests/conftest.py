@@ -28,7 +28,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
-pytest_plugins = ["helpers.second_look"]
+pytest_plugins = ["helpers.run_settings", "helpers.second_look"]
 
 FAILED = pytest.StashKey[bool]()
 

@@ -1,7 +1,7 @@
 """Ensembles of Java's ZooKeeper, each the same for all tests, healed after each; and what may not remain on them.
 
-``big`` has three participants and two observers, ``small`` two and one. All tests here are for one worker of xdist: an
-ensemble is five processes. They end with the last of these tests: their links are in the process of the tests, and come
+``big`` has three participants and two observers, ``small`` two and one. All tests here run in one worker of xdist
+(helpers/scheduling.py). They end with the last of these tests: their links are in the process of the tests, and come
 and go by themselves, so that they would be counted by whatever test comes next.
 """
 
@@ -24,12 +24,6 @@ SESSION_S = 2.0
 FIGURES = ("zk_global_sessions", "zk_ephemerals_count")
 
 MakeClient = Callable[..., Client]
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "ensemble" in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group("ensemble"))
 
 
 def figures(server: EnsembleServer) -> dict[str, int]:

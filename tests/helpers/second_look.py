@@ -62,7 +62,7 @@ class SecondRun:
     """Runs these tests only, and reports them as unstable if all of them pass.
 
     Args:
-        failed: Ids of the tests; pytest-xdist appends ``@group`` to that of a test in a group.
+        failed: Ids of the tests.
     """
 
     def __init__(self, failed: list[str]) -> None:
@@ -70,7 +70,7 @@ class SecondRun:
         self.passed: dict[str, None] = {}
 
     def _is_selected(self, item: pytest.Item) -> bool:
-        return any(test == item.nodeid or test.startswith(f"{item.nodeid}@") for test in self.failed)
+        return item.nodeid in self.failed
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:

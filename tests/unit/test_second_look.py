@@ -32,13 +32,22 @@ def test_passes():
     Path("passes").open("a").write(".")
 
 
-@pytest.mark.xdist_group("ensemble")
 @pytest.mark.parametrize("sign", ["a::b", "c@d"])
 def test_once(sign):
     fails_once(sign.replace(":", "_"))
 
 
 def test_error_once(fails_once_at_its_end):
+    pass
+
+
+@pytest.fixture
+def fails_at_its_end():
+    yield
+    assert False
+
+
+def test_error_always(fails_at_its_end):
     pass
 
 
@@ -74,7 +83,7 @@ def run(apart: pytest.Pytester, chosen: str, *options: str) -> tuple[int, list[s
     return status, report.read_text().splitlines() if report.exists() else []
 
 
-@pytest.mark.parametrize("workers", [(), ("-n", "2", "--dist", "loadgroup")], ids=["alone", "workers"])
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
 def test_what_fails_once_is_green_and_named(apart: pytest.Pytester, workers: tuple[str, ...]) -> None:
     status, report = run(apart, "once or passes", *workers)
     assert status == 0
@@ -86,7 +95,7 @@ def test_what_fails_once_is_green_and_named(apart: pytest.Pytester, workers: tup
     assert (apart.path / "passes").read_text() == "."  # what had passed did not run again
 
 
-@pytest.mark.parametrize("chosen", ["always", "always or once", "skipped", "many"])
+@pytest.mark.parametrize("chosen", ["test_always", "error_always", "test_always or once", "skipped", "many"])
 def test_anything_else_is_red_and_names_none(apart: pytest.Pytester, chosen: str) -> None:
     assert run(apart, chosen) == (1, [])
 
