@@ -1,4 +1,5 @@
-# Two commands do everything on a fresh machine: make demo, make test.
+# Two commands do everything on a fresh machine: make demo, make test. While working: make check. Before a merge: make
+# test-all.
 PYTHON ?= python3
 VENV ?= .venv
 N ?= 50000
@@ -18,21 +19,30 @@ OFF = tests/conformance/test_cpython_locks.py tests/conformance/test_cpython_que
 	lock.py rlock.py shared_lock.py condition.py election.py queue.py joinable_queue.py loss.py outage.py switched_off.py)
 STAMP = $(VENV)/.installed
 
-.PHONY: demo test off interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate differential \
-	zookeeper clean
+.PHONY: demo check test test-all off interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate \
+	differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
 
-test: $(STAMP) zookeeper  ## all tests, on the embedded server and on a real ZooKeeper
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+check: lint types  ## what one runs at each save: ruff, mypy, unit tests
+	$(VENV)/bin/pytest tests/unit -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
+
+test: $(STAMP) zookeeper  ## the tests that are not slow, on the embedded server and on a real ZooKeeper
+	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
+
+test-all: $(STAMP) zookeeper  ## everything there is: all tests, off, interop, the tox matrix; an hour
+	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
+	$(MAKE) off
+	$(MAKE) interop
+	WORKERS=2 bash scripts/run_tox.sh run-parallel -p 2
 
 wire: $(STAMP)  ## the session tests with kazoo's own reading and writing
 	DISTSYNC_TEST_FAST_WIRE=0 $(VENV)/bin/pytest tests/client -n $(WORKERS) $(PYTEST_ARGS)
 
 off: $(STAMP) zookeeper  ## locks and queues, CPython's own tests and chaos, with all that makes it fast switched off
 	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_LINGER=0 DISTSYNC_TEST_FAST_WIRE=0 DISTSYNC_TEST_TOGETHER=0 \
-		$(VENV)/bin/pytest $(OFF) -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+		$(VENV)/bin/pytest $(OFF) -n $(WORKERS) $(PYTEST_ARGS)
 	DISTSYNC_LINGER=0 DISTSYNC_FAST_WIRE=0 PYTHONPATH=tests \
 		$(VENV)/bin/python -m chaos lock queue --server zookeeper --seconds 10 $(CHAOS_ARGS)
 

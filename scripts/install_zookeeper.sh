@@ -17,17 +17,5 @@ if [ -n "${ZOOKEEPER_CLASSPATH:-}" ] || { [ -e "$jar" ] && command -v java >/dev
     exit 0
 fi
 
-command -v apt-get >/dev/null || give_up "there is no apt-get here"
-as_root=()
-if [ "$(id -u)" -ne 0 ]; then
-    command -v sudo >/dev/null || give_up "neither root nor sudo"
-    as_root=(sudo)
-fi
-
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-echo "installing Debian's zookeeper"
-"${as_root[@]}" apt-get update >"$log" 2>&1 || true # one source that fails is no reason: the lists may be good enough
-"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends zookeeper default-jre-headless \
-    >>"$log" 2>&1 </dev/null || give_up "apt-get install says: $(grep -a '^E:' "$log" | tail -n 1)"
+bash "$(dirname "$0")/apt_install.sh" zookeeper default-jre-headless || give_up "see above"
 [ -e "$jar" ] || give_up "$jar is still missing"

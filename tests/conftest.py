@@ -43,7 +43,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "server_kind" in metafunc.fixturenames:
         chosen = metafunc.config.getoption("--server")
-        metafunc.parametrize("server_kind", [*KINDS] if chosen == "both" else [chosen], scope="session")
+        slow_on = {mark.args[0] for mark in metafunc.definition.iter_markers("slow_on")}
+        kinds = [
+            pytest.param(kind, marks=pytest.mark.slow if kind in slow_on else ())
+            for kind in ([*KINDS] if chosen == "both" else [chosen])
+        ]
+        metafunc.parametrize("server_kind", kinds, scope="session")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,19 +24,22 @@ from helpers.timing import PATIENCE
 from distsync import Client, JoinableQueue
 from distsync.queue import Queue
 
-pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SECONDS = 3.0
 
 SELECTION = [
-    Plan("lock", "embedded", 1, SECONDS, ("kill:holder", "stop:holder", "server_killed")),
     Plan("queue", "zookeeper", 2, SECONDS, ("drop_reply", "interrupt", "expire")),
     Plan("semaphore", "embedded", 1, SECONDS, ("outage",), outage_s=6.0),
     Plan("queue", "zookeeper", 1, SECONDS, ("outage",), outage_s=6.0),
 ]
+PARAMETERS = [
+    Plan("lock", "embedded", 1, SECONDS, ("kill:holder", "stop:holder", "server_killed")),
+    *(pytest.param(plan, marks=pytest.mark.slow("chaos")) for plan in SELECTION),
+]
 
 
-@pytest.mark.parametrize("plan", SELECTION, ids=lambda plan: f"{plan.primitive}-{plan.server}-{plan.faults[0]}")
+@pytest.mark.parametrize("plan", PARAMETERS, ids=lambda plan: f"{plan.primitive}-{plan.server}-{plan.faults[0]}")
 def test_primitive_keeps_its_promises_under_faults(plan: Plan, tmp_path: Path) -> None:
     if plan.server != "embedded":
         need_zookeeper()
@@ -46,6 +49,7 @@ def test_primitive_keeps_its_promises_under_faults(plan: Plan, tmp_path: Path) -
     assert outcome.calls
 
 
+@pytest.mark.slow("chaos")
 def test_what_is_no_lock_is_found_out_and_the_line_that_repeats_it_is_told(tmp_path: Path) -> None:
     plan = Plan("nothing", "embedded", 5, 0.5, ("clock",))
     outcome = run(plan, tmp_path / "history")
@@ -75,6 +79,7 @@ LATEST: dict[str, Callable[[Call], bool]] = {
 """What the latest call of somebody is who plays this role."""
 
 
+@pytest.mark.slow("chaos")
 @pytest.mark.parametrize("primitive", WORKLOADS)
 def test_who_is_struck_plays_the_role_that_was_asked_for(
     primitive: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -95,6 +100,7 @@ def test_who_is_struck_plays_the_role_that_was_asked_for(
         assert LATEST[role](latest), f"{who} was struck as {role} in {latest}"
 
 
+@pytest.mark.slow("chaos")
 def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chaos.stage, "CATCH_S", 6 * PATIENCE)
     with Stage("embedded", tmp_path, seed=8) as stage:
@@ -107,6 +113,7 @@ def test_who_is_stopped_says_nothing_until_he_goes_on(tmp_path: Path, monkeypatc
     assert not [event for event in meanwhile if struck["t"] < event["t"] < over["t"] - 0.5]
 
 
+@pytest.mark.slow("chaos")
 def test_nobody_is_struck_for_a_role_that_nobody_plays(tmp_path: Path) -> None:
     with Stage("embedded", tmp_path, seed=9) as stage:
         stage.add("queue", 1)  # it puts, and nobody gets
@@ -115,6 +122,7 @@ def test_nobody_is_struck_for_a_role_that_nobody_plays(tmp_path: Path) -> None:
     assert [event["fault"] for event in read(tmp_path) if "fault" in event] == ["nobody there"]
 
 
+@pytest.mark.slow("chaos")
 def test_coordinator_that_was_interrupted_decides_before_it_begins_anew(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,13 +8,14 @@ import pytest
 from chaos.takeover import IN_AN_OUTAGE, takeovers
 from chaos.workloads import STAYING, WORKLOADS
 
-pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 SESSION_S = 2.0
 SOONEST, LATEST = 0.5, 1.25
 """Of the session time-out: a third of it may have gone since the holder was heard; half a second is promised."""
 
 
+@pytest.mark.slow("chaos")
 @pytest.mark.parametrize("kind", STAYING)
 def test_next_one_holds_when_the_session_of_the_dead_one_is_over(kind: str, tmp_path: Path) -> None:
     taken = list(takeovers(kind, "embedded", 2, SESSION_S, 1, tmp_path))

@@ -10,7 +10,7 @@ from helpers.servers import need_zookeeper
 
 from distsync.testing import Ensemble
 
-pytestmark = [pytest.mark.xdist_group("ensemble"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 ONE = {"/a": ("1", 10, 10, 0), "/b": ("2", 11, 11, 0)}
 
@@ -38,6 +38,7 @@ def trial() -> Iterator[Trial]:
         made.close()
 
 
+@pytest.mark.slow("chaos")
 def test_where_nothing_is_killed_all_is_alike_and_what_is_deleted_is_lost(trial: Trial) -> None:
     differ, gone, count = trial.cycle(kills=0)
     assert (differ, gone) == ([], [])

@@ -77,6 +77,7 @@ def test_every_kind_is_tried() -> None:
     assert public_kinds() <= tried | MANAGED
 
 
+@pytest.mark.slow
 def test_all_znodes_of_all_kinds_are_their_creators_alone(
     alice: Client, observer: Observer, mallory: KazooClient, namespace: str
 ) -> None:
@@ -130,6 +131,7 @@ NEEDLESS = {
 WAITS = {"delete": {"Transaction"}}
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("missing", NEEDLESS)
 def test_who_lacks_one_permission_is_told_so_by_every_kind_or_does_without(
     missing: str, alice: Client, make_client: MakeClient
@@ -319,6 +321,7 @@ def attempt(client: KazooClient, what: str, how: Any) -> bool:
     return refused(getattr(client, what), *(how if isinstance(how, tuple) else (how,)))
 
 
+@pytest.mark.slow
 def test_root_and_quotas_are_open_to_who_shows_nothing(own_server: ServerProcess) -> None:
     with Client(own_server.hosts, namespace="/alice", auth=f"digest:{ALICE}") as alice:
         queue = distsync.Queue(name="q", client=alice)

@@ -273,6 +273,7 @@ class Unasked:
     def set_exception(self, error: BaseException) -> None: ...
 
 
+@pytest.mark.slow
 def test_client_whose_connection_thread_died_begins_anew(proxied: Any, namespace: str) -> None:
     loss = Loss()
     proxied.run(stand(namespace, loss))
@@ -284,6 +285,7 @@ def test_client_whose_connection_thread_died_begins_anew(proxied: Any, namespace
     assert loss.reason == "session expired"
 
 
+@pytest.mark.slow
 def test_client_whose_connection_thread_ended_gets_a_session_after_the_old_one_is_over(
     proxied: Client, namespace: str, observer: Observer
 ) -> None:
@@ -311,6 +313,7 @@ def test_session_that_ends_loses_what_is_held_and_a_new_one_is_made(proxied: Cli
     assert not proxied.is_proven(before)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_session_that_is_swapped_without_a_word_counts_as_ended(proxied: Any, proxy: Proxy, namespace: str) -> None:
     loss = Loss()
     path = proxied.run(stand(namespace, loss))
@@ -353,6 +356,7 @@ def test_request_bound_to_a_session_that_ended_meanwhile_fails(
 # ---- the lease
 
 
+@pytest.mark.slow
 def test_lease_is_kept_moving_while_something_is_held(proxied: Client, namespace: str) -> None:
     loss = Loss()
     path = proxied.run(stand(namespace, loss))
@@ -555,6 +559,7 @@ def test_finalizer_that_uses_a_client_while_it_starts_starts_no_second_one(
     assert [core.keeper.thread.ident is not None for core in made] == [False, True]
 
 
+@pytest.mark.slow
 def test_handshake_that_is_not_answered_is_tried_again_long_before_the_session_is_over(
     make_client: Callable[..., Any], in_thread: Callable[..., Any]
 ) -> None:

@@ -121,6 +121,7 @@ def test_client_that_was_never_used_closes(server: ServerProcess) -> None:
     assert client.closed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["blackhole", "refuse"])
 def test_close_is_bounded_when_the_server_is_gone(
     proxied: Client, proxy: Proxy, fault: str, in_thread: Callable[..., Any]

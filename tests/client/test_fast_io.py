@@ -121,6 +121,7 @@ def test_connection_that_ends_within_an_answer_ends_this_one_and_those_after_it(
     assert (relayed.session_id, relay.connections) == (before, 2)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_answer_of_which_the_rest_never_comes_ends_the_connection(relayed: Any, relay: Relay, namespace: str) -> None:
     relay.most = 10
     with pytest.raises(DisconnectedError):
@@ -209,6 +210,7 @@ def keep_asking(client: Any, path: str, enough: threading.Event) -> None:
         asked(client, GetData(path))
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("size", [1, len(LARGE)], ids=["small requests", "no room for more"])
 def test_server_that_answers_nothing_is_given_up_though_threads_keep_asking(
     make_client: Callable[..., Any], proxy: Proxy, namespace: str, in_thread: Callable[..., Any], size: int

@@ -139,6 +139,7 @@ notifier.join()
     assert shells.run("-c", PATCHED + work) == "[True, True]\n"
 
 
+@pytest.mark.slow
 def test_time_outs_end_in_time_and_others_run_meanwhile(client: Client, shells: Shells) -> None:
     work = f"""
 def empty(timeout):
@@ -167,6 +168,7 @@ for wait in (Event(name="e").wait, empty, lambda timeout: Lock(name="l").acquire
         assert shells.run("-c", PATCHED + work) == "False True True\n" * 6
 
 
+@pytest.mark.slow
 def test_session_lives_while_a_greenlet_waits_for_longer_than_its_time_out(shells: Shells) -> None:
     work = f"""
 lock = Lock(name="l")
@@ -203,6 +205,7 @@ print(Queue(name="q").get(), lock.client.session_id == session, lock.held)
     assert printed(running) == "an item True True\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "error"),
     [
@@ -276,6 +279,7 @@ HALVES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", HALVES)
 def test_program_that_is_half_patched_is_refused(shells: Shells, half: str) -> None:
     """Its session would not be kept alive, or its first call that waits never end."""

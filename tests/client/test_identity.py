@@ -97,6 +97,7 @@ def test_tls_is_spoken_by_address_and_by_name(encrypted: tuple[ServerProcess, st
     assert uses(Client(hosts.replace("127.0.0.1", "localhost"), tls_ca=str(certificates.authority)))
 
 
+@pytest.mark.slow
 @needs_openssl
 def test_unknown_authority_is_refused_and_said(
     encrypted: tuple[ServerProcess, str], certificates: Certificates
@@ -261,6 +262,7 @@ EVERY_KIND = KINDS | PROCESSES
 ELSEWHERE = {"multiprocessing.Queue", "multiprocessing.JoinableQueue"}
 
 
+@pytest.mark.slow
 @needs_openssl
 @pytest.mark.usefixtures("nothing_kept")
 def test_another_user_neither_reads_takes_breaks_nor_forges_anything_of_any_kind(users: tuple[Any, Any, Any]) -> None:

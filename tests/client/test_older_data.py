@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 
+import pytest
 from helpers.sample_protocols import ask
 from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, eventually
@@ -20,6 +21,7 @@ async def stand(loss: Loss) -> None:
     await Hold(created.path, session.session_id, loss)
 
 
+@pytest.mark.slow
 def test_client_begins_anew_on_a_server_whose_data_were_lost(own_server: ServerProcess) -> None:
     with Client(own_server.hosts, session_timeout=1.0) as client:
         loss = Loss()

@@ -84,6 +84,7 @@ def test_process_with_objects_of_all_kinds_in_many_threads_has_one_connection(ow
         assert (connections(own_server) - before, proxy.connections) == (1, 1)
 
 
+@pytest.mark.slow
 def test_who_is_one_too_many_is_told_so_and_goes_on_when_there_is_room(narrow: ServerProcess) -> None:
     with Client(narrow.hosts) as first, Client(narrow.hosts, connect_timeout=6 * PATIENCE) as waits:
         lock = Lock(name="l", client=first)

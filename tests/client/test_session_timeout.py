@@ -68,6 +68,7 @@ def test_client_shows_what_the_server_has_granted(make_client: MakeClient, asked
     assert client._core.lease.valid_until - client._core.lease.proven_at < granted
 
 
+@pytest.mark.slow
 def test_what_is_held_lives_and_is_lost_by_the_time_out_that_the_server_has_granted(brief: ServerProcess) -> None:
     """By the one that was asked for there would be neither a beat nor a loss within an hour."""
     with Proxy(brief.hosts) as proxy, Client(proxy.hosts, session_timeout=HOUR) as client:

@@ -111,6 +111,7 @@ def face(client: Any, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return made
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("case", [case for case in CASES if case.id not in NOT_HERE])
 def test_distsync_passes_what_the_standard_library_passes(case: Case, face: ModuleType) -> None:
     run(case, face, EXPECTED_FAILURES)

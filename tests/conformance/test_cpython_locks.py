@@ -63,6 +63,7 @@ def builder(family: str) -> Build:
 CASES = list(cases({family: builder(family) for family in FAMILIES}, threading))
 
 
+@pytest.mark.slow("checks the harness")
 @pytest.mark.parametrize("case", CASES)
 def test_harness_passes_on_the_standard_library(case: Case) -> None:
     run(case, threading)
@@ -74,6 +75,7 @@ def face(client: Any) -> ModuleType:
     return distsync.threading
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("case", CASES)
 def test_distsync_passes_what_the_standard_library_passes(case: Case, face: ModuleType) -> None:
     run(case, face, EXPECTED_FAILURES)

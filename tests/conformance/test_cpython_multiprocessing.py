@@ -19,6 +19,7 @@ EXPECTED_FAILURES: dict[str, str] = {}
 CASES = list(cases())
 
 
+@pytest.mark.slow("checks the harness")
 @pytest.mark.parametrize(("family", "method"), CASES)
 def test_harness_passes_on_the_standard_library(family: str, method: str) -> None:
     with started_by("fork"):
@@ -33,6 +34,7 @@ def start_method(request: pytest.FixtureRequest, client: Any) -> Iterator[str]:
         yield request.param
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize(("family", "method"), CASES)
 def test_distsync_passes_what_the_standard_library_passes(family: str, method: str, start_method: str) -> None:
     run("Distsync", family, method, EXPECTED_FAILURES)

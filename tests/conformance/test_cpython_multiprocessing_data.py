@@ -22,6 +22,7 @@ EXPECTED_FAILURES = {
 CASES, MANAGERS, COMPLETE_CASES = list(cases(DATA)), list(cases(MANAGED)), list(cases(COMPLETE))
 
 
+@pytest.mark.slow("checks the harness")
 @pytest.mark.parametrize(("family", "method"), [*CASES, *MANAGERS, *COMPLETE_CASES])
 def test_harness_passes_on_the_standard_library(family: str, method: str) -> None:
     with started_by("fork"):
@@ -39,16 +40,19 @@ def start_method(request: pytest.FixtureRequest, connected: None) -> Iterator[st
         yield request.param
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize(("family", "method"), CASES)
 def test_distsync_passes_what_the_standard_library_passes(family: str, method: str, start_method: str) -> None:
     run("Distsync", family, method)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "method"), MANAGERS)
 def test_a_manager_passes_what_the_standard_library_passes(family: str, method: str, connected: None) -> None:
     run("Distsync", family, method)
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize(("family", "method"), COMPLETE_CASES)
 def test_complete_classes_pass_too(family: str, method: str, connected: None) -> None:
     with started_by("fork"):

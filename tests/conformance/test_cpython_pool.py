@@ -17,12 +17,14 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow("checks the harness")
 @pytest.mark.parametrize("family", POOLS)
 def test_harness_passes_on_the_standard_library(family: str) -> None:
     with started_by("fork"):
         run_all("Stdlib", family)
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("family", POOLS)
 @pytest.mark.parametrize("method", METHODS)
 def test_distsync_passes_what_the_standard_library_passes(

@@ -69,6 +69,7 @@ def builder(base: type) -> Build:
 CASES = list(cases({name: builder(base) for name, base in FAMILIES.items()}, queue))
 
 
+@pytest.mark.slow("checks the harness")
 @pytest.mark.parametrize("case", CASES)
 def test_harness_passes_on_the_standard_library(case: Case) -> None:
     run(case, queue)
@@ -81,6 +82,7 @@ def face(client: Any) -> ModuleType:
     return distsync.queue
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("case", [case for case in CASES if case.id not in NOT_HERE])
 def test_distsync_passes_what_the_standard_library_passes(case: Case, face: ModuleType) -> None:
     run(case, face, EXPECTED_FAILURES)

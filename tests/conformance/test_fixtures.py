@@ -28,6 +28,7 @@ def test_server_tells_the_figures_that_the_leak_check_needs(server: ServerProces
     assert set(FIGURES) <= set(server.figures())
 
 
+@pytest.mark.slow
 def test_server_killed_and_restarted_has_what_it_acknowledged(own_server: ServerProcess) -> None:
     with session(own_server) as client:
         client.create("/kept", b"yes")

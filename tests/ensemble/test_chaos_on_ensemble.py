@@ -17,6 +17,7 @@ SELECTION = [
 ]
 
 
+@pytest.mark.slow("an ensemble")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("plan", SELECTION, ids=lambda plan: plan.primitive)
 def test_primitive_keeps_its_promises_while_servers_break(plan: Plan, big: Ensemble, tmp_path: Path) -> None:

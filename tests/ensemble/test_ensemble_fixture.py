@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from helpers.servers import need_zookeeper
 
 CONFTEST = """
@@ -27,6 +28,7 @@ def test_all_is_well_again(distsync_ensemble):
 """
 
 
+@pytest.mark.slow("an ensemble")
 def test_ensemble_has_the_size_asked_for_and_is_well_again_after_each_test(tmp_path: Path) -> None:
     need_zookeeper()
     (tmp_path / "conftest.py").write_text(CONFTEST)
@@ -36,6 +38,7 @@ def test_ensemble_has_the_size_asked_for_and_is_well_again_after_each_test(tmp_p
     assert "2 passed" in ran.stdout, ran.stdout + ran.stderr
 
 
+@pytest.mark.slow("an ensemble")
 def test_example_of_the_documentation_works() -> None:
     need_zookeeper()
     page = Path(__file__).parents[2] / "docs" / "testing.md"

@@ -6,11 +6,14 @@ import gc
 import socket
 from contextlib import ExitStack
 
+import pytest
+
 from distsync.testing.ensemble_network import EnsembleNetwork
 
 ROUNDS, CALLS = 3, 8
 
 
+@pytest.mark.slow("an ensemble")
 def test_closed_while_connections_come_they_leave_no_socket() -> None:
     """One that was left would warn as it is collected, which is an error here."""
     with ExitStack() as stack:

@@ -39,6 +39,7 @@ def lock_works(client: Client) -> None:
         pass
 
 
+@pytest.mark.slow("an ensemble")
 def test_each_server_has_its_role(big: Ensemble, connected: MakeClient) -> None:
     assert roles(big) == ["follower", "follower", "leader", "observer", "observer"]
     assert [server.observes for server in big.servers] == [False, False, False, True, True]
@@ -51,6 +52,7 @@ def test_each_server_has_its_role(big: Ensemble, connected: MakeClient) -> None:
     )
 
 
+@pytest.mark.slow("an ensemble")
 def test_leader_is_killed_and_another_one_leads_whom_it_follows(big: Ensemble, connected: MakeClient) -> None:
     client = connected(big.hosts)
     lock_works(client)
@@ -67,6 +69,7 @@ def test_leader_is_killed_and_another_one_leads_whom_it_follows(big: Ensemble, c
     assert first.status().role is Role.FOLLOWER
 
 
+@pytest.mark.slow("an ensemble")
 def test_leader_cut_off_from_the_others_is_replaced(big: Ensemble, connected: MakeClient) -> None:
     first = big.leader()
     assert first is not None
@@ -78,6 +81,7 @@ def test_leader_cut_off_from_the_others_is_replaced(big: Ensemble, connected: Ma
     assert first.status().role is Role.FOLLOWER
 
 
+@pytest.mark.slow("an ensemble")
 def test_a_minority_serves_nobody_until_it_is_healed(big: Ensemble, connected: MakeClient) -> None:
     few, many = big.participants[:1], [*big.participants[1:], *big.observers]
     big.partition(few, many, silent=False)
@@ -88,6 +92,7 @@ def test_a_minority_serves_nobody_until_it_is_healed(big: Ensemble, connected: M
     assert few[0].serving()
 
 
+@pytest.mark.slow("an ensemble")
 def test_paused_server_says_nothing_and_goes_on(small: Ensemble, connected: MakeClient) -> None:
     server = small.observers[0]
     with server.paused():
@@ -96,6 +101,7 @@ def test_paused_server_says_nothing_and_goes_on(small: Ensemble, connected: Make
     eventually(server.serving, limit=MINUTE)
 
 
+@pytest.mark.slow("an ensemble")
 def test_restarts_one_after_the_other_keep_session_and_lock(small: Ensemble, connected: MakeClient) -> None:
     client = connected(small.hosts, session_timeout=LONG_SESSION_S)
     lock = Lock(name="kept", client=client)
@@ -106,6 +112,7 @@ def test_restarts_one_after_the_other_keep_session_and_lock(small: Ensemble, con
         assert (client.session_id, lock.held, lock.fencing_token) == (session, True, token)
 
 
+@pytest.mark.slow("an ensemble")
 def test_all_die_and_come_back_with_what_they_had(small: Ensemble, connected: MakeClient) -> None:
     client = connected(small.hosts, session_timeout=30.0)
     Event(name="set", client=client).set()
@@ -116,6 +123,7 @@ def test_all_die_and_come_back_with_what_they_had(small: Ensemble, connected: Ma
     client.sync(timeout=MINUTE)  # one that is not connected when it closes leaves its session
 
 
+@pytest.mark.slow("an ensemble")
 def test_full_disk_of_one_server_loses_nothing(big: Ensemble, connected: MakeClient) -> None:
     follower = big.followers()[0]
     writer = Config(name="c", client=connected(",".join(each.hosts for each in big.servers if each is not follower)))
@@ -136,6 +144,7 @@ def log_bytes(server: EnsembleServer) -> int:
 # ---- connections of clients
 
 
+@pytest.mark.slow("an ensemble")
 def test_session_is_expired(small: Ensemble, connected: MakeClient) -> None:
     client = connected(small.hosts)
     lock = Lock(name="lost", client=client)
@@ -146,6 +155,7 @@ def test_session_is_expired(small: Ensemble, connected: MakeClient) -> None:
         small.expire(12345)
 
 
+@pytest.mark.slow("an ensemble")
 def test_reply_is_dropped_and_the_call_goes_on(small: Ensemble, connected: MakeClient) -> None:
     client = connected(small.servers[0].hosts)
     client.sync()
@@ -154,6 +164,7 @@ def test_reply_is_dropped_and_the_call_goes_on(small: Ensemble, connected: MakeC
     assert dropped.is_set()
 
 
+@pytest.mark.slow("an ensemble")
 def test_silent_server_is_left_for_another_one(small: Ensemble, connected: MakeClient) -> None:
     client = connected(small.hosts, session_timeout=4.0)
     client.sync()
@@ -163,6 +174,7 @@ def test_silent_server_is_left_for_another_one(small: Ensemble, connected: MakeC
     assert small.servers[2].ask("cons").count("sid=") >= 1
 
 
+@pytest.mark.slow("an ensemble")
 def test_delay_makes_answers_late_in_their_order(small: Ensemble, connected: MakeClient) -> None:
     server = small.servers[0]
     client = connected(server.hosts)
@@ -201,6 +213,7 @@ def program(*words: str) -> Iterator[subprocess.Popen[str]]:
             running.kill()
 
 
+@pytest.mark.slow("an ensemble")
 def test_servers_end_with_their_parent_also_when_it_is_killed_and_they_are_paused() -> None:
     need_zookeeper()
     with program(sys.executable, "-c", PROGRAM) as parent:
@@ -212,6 +225,7 @@ def test_servers_end_with_their_parent_also_when_it_is_killed_and_they_are_pause
         eventually(lambda: not Path(folder).exists(), "its folder stays")
 
 
+@pytest.mark.slow("an ensemble")
 def test_command_prints_address_and_roles_and_ends_on_ctrl_c() -> None:
     need_zookeeper()
     words = ["ensemble", "--participants", "1", "--observers", "1"]
@@ -232,6 +246,7 @@ def test_without_java_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+@pytest.mark.slow("an ensemble")
 def test_server_that_ends_at_once_names_its_log() -> None:
     need_zookeeper()
     with (

@@ -42,6 +42,7 @@ def everywhere(ensemble: Ensemble) -> list[EnsembleServer]:
 # ---- testObserver: operations through an observer reach the ensemble and come back
 
 
+@pytest.mark.slow("an ensemble")
 def test_what_is_done_through_an_observer_is_seen_through_all_others(big: Ensemble, connected: MakeClient) -> None:
     through = Config(name="c", client=connected(big.observers[0].hosts))
     others = [Config(name="c", client=connected(server.hosts)) for server in big.servers]
@@ -53,6 +54,7 @@ def test_what_is_done_through_an_observer_is_seen_through_all_others(big: Ensemb
     through.clear()
 
 
+@pytest.mark.slow("an ensemble")
 def test_looks_that_must_be_fresh_are_so_on_a_server_that_lags(big: Ensemble, connected: MakeClient) -> None:
     lagging = big.observers[1]
     writer = Config(name="c", client=connected(big.wait_for_leader().hosts))
@@ -71,6 +73,7 @@ def test_looks_that_must_be_fresh_are_so_on_a_server_that_lags(big: Ensemble, co
 # ---- testObserver: the quorum is lost although a voting observer would have kept it
 
 
+@pytest.mark.slow("an ensemble")
 def test_calls_wait_keep_their_deadlines_and_go_on_while_the_quorum_is_lost(
     small: Ensemble, connected: MakeClient
 ) -> None:
@@ -105,6 +108,7 @@ def test_calls_wait_keep_their_deadlines_and_go_on_while_the_quorum_is_lost(
 # ---- testSingleObserver
 
 
+@pytest.mark.slow("an ensemble")
 def test_a_single_observer_does_not_serve_alone(small: Ensemble) -> None:
     small.kill()
     (observer,) = small.observers
@@ -117,6 +121,7 @@ def test_a_single_observer_does_not_serve_alone(small: Ensemble) -> None:
 # ---- testObserversHammer
 
 
+@pytest.mark.slow("an ensemble")
 def test_hammered_through_its_observers_all_servers_hold_the_same_tree(big: Ensemble, connected: MakeClient) -> None:
     clients = [connected(observer.hosts, session_timeout=LONG_SESSION_S) for observer in big.observers]
     top = clients[0].namespace
@@ -206,6 +211,7 @@ def test_one_at_a_time_holds_a_lock_wherever_it_stands(big: Ensemble, connected:
     assert tokens == sorted(tokens)
 
 
+@pytest.mark.slow("an ensemble")
 def test_parties_of_a_barrier_meet_wherever_they_stand(big: Ensemble, connected: MakeClient) -> None:
     servers = everywhere(big)
     barriers = [Barrier(3, name="b", client=connected(server.hosts)) for server in servers]
@@ -213,6 +219,7 @@ def test_parties_of_a_barrier_meet_wherever_they_stand(big: Ensemble, connected:
         assert sorted(results([Running(each.wait, MINUTE) for each in barriers], MINUTE)) == [0, 1, 2]
 
 
+@pytest.mark.slow("an ensemble")
 def test_leader_of_an_election_dies_with_its_server_and_another_one_leads(big: Ensemble, connected: MakeClient) -> None:
     elections = [Election(number, name="e", client=connected(s.hosts)) for number, s in enumerate(everywhere(big))]
     assert elections[2].acquire()
@@ -255,6 +262,7 @@ def test_items_go_from_observer_to_follower_in_order_while_the_leader_dies(
     assert getting.result(MINUTE) == list(range(60))
 
 
+@pytest.mark.slow("an ensemble")
 def test_no_server_shows_an_older_tree_to_a_client_that_hops(big: Ensemble, connected: MakeClient) -> None:
     """One client goes from server to server; what it has seen once it never misses."""
     writer = connected(big.wait_for_leader().hosts, session_timeout=LONG_SESSION_S)

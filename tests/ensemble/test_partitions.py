@@ -40,6 +40,7 @@ def last_seen_held(lock: Lock, taking: Running, before: float) -> float:
     return last
 
 
+@pytest.mark.slow("an ensemble")
 def test_held_is_false_before_another_holds_though_a_follower_that_is_cut_off_still_shows_our_znode(
     patient: Ensemble, connected: Callable[..., Client]
 ) -> None:
@@ -65,6 +66,7 @@ def test_held_is_false_before_another_holds_though_a_follower_that_is_cut_off_st
     assert not lock.held
 
 
+@pytest.mark.slow("an ensemble")
 def test_held_is_false_before_another_holds_though_a_leader_that_was_replaced_answers_its_own_clients(
     patient: Ensemble, connected: Callable[..., Client]
 ) -> None:

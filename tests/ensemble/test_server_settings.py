@@ -74,6 +74,7 @@ def figure(server: EnsembleServer, name: str) -> int:
 # ---- read-only servers
 
 
+@pytest.mark.slow("an ensemble")
 def test_read_only_server_serves_nobody_of_ours_and_calls_go_on_when_the_quorum_is_back(
     tuned: Ensemble, connected: MakeClient
 ) -> None:
@@ -117,6 +118,7 @@ def test_read_only_server_serves_nobody_of_ours_and_calls_go_on_when_the_quorum_
     assert [items.get(timeout=MINUTE) for _ in range(2)] == [1, 2]
 
 
+@pytest.mark.slow("an ensemble")
 def test_nobody_can_ask_for_a_read_only_server(tuned: Ensemble) -> None:
     with pytest.raises(TypeError, match="unknown setting read_only"):
         Client(tuned.hosts, read_only=True)
@@ -125,6 +127,7 @@ def test_nobody_can_ask_for_a_read_only_server(tuned: Ensemble) -> None:
 # ---- local sessions
 
 
+@pytest.mark.slow("an ensemble")
 def test_local_session_becomes_a_global_one_with_its_first_hold(tuned: Ensemble, connected: MakeClient) -> None:
     follower = tuned.followers()[0]
     client, rival = connected(follower.hosts), connected(tuned.wait_for_leader().hosts)
@@ -146,6 +149,7 @@ def test_local_session_becomes_a_global_one_with_its_first_hold(tuned: Ensemble,
     assert Semaphore(1, name="s", client=rival).acquire(timeout=MINUTE)
 
 
+@pytest.mark.slow("an ensemble")
 def test_local_session_that_stays_local_says_what_to_do(unupgradable: Ensemble, connected: MakeClient) -> None:
     client = connected(unupgradable.hosts)
     items: Queue[int] = Queue(name="q", client=client)
@@ -158,6 +162,7 @@ def test_local_session_that_stays_local_says_what_to_do(unupgradable: Ensemble, 
 # ---- quotas
 
 
+@pytest.mark.slow("an ensemble")
 def test_quota_that_is_used_up_leaves_nothing_half_done(tuned: Ensemble, connected: MakeClient) -> None:
     """One znode more is let in with each try, until the call gets through."""
     client = connected(tuned.hosts, session_timeout=LONG_SESSION_S)
@@ -211,6 +216,7 @@ def limited(ensemble: Ensemble, path: str) -> Iterator[tuple[Observer, Callable[
 # ---- throttling
 
 
+@pytest.mark.slow("an ensemble")
 @pytest.mark.parametrize("fast_wire", [True, False])
 def test_what_a_server_throttles_is_asked_again_and_done_once(
     throttled: Ensemble, connected: MakeClient, fast_wire: bool

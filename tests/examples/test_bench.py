@@ -16,6 +16,7 @@ NAMES = list(MEASURES)
 HALVES = [NAMES[::2], NAMES[1::2]]
 
 
+@pytest.mark.slow("starts several programs")
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("names", HALVES, ids=["one half", "the other half"])
 def test_quick_run_measures_each_and_writes_table_and_results(names: list[str], tmp_path: Path) -> None:

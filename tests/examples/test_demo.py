@@ -8,6 +8,7 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
 from helpers.leak_census import Observer, children, command_of
 from helpers.subprocesses import LIMIT, Home, Shells
 from helpers.timing import eventually
@@ -31,6 +32,7 @@ def demo(shells: Shells, *options: object) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
+@pytest.mark.slow("starts several programs")
 def test_demo_finds_that_both_agree_and_leaves_nothing(shells: Shells, observer: Observer) -> None:
     status, output, errors = demo(shells, "--files", 24)
     assert (status, errors) == (0, "")
@@ -39,6 +41,7 @@ def test_demo_finds_that_both_agree_and_leaves_nothing(shells: Shells, observer:
     assert [name for name in observer.kazoo.get_children("/") if name.startswith("distsync-demo")] == []
 
 
+@pytest.mark.slow("starts several programs")
 def test_demo_starts_the_embedded_server_where_none_is_configured_and_keeps_what_it_should(home: Home) -> None:
     home.environment["TMPDIR"] = str(home.folder)
     status, output, errors = demo(home, "--files", 12, "--processes", 2, "--keep")
@@ -74,6 +77,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
     return sorted(pid for pid in children(process.pid) if "wordcount.py" in command_of(pid))
 
 
+@pytest.mark.slow("starts several programs")
 def test_demo_shows_where_the_two_differ(shells: Shells, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     program = demo_module.ALONE.read_text()

@@ -23,6 +23,7 @@ def test_example_is_short_and_says_how_to_start_it(example: Path) -> None:
     assert f"python examples/{example.name}" in text
 
 
+@pytest.mark.slow("starts several programs")
 def test_example_that_needs_to_be_told_more_says_how_to_start_it(shells: Shells) -> None:
     names = {example.name for example in EXAMPLES if "sys.exit(__doc__)" in example.read_text()}
     started = {name: shells.start(name) for name in names - {"election.py"}}  # which would look on
@@ -48,6 +49,7 @@ def test_semaphore_lets_two_in_at_a_time(shells: Shells) -> None:
     assert all(1 <= int(text.split(" of 2 places")[0]) <= 2 for text in printed)
 
 
+@pytest.mark.slow("starts several programs")
 def test_event_reaches_those_who_wait_and_those_who_come_later(shells: Shells) -> None:
     waiting = [shells.start("event.py", "wait") for _ in range(2)]
     shells.run("event.py", "go")
@@ -63,6 +65,7 @@ def test_barrier_begins_each_round_with_all(shells: Shells) -> None:
         assert sorted(places) == ["0", "1", "2"]
 
 
+@pytest.mark.slow("starts several programs")
 def test_condition_waits_until_there_is_enough(shells: Shells, tmp_path: Path) -> None:
     account = tmp_path / "account"
     takers = [shells.start("condition.py", account, "take", 5) for _ in range(2)]
@@ -81,6 +84,7 @@ def test_pipeline_counts_every_file_once(shells: Shells, tmp_path: Path) -> None
     assert total == "12 files, 66 lines\n"
 
 
+@pytest.mark.slow("starts several programs")
 def test_most_urgent_comes_first(shells: Shells) -> None:
     for urgency, text in ((2, "later"), (3, "last"), (1, "first")):
         shells.run("priority.py", "add", urgency, text)
@@ -114,6 +118,7 @@ def test_transfers_change_both_accounts_or_none(shells: Shells, tmp_path: Path) 
     assert (a.read_text(), b.read_text()) == ("3", "17")
 
 
+@pytest.mark.slow("starts several programs")
 def test_jobs_of_a_worker_that_is_killed_are_done_by_others(shells: Shells, namespace: str, observer: Observer) -> None:
     shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
     workers = [shells.start("joinable_queue.py", "work") for _ in range(3)]

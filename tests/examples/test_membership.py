@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import signal
 
+import pytest
 from helpers.servers import ServerProcess
 from helpers.subprocesses import LIMIT, Shells, watches
 from helpers.timing import eventually
 
 
+@pytest.mark.slow("starts several programs")
 def test_election_has_one_leader_at_a_time(shells: Shells) -> None:
     printed = shells.together(*[("election.py", name, 3) for name in ("ann", "bob", "cyd")])
     terms = []
@@ -26,6 +28,7 @@ def test_group_shows_all_to_all(shells: Shells) -> None:
     assert any(" is there\n" in text for text in printed)
 
 
+@pytest.mark.slow("starts several programs")
 def test_registry_finds_what_comes_later(shells: Shells, server: ServerProcess) -> None:
     before = watches(server)
     finding = shells.start("registry.py", "find", "db")
@@ -40,6 +43,7 @@ def test_registry_finds_what_comes_later(shells: Shells, server: ServerProcess) 
     assert shells.run("registry.py") == ""
 
 
+@pytest.mark.slow("starts several programs")
 def test_config_loses_no_change(shells: Shells) -> None:
     watching = shells.start("config.py", "watch")
     shells.together(*[("config.py", "add", "sum", 1)] * 4)
@@ -49,6 +53,7 @@ def test_config_loses_no_change(shells: Shells) -> None:
     assert watching.wait() == 0
 
 
+@pytest.mark.slow("starts several programs")
 def test_partitioner_gives_each_share_to_one_at_a_time(shells: Shells) -> None:
     printed = "".join(shells.together(*[("partitioner.py", 2)] * 3))
     taken = re.findall(r"^\+ (part \d), token (\d+)$", printed, re.MULTILINE)

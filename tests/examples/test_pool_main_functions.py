@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from helpers.subprocesses import LIMIT, Shells
 
 PROGRAM = """
@@ -40,6 +41,7 @@ def worker(shells: Shells) -> Iterator[None]:
     assert process.wait(LIMIT) == 0
 
 
+@pytest.mark.slow("starts several programs")
 def test_worker_of_the_command_line_loads_the_program(shells: Shells) -> None:
     program = write(shells, "cubes.py", 3)
     with worker(shells):

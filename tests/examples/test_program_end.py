@@ -127,6 +127,7 @@ def run(shells: Shells, text: str, *arguments: str) -> tuple[str, str]:
     return output, errors
 
 
+@pytest.mark.slow("starts several programs")
 @pytest.mark.parametrize("start_method", ["fork", "spawn"])
 def test_children_go_on_with_what_the_main_program_made_until_they_end(shells: Shells, start_method: str) -> None:
     assert run(shells, CHILDREN, start_method) == ("worked True\n" * 2, "")
@@ -137,6 +138,7 @@ def test_fork_may_be_the_first_use(shells: Shells) -> None:
     assert run(shells, FORKED) == ("True\n", "")
 
 
+@pytest.mark.slow("starts several programs")
 @pytest.mark.parametrize("what", ["shutdown", "nothing"])
 def test_program_ends_when_the_calls_of_its_executors_are_done(shells: Shells, what: str) -> None:
     assert run(shells, CALLS, what) == ("done 81\n", "")

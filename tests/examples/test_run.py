@@ -89,6 +89,7 @@ CHILDREN = """
 """
 
 
+@pytest.mark.slow("starts several programs")
 def test_children_of_each_start_method_are_swapped_too(shells: Shells, tmp_path: Path) -> None:
     written(tmp_path, "helper.py", "import threading\nguard = threading.RLock()")
     script = written(tmp_path, "parent.py", CHILDREN)
@@ -99,6 +100,7 @@ def test_children_of_each_start_method_are_swapped_too(shells: Shells, tmp_path:
     ]
 
 
+@pytest.mark.slow("starts several programs")
 def test_program_of_the_demo_in_its_stdlib_version_shares_its_work(shells: Shells, tmp_path: Path) -> None:
     program, files = ROOT / "examples" / "wordcount" / "wordcount_stdlib.py", ("--files", 8)
     together, alone = tmp_path / "together.json", tmp_path / "alone.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from helpers.subprocesses import Home, Shells
 from helpers.timing import UNIT
 
@@ -36,5 +37,6 @@ def test_two_shells_without_configuration_share_a_lock(home: Home) -> None:
     both_share_it(home)
 
 
+@pytest.mark.slow("starts several programs")
 def test_two_shells_with_hosts_share_a_lock(shells: Shells) -> None:
     both_share_it(shells)

@@ -11,6 +11,7 @@ from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from helpers.subprocesses import LIMIT, ROOT, Home
 
 MATRIX = ROOT / "examples" / "tox_matrix"
@@ -18,6 +19,7 @@ ENVIRONMENTS = ("py", "a", "b")
 TESTS = 3
 
 
+@pytest.mark.slow("starts several programs")
 def test_environments_that_run_beside_each_other_use_the_database_one_at_a_time(home: Home, tmp_path: Path) -> None:
     folder = tmp_path / "tox_matrix"
     shutil.copytree(MATRIX, folder)

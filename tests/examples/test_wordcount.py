@@ -69,6 +69,7 @@ def alone(shells: Shells, *options: object) -> dict[str, Any]:
     return result(path)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_processes_together_find_what_one_alone_finds(shells: Shells) -> None:
     printed = [counted(process) for process in share(shells, *FILES)]
     totals = {output[output.index("40 files") :] for output in printed}
@@ -76,17 +77,20 @@ def test_processes_together_find_what_one_alone_finds(shells: Shells) -> None:
     assert result(shells.folder / "together.json") == alone(shells, *FILES)
 
 
+@pytest.mark.slow("starts several programs")
 def test_each_of_several_processes_may_have_several_threads(shells: Shells) -> None:
     command = (SHARED, "--threads", 3, "--parties", 6, "--result", shells.folder / "together.json", *FILES)
     shells.together(command, command)
     assert result(shells.folder / "together.json") == alone(shells, *FILES)
 
 
+@pytest.mark.slow("starts several programs")
 def test_second_run_with_the_same_names_starts_anew(shells: Shells) -> None:
     for files in (20, 10):
         assert all(f"{files} files" in counted(process) for process in share(shells, "--files", files))
 
 
+@pytest.mark.slow("starts several programs")
 def test_folder_with_no_files_and_with_a_link_that_leads_nowhere(shells: Shells, tmp_path: Path) -> None:
     folder = tmp_path / "sources"
     folder.mkdir()
@@ -96,6 +100,7 @@ def test_folder_with_no_files_and_with_a_link_that_leads_nowhere(shells: Shells,
         assert all("0 files" in counted(process) for process in share(shells, "--folder", folder))
 
 
+@pytest.mark.slow("starts several programs")
 def test_server_killed_in_the_middle_and_started_again_by_its_clients(home: Home) -> None:
     processes = share(home, *MORE_FILES)
     for batches in (3, 10):
@@ -107,6 +112,7 @@ def test_server_killed_in_the_middle_and_started_again_by_its_clients(home: Home
     assert result(home.folder / "together.json") == alone(home, *MORE_FILES)
 
 
+@pytest.mark.slow("starts several programs")
 def test_server_killed_in_the_middle_and_started_again_by_hand(own_server: ServerProcess, own_shells: Shells) -> None:
     processes = share(own_shells, *MORE_FILES)
     eventually(lambda: batches_done(own_shells) >= 3, limit=LIMIT)

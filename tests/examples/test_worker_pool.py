@@ -50,6 +50,7 @@ def first_line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_two_shells_share_their_workers_and_find_what_one_alone_finds(shells: Shells) -> None:
     first, second = (shells.start(SHARED, *FILES, "--part", f"{part}/2", "--result", f"{part}.json") for part in (1, 2))
     printed = [process.communicate(timeout=LIMIT) for process in (first, second)]
@@ -57,6 +58,7 @@ def test_two_shells_share_their_workers_and_find_what_one_alone_finds(shells: Sh
     assert {**result(shells, "1.json"), **result(shells, "2.json")} == alone(shells, *FILES)
 
 
+@pytest.mark.slow("starts several programs")
 def test_unmodified_program_under_distsync_run_shares_them_too(shells: Shells) -> None:
     run = ("-m", "distsync", "run", ALONE, *FILES, "--processes", 1)
     both = [shells.start(*run, "--part", f"{part}/2", "--result", f"{part}.json") for part in (1, 2)]
@@ -65,6 +67,7 @@ def test_unmodified_program_under_distsync_run_shares_them_too(shells: Shells) -
     assert {**result(shells, "1.json"), **result(shells, "2.json")} == alone(shells, *FILES)
 
 
+@pytest.mark.slow("starts several programs")
 def test_worker_that_is_killed_in_the_middle_loses_nothing(shells: Shells) -> None:
     shells.environment["DISTSYNC_SESSION_TIMEOUT"] = "2"
     process = shells.start(SHARED, *FILES, "--result", "together.json")
@@ -75,6 +78,7 @@ def test_worker_that_is_killed_in_the_middle_loses_nothing(shells: Shells) -> No
     assert result(shells, "together.json") == alone(shells, *FILES)
 
 
+@pytest.mark.slow("starts several programs")
 def test_workers_of_the_command_line_help_a_program(shells: Shells) -> None:
     name = "worker_pool.pool"
     helping = shells.start("-m", "distsync", "worker", name, "--processes", 2)
@@ -123,6 +127,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow("starts several programs")
 def test_worker_that_is_told_twice_to_go_finishes_its_task(shells: Shells) -> None:
     """As ``timeout`` and service managers tell it: the process, and its group."""
     (shells.folder / "tasks.py").write_text(TASKS)

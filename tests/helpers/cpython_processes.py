@@ -24,7 +24,9 @@ import distsync.multiprocessing
 from helpers.cpython import changed, problems_of
 from helpers.timing import eventually
 
-METHODS = ("fork", "spawn", "forkserver")
+METHODS = ["fork", *(pytest.param(method, marks=pytest.mark.slow) for method in ("spawn", "forkserver"))]
+"""Start methods, as parameters of tests."""
+
 FACES = {"Stdlib": multiprocessing, "Distsync": distsync.multiprocessing}
 FUNCTIONS = (
     "Pool Pipe Queue JoinableQueue Lock RLock Semaphore BoundedSemaphore Condition Event Barrier Value Array RawValue"

@@ -278,6 +278,7 @@ def test_queue_is_one_for_tasks_and_threads(kind: str, client: Client, other: Cl
     run(scenario())
 
 
+@pytest.mark.slow
 def test_shutdown_that_takes_longer_than_a_session_throws_all_away(
     make_client: MakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -360,6 +361,7 @@ def ephemerals(observer: Observer, namespace: str) -> list[str]:
 WAITS = ["Lock", "Semaphore", "Event", "Condition", "Barrier", "get", "put", "join"]
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", WAITS)
 @pytest.mark.parametrize("end", ["cancel", "cancel twice", "wait_for"])
 def test_wait_that_is_given_up_leaves_nothing(
@@ -595,6 +597,7 @@ def test_loop_goes_on_while_no_server_can_be_reached(make_client: MakeClient) ->
     run(scenario())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["Lock", "Event", "Queue"])
 def test_a_thousand_tasks_wait_without_a_thread_more(kind: str, client: Client) -> None:
     made = getattr(tasks, kind)(name="x", client=client)

@@ -62,6 +62,7 @@ def test_action_is_called_once_a_cycle_before_anybody_passes(client: Client, pee
         assert int(calls[-1]) in [peer.pid for peer in peers]
 
 
+@pytest.mark.slow
 def test_action_that_outlasts_the_time_out_of_the_last_one_breaks_nothing(client: Client, other: Client) -> None:
     barrier = Barrier(2, partial(time.sleep, GRACE_S + 24 * UNIT), name="b")
     for _ in range(2):
@@ -178,6 +179,7 @@ def test_touch_of_a_members_znode_lets_nobody_pass(barrier: Barrier, observer: O
     assert len({peer.result() for peer in peers}) == 3
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_deleted_znode_of_a_member_breaks_it_and_lets_nobody_pass(
     barrier: Barrier, observer: Observer, peers: list[Peer]
 ) -> None:
@@ -264,6 +266,7 @@ def test_time_out_of_who_never_stood_there_breaks_it_when_the_connection_is_back
     assert theirs.broken
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("how", ["refuse", "blackhole"])
 def test_who_timed_out_while_nobody_answered_and_comes_anew_finds_it_broken_and_is_counted_once(
     passed: tuple[Barrier, Barrier], proxy: Proxy, how: str

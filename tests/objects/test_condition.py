@@ -148,6 +148,7 @@ def test_conditions_that_share_a_lock_wake_their_own(client: Client, observer: O
     assert ours.result()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_notify_passes_on_when_its_receiver_died_before(
     condition: Condition, observer: Observer, peer: Peer, make_mortal: Callable[..., Peer]
 ) -> None:

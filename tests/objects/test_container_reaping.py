@@ -87,6 +87,7 @@ USES: dict[str, Callable[[Client], Any]] = {
 }
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("use", [use for use in USES if use not in ("Semaphore", "Condition")])  # these two stay
 def test_object_is_used_again_when_its_container_was_taken_away(clients: list[Client], use: str) -> None:
     client, _ = clients
@@ -95,6 +96,7 @@ def test_object_is_used_again_when_its_container_was_taken_away(clients: list[Cl
         eventually(lambda: client.run(ask(Exists(path))) is None, f"{path} stays")  # noqa: B023
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("use", USES)
 def test_object_is_used_by_all_while_its_container_comes_and_goes(clients: list[Client], use: str) -> None:
     def often(client: Client) -> None:

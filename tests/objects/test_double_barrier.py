@@ -86,6 +86,7 @@ def test_who_is_late_to_enter_withdraws_and_is_not_counted(
     assert [peer.result() for peer in peers] == [True] * 3
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("lowest", [True, False])
 def test_member_that_dies_inside_does_not_hold_up_the_others(
     client: Client, peers: list[Peer], make_mortal: Callable[..., Peer], observer: Observer, lowest: bool

@@ -73,6 +73,7 @@ def read_missing(client: Client) -> None:
     distsync.Config(client=client)["key"]
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize(
     "call",
     [

@@ -99,6 +99,7 @@ def test_kept_lock_that_is_just_wanted_goes_though_who_lets_go_of_it_is_interrup
         pass
 
 
+@pytest.mark.slow("interrupts every line")
 @pytest.mark.parametrize("kind", [Lock, RLock, SharedLock])
 def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client, make_client: MakeClient) -> None:
     """What the interrupted release does in the background is not for the holding that comes after it."""
@@ -126,6 +127,7 @@ def test_who_takes_it_again_after_an_interrupt_has_it(kind: Any, client: Client,
     assert strikes(use, check, STEP) > 100
 
 
+@pytest.mark.slow("interrupts every line")
 def test_interrupted_wait_leaves_no_waiter_and_no_lock(client: Client, make_client: MakeClient) -> None:
     ours, theirs = Condition(name="c"), Condition(name="c", client=make_client())
 
@@ -148,6 +150,7 @@ def waiters_of(condition: Condition) -> int:
     return len(condition.client.run(contenders(f"{condition.path}/waiters")))
 
 
+@pytest.mark.slow("interrupts every line")
 @pytest.mark.parametrize("linger", ["0", "1"])
 @pytest.mark.parametrize("kind", [Condition, Value])
 def test_interrupted_end_of_a_block_leaves_the_lock_below_it_free(
@@ -168,6 +171,7 @@ def test_interrupted_end_of_a_block_leaves_the_lock_below_it_free(
     assert which > 20
 
 
+@pytest.mark.slow("interrupts every line")
 def test_interrupted_end_of_a_block_of_a_double_barrier_leaves_nobody_inside(
     client: Client,
 ) -> None:
@@ -209,6 +213,7 @@ def taking_part(name: str) -> tuple[Any, Callable[[], object], str]:
     return site, site.leave, order.path
 
 
+@pytest.mark.slow("interrupts every line")
 @pytest.mark.parametrize("begin", [claimed, shared_out, taking_part])
 def test_interrupted_end_of_a_block_leaves_nothing_of_what_was_taken_in_it(
     begin: Any, client: Client, observer: Observer
@@ -260,6 +265,7 @@ def test_wait_that_is_refused_leaves_no_waiter(client: Client, make_client: Make
     assert waiters_of(condition) == 0
 
 
+@pytest.mark.slow("interrupts every line")
 @pytest.mark.parametrize(("linger", "places"), [(0.0, 50), (1.0, 10)])
 def test_thread_of_the_process_gets_a_lock_whose_release_is_interrupted(
     client: Client, linger: float, places: int
@@ -309,6 +315,7 @@ def shared_strikes(server_kind: str, action: Callable[[], object], check: Callab
     return strikes(action, check, 2 * step, 1 + step * (server_kind == "zookeeper"))
 
 
+@pytest.mark.slow("interrupts every line")
 def test_interrupt_leaves_no_item_that_was_claimed_ahead_with_nobody(
     client: Client, make_client: MakeClient, monkeypatch: pytest.MonkeyPatch, server_kind: str
 ) -> None:
@@ -339,6 +346,7 @@ def unfinished(queue: JoinableQueue[Any]) -> int:
     return int(puts.version - dones.version)
 
 
+@pytest.mark.slow("interrupts every line")
 def test_interrupted_work_is_done_or_comes_again(client: Client, make_client: MakeClient, server_kind: str) -> None:
     ours, theirs = JoinableQueue(name="j"), JoinableQueue(name="j", client=make_client())
 

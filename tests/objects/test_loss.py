@@ -60,6 +60,7 @@ STARVED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", STARVED)
 def test_first_look_of_a_process_that_had_no_time_says_lost(
     how: str, client: Client, make_mortal: Callable[..., Peer], tmp_path: Path

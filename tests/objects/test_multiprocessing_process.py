@@ -37,6 +37,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
 SESSION_S = 10.0
 METHODS = ("fork", "spawn", "forkserver")
+PARAMETERS = [pytest.param(method, marks=[] if method == "fork" else pytest.mark.slow) for method in METHODS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -103,7 +104,7 @@ def late_watch(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_child_watcher.Watcher, name, late(getattr(_child_watcher.Watcher, name)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PARAMETERS)
 @pytest.mark.usefixtures("late_watch")
 def test_nothing_is_left_of_the_watch_when_the_last_child_was_joined(method: str) -> None:
     context = get_context(method)
@@ -117,7 +118,7 @@ def test_nothing_is_left_of_the_watch_when_the_last_child_was_joined(method: str
         assert "distsync-children" not in [thread.name for thread in threading._dangling]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PARAMETERS)
 def test_what_a_killed_child_held_is_free_when_its_parent_has_joined_it(method: str, client: Client) -> None:
     lock, slots = Lock(name="a"), Semaphore(2, name="s")
     child = Child(get_context(method), lock, slots, slots)
@@ -146,7 +147,7 @@ def test_what_a_killed_child_held_is_free_though_nobody_joins_it(client: Client,
     expire(remote.credentials_in(file))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PARAMETERS)
 def test_child_of_the_standard_library_that_has_ended_keeps_nothing(method: str, client: Client) -> None:
     lock = distsync.Lock(name="kept", linger=SESSION_S)
     child = multiprocessing.get_context(method).Process(target=remote.take_once, args=(lock,))
@@ -179,7 +180,7 @@ def test_death_of_one_child_frees_what_another_one_waits_for(client: Client) -> 
     first.process.join(PATIENCE)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PARAMETERS)
 def test_child_that_leaves_by_os_exit_keeps_nothing(method: str, client: Client) -> None:
     lock = Lock(name="a")
     child = Child(get_context(method), lock, last=os._exit)
@@ -188,7 +189,7 @@ def test_child_that_leaves_by_os_exit_keeps_nothing(method: str, client: Client)
     lock.release()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PARAMETERS)
 def test_child_that_ends_in_good_order_closes_its_clients(method: str, client: Client) -> None:
     """Also a forked one, whose exit functions Python does not call; nothing needs to be done for it."""
     lock = Lock(name="a")
@@ -263,7 +264,7 @@ def own_address() -> str:
 # ---- what a child has
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", PARAMETERS)
 def test_child_has_the_default_client_of_its_parent(method: str, client: Client, tmp_path: Path) -> None:
     file = tmp_path / "settings"
     child = get_context(method).Process(target=remote.write_settings, args=(file,))
@@ -272,6 +273,7 @@ def test_child_has_the_default_client_of_its_parent(method: str, client: Client,
     assert file.read_text() == f"{client.hosts} {client.namespace} {client.settings.session_timeout}"
 
 
+@pytest.mark.slow
 def test_subclass_of_process_is_started_by_any_method(client: Client) -> None:
     for method in METHODS:
         child = remote.counted_process(method)("counts")
@@ -424,6 +426,7 @@ def test_child_forked_while_a_file_of_a_dead_sibling_is_being_closed_tells_its_s
     lock.release()
 
 
+@pytest.mark.slow
 def test_two_hundred_children_at_once(make_client: Callable[..., Client], tmp_path: Path) -> None:
     """All stand in one line, and then each has the lock."""
     context, counter = get_context("fork"), tmp_path / "counter"

@@ -262,6 +262,7 @@ def test_a_program_ends_when_all_is_sent(client: Client, shells: Shells, before:
     assert everything_in(Queue(name="q")) == list(range(300))
 
 
+@pytest.mark.slow
 def test_a_program_that_cancels_does_not_wait_for_its_feeder(client: Client, shells: Shells, proxy: Proxy) -> None:
     """The server is away from the first item on, and comes back only when the program has ended."""
     program = f"""
@@ -388,6 +389,7 @@ def test_an_item_counts_before_put_returns(client: Client, peers: list[Peer]) ->
         peers[1].result()
 
 
+@pytest.mark.slow
 def test_many_items_are_counted_as_few_are(client: Client, peer: Peer) -> None:
     """A hundred at once have a counter of their own."""
     queue, here = distsync.queue.Queue[int](name="q"), JoinableQueue(name="q")

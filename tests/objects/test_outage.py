@@ -346,6 +346,7 @@ def timed(call: Callable[[Any], Any], obj: Any) -> tuple[str, float]:
     return answer, time.monotonic() - began
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["refuse", "blackhole"])
 @pytest.mark.parametrize("warm", [False, True], ids=["new", "used"])
 def test_time_outs_are_kept_while_nobody_answers(
@@ -474,6 +475,7 @@ def test_waits_outlive_a_restart(own_server: ServerProcess, clients: Callable[[]
     slots[1].release()
 
 
+@pytest.mark.slow
 def test_time_outs_are_kept_while_the_server_is_stopped(
     own_server: ServerProcess, clients: Callable[[], Client]
 ) -> None:
@@ -530,6 +532,7 @@ def test_put_that_times_out_in_an_outage_is_there_or_not_and_never_twice(
     assert got in ([0, 1, 2], [0, 2])
 
 
+@pytest.mark.slow
 def test_release_without_a_server_ends_with_the_session_at_the_latest(
     own_server: ServerProcess, clients: Callable[..., Client]
 ) -> None:

@@ -96,6 +96,7 @@ def test_share_moves_only_when_its_holder_has_let_go(client: Client, make_client
     second.leave()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_leave_that_takes_longer_than_a_session_says_so_and_goes_on_by_itself(
     make_client: MakeClient, observer: Observer
 ) -> None:

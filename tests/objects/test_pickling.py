@@ -78,6 +78,7 @@ def test_pickle_is_a_name(make_client: MakeClient, kind: str) -> None:
         distsync._client.default_client.close_default()
 
 
+@pytest.mark.slow_on("zookeeper")
 @each_type
 def test_object_without_a_name_is_the_same_where_it_arrives(client: Client, peer: Peer, kind: str) -> None:
     made, use = TYPES[kind][0](), TYPES[kind][1]
@@ -249,6 +250,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_objects_of_a_module_meet_in_processes_started_apart(
     server: ServerProcess, namespace: str, tmp_path: Path
 ) -> None:
@@ -284,6 +286,7 @@ def test_objects_of_a_module_meet_in_processes_started_apart(
 # ---- what is left behind
 
 
+@pytest.mark.slow_on("zookeeper")
 @each_type
 def test_object_without_a_name_goes_when_nobody_has_it(client: Client, observer: Observer, kind: str) -> None:
     made, use = TYPES[kind]
@@ -296,6 +299,7 @@ def test_object_without_a_name_goes_when_nobody_has_it(client: Client, observer:
     eventually(lambda: not observer.kazoo.exists(path))
 
 
+@pytest.mark.slow_on("zookeeper")
 @each_type
 def test_object_without_a_name_goes_with_its_client(client: Client, observer: Observer, kind: str) -> None:
     made, use = TYPES[kind]
@@ -319,6 +323,7 @@ def test_object_that_travelled_stays_when_its_maker_forgets_it(client: Client, p
     assert observer.kazoo.exists(path)
 
 
+@pytest.mark.slow_on("zookeeper")
 @each_type
 def test_object_with_a_name_stays(client: Client, make_client: MakeClient, observer: Observer, kind: str) -> None:
     other = make_client()
@@ -396,6 +401,7 @@ def blocking_calls() -> dict[str, Callable[[], tuple[Callable[..., Any], tuple[A
     }
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("call", blocking_calls())
 def test_ctrl_c_ends_the_call_leaves_nothing_and_the_object_works_on(
     client: Client, peer: Peer, observer: Observer, tmp_path: Path, call: str
@@ -424,6 +430,7 @@ def writer(**own: Any) -> Any:
     return SharedLock(**own).writer
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", [Lock, RLock, Semaphore, reader, writer])
 @pytest.mark.parametrize("seed", [1, 2])
 def test_interrupts_at_random_moments_leave_it_usable_and_nothing_behind(

@@ -308,6 +308,7 @@ def test_worker_of_the_command_line_joins_and_finishes_its_task_when_it_is_told_
     pool.join()
 
 
+@pytest.mark.slow
 def test_worker_that_cannot_import_the_function_says_so(client: Client, shells: Shells) -> None:
     with Pool(0, name="p") as pool:
         shells.start("-m", "distsync", "worker", "p", "--processes", "1")
@@ -317,6 +318,7 @@ def test_worker_that_cannot_import_the_function_says_so(client: Client, shells: 
     pool.join()
 
 
+@pytest.mark.slow
 def test_server_that_is_killed_and_started_again_loses_nothing(own_server: ServerProcess) -> None:
     with Client(own_server.hosts, namespace="/pools") as client, Pool(2, name="p", client=client) as pool:
         results = pool.imap(remote_pool.slow_square, range(40))
@@ -337,6 +339,7 @@ def test_initializer_that_does_not_travel_is_refused_at_once(client: Client, obs
 # ---- callers that die
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["p", None])
 def test_caller_that_is_killed_leaves_nothing(
     mortal: Client, make_mortal: Callable[..., Peer], observer: Observer, name: str | None
@@ -358,6 +361,7 @@ def is_alive(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
+@pytest.mark.slow
 def test_caller_and_workers_killed_together_are_removed_by_the_next_pool(
     mortal: Client, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:

@@ -127,6 +127,7 @@ def test_get_of_an_empty_queue_is_empty_at_once_and_in_time(queue: Any, observer
     eventually(lambda: waiting_getters(queue, observer) == 0)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_getter_that_dies_or_stops_waiting_lets_the_next_one_get(
     queue: Any, peer: Peer, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
@@ -143,6 +144,7 @@ def test_getter_that_dies_or_stops_waiting_lets_the_next_one_get(
     assert peer.result() == "late"
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_item_stays_when_the_process_that_put_it_dies(queue: Any, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     mortal.do(queue.put, "will")
@@ -365,6 +367,7 @@ def test_last_segment_that_somebody_deletes_is_made_again(
         queue.task_done()
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", [Queue, JoinableQueue])
 def test_put_that_cannot_take_its_item_out_after_a_shutdown_does_not_say_that_it_has(
     kind: Any, client: Client, make_client: MakeClient, proxy: Any, monkeypatch: pytest.MonkeyPatch
@@ -628,6 +631,7 @@ def test_getter_waits_over_a_sealed_segment(
         eventually(lambda: waiting_getters(queue, observer) == 0)
 
 
+@pytest.mark.slow
 def test_3000_items_come_in_order_from_segments_of_full_size(client: Client, observer: Observer) -> None:
     queue = Queue[int](name="q")
     putting = [Running(remote.put_all, queue, f"{thread}", 750) for thread in range(4)]

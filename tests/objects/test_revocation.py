@@ -53,6 +53,7 @@ def test_holder_that_consents_is_asked_once_and_lets_go(
     assert asked == [ours]
 
 
+@pytest.mark.slow_on("zookeeper")
 @KINDS
 def test_holder_that_does_not_heed_it_loses_it_after_the_grace_time(
     kind: Callable[..., Any], client: Client, other: Client

@@ -85,6 +85,7 @@ def test_permits_released_in_any_order_let_in_whoever_waits_first(slots: Semapho
         waiter.release()
 
 
+@pytest.mark.slow
 def test_waiter_that_is_stopped_holds_nobody_up_for_long(slots: Semaphore, make_mortal: Callable[..., Peer]) -> None:
     """It stands first and does not move in: who is behind looks by itself, and its own session ends some time."""
     slots.acquire()
@@ -215,6 +216,7 @@ def test_release_of_too_many_releases_none(client: Client) -> None:
     slots.release()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_who_waits_does_not_make_room_below_the_bound(client: Client, peer: Peer) -> None:
     slots = BoundedSemaphore(1, name="s")
     slots.acquire()

@@ -267,6 +267,7 @@ def zxid_of(file: Path) -> int:
     return int(file.suffix[1:], 16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", WORN)
 def test_who_would_get_a_number_that_others_get_too_is_refused(worn: ZooKeeperProcess, kind: str) -> None:
     with ExitStack() as stack:

@@ -100,6 +100,7 @@ def test_site_that_does_not_vote_in_time_aborts_all(trip: Transaction, observer:
     eventually(lambda: not left(trip, observer))
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_site_that_dies_before_its_vote_aborts_all(
     trip: Transaction, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
@@ -117,6 +118,7 @@ def test_site_that_dies_before_its_vote_aborts_all(
     assert results(others) == ["abort"] * 2
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("first", ["site", "transaction"])
 def test_site_that_died_before_anybody_looked_aborts_all(
     trip: Transaction, first: str, make_mortal: Callable[..., Peer], observer: Observer
@@ -136,6 +138,7 @@ def test_site_that_died_before_anybody_looked_aborts_all(
     assert trip.reason == "rail died before its vote"
 
 
+@pytest.mark.slow
 def test_dead_coordinator_leaves_nobody_waiting(
     trip: Transaction, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
@@ -152,6 +155,7 @@ def test_dead_coordinator_leaves_nobody_waiting(
         eventually(lambda: not left(trip, observer))
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_site_that_restarts_after_its_vote_learns_the_decision(
     trip: Transaction, make_mortal: Callable[..., Peer], peer: Peer, observer: Observer
 ) -> None:
@@ -188,6 +192,7 @@ def test_session_that_ends_between_vote_and_decision_changes_nothing(
     other.close()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_second_process_takes_the_place_of_a_site_that_went(
     trip: Transaction, peer: Peer, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:

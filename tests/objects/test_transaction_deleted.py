@@ -57,6 +57,7 @@ def voted_and_waiting(trip: Transaction) -> list[Running]:
     return running
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_one_that_is_not_the_present_one_is_aborted(
     make_client: Callable[..., Client], decider: str, observer: Observer
 ) -> None:

@@ -52,6 +52,7 @@ def timed(call: Callable[..., Any], *args: Any) -> tuple[str, float]:
     return remote.catch(call, *args), time.monotonic() - began
 
 
+@pytest.mark.slow("outages")
 @pytest.mark.parametrize("voters", [1, 2])
 def test_coordinator_who_could_not_ask_in_time_decides_when_he_can(
     near: Transaction, far: Client, proxy: Proxy, how: str, voters: int
@@ -80,6 +81,7 @@ def test_coordinator_who_could_not_ask_in_time_decides_when_he_can(
     far.close()
 
 
+@pytest.mark.slow("outages")
 def test_coordinator_who_is_away_for_longer_learns_what_the_sites_decided(
     near: Transaction, make_far: MakeClient, proxy: Proxy, how: str
 ) -> None:
@@ -97,6 +99,7 @@ def test_coordinator_who_is_away_for_longer_learns_what_the_sites_decided(
     far.close()
 
 
+@pytest.mark.slow("outages")
 def test_begin_that_was_not_answered_in_time_is_aborted(near: Transaction, far: Client, proxy: Proxy, how: str) -> None:
     trip = behind(near, far)
     assert trip.outcome is None
@@ -113,6 +116,7 @@ def test_begin_that_was_not_answered_in_time_is_aborted(near: Transaction, far: 
     far.close()
 
 
+@pytest.mark.slow("outages")
 def test_site_takes_part_no_longer_than_it_was_told_and_its_vote_stands(
     near: Transaction, far: Client, proxy: Proxy, how: str
 ) -> None:

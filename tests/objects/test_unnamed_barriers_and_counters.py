@@ -49,6 +49,7 @@ def test_object_is_the_same_where_its_pickle_arrives_and_goes_with_its_client(
     assert not observer.kazoo.exists(path)
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", KINDS)
 def test_object_goes_when_nobody_has_it(client: Client, observer: Observer, kind: str) -> None:
     make, use = KINDS[kind]

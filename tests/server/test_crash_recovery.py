@@ -124,6 +124,7 @@ def check(server: EmbeddedProcess, writers: list[Writer]) -> None:
             assert owner.stat.ephemeral_owner == writer.session_id  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "kills"), [(EmbeddedProcess, KILLS), (FullProcess, max(3, KILLS // 5))])
 def test_kills_under_load_lose_nothing(tmp_path: Path, kind: type[EmbeddedProcess], kills: int) -> None:
     server = kind(tmp_path)

@@ -104,6 +104,7 @@ def test_what_was_not_started_says_so_and_what_runs_too(embedded: EmbeddedServer
         embedded.start()
 
 
+@pytest.mark.slow
 def test_folder_in_use_is_told_and_leaves_nothing(tmp_path: Path) -> None:
     with EmbeddedServer(tmp_path):
         for process in (False, True):

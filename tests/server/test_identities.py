@@ -96,6 +96,7 @@ SUBJECTS = {
 }
 
 
+@pytest.mark.slow_on("zookeeper")
 @needs_openssl
 @pytest.mark.parametrize("subject", SUBJECTS)
 def test_certificate_says_who_a_client_is(mutual: Any, certificates: Certificates, subject: str) -> None:

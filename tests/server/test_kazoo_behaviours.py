@@ -106,6 +106,7 @@ def test_children_watch_ends_with_its_node(kazoo: Kazoos) -> None:
     assert told.calls == [([],)]
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_patient_watch_waits_until_no_more_children_come(kazoo: Kazoos) -> None:
     client = kazoo()
     client.create("/top")

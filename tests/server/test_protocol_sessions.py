@@ -196,6 +196,7 @@ class TestQuota:
         assert me.body(r.GetDataRequest(f"{quota}/zookeeper_stats")).data == b"count=1,bytes=0"
 
 
+@pytest.mark.slow
 def test_quotas_count_anew_when_the_server_starts(own_server: ServerProcess) -> None:
     """ZooKeeper counts what its last snapshot has: it writes one when it starts, and counts the next time."""
     quota, stats = "/zookeeper/quota/q", "/zookeeper/quota/q/zookeeper_stats"

@@ -153,6 +153,7 @@ def test_faults_happen_and_are_healed_after_the_test(apart: pytest.Pytester) -> 
     run(apart, USES_FAULTS).assert_outcomes(passed=4)
 
 
+@pytest.mark.slow
 def test_shared_client_meets_those_of_other_runs_in_the_namespace_of_their_folder(
     apart: pytest.Pytester, server: ServerProcess, observer: Observer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

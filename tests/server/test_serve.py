@@ -197,6 +197,7 @@ def test_refused_write_before_a_kill_does_not_shut_the_client_out(embedded: Embe
         assert client.client_id == session
 
 
+@pytest.mark.slow
 def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: EmbeddedProcess) -> None:
     gone = KazooClient(embedded.hosts, timeout=40 * UNIT)
     gone.start(PATIENCE)
@@ -210,6 +211,7 @@ def test_session_that_nobody_comes_back_to_expires_after_a_restart(embedded: Emb
         eventually(lambda: not client.exists("/ephemeral"))
 
 
+@pytest.mark.slow
 def test_pause_of_the_server_expires_nobody(embedded: EmbeddedProcess) -> None:
     with connected(embedded, timeout=40 * UNIT) as client:
         session = client.client_id
@@ -266,6 +268,7 @@ def test_full_disk_at_the_start_is_not_called_corruption(embedded: EmbeddedProce
         assert client.get("/kept")[0] == b"data"
 
 
+@pytest.mark.slow
 def test_idle_exit_waits_for_the_last_session(tmp_path: Path) -> None:
     server = IdleProcess(tmp_path)
     server.start()
@@ -422,6 +425,7 @@ def test_unknown_host_is_one_clear_line(tmp_path: Path) -> None:
     assert "no.such.host.invalid" in refused("--host", "no.such.host.invalid", "--data-dir", str(tmp_path))
 
 
+@pytest.mark.slow
 def test_data_folder_in_use_is_refused_and_names_the_server(embedded: EmbeddedProcess) -> None:
     line = refused("--port", "0", "--data-dir", str(embedded.folder / "data"))
     assert f"in use by the server at {embedded.hosts} (process {embedded.pid})" in line

@@ -132,6 +132,7 @@ def test_none_is_found_where_none_was_started(home: Home) -> None:
     eventually(lambda: not servers_of(home))
 
 
+@pytest.mark.slow
 def test_fifty_processes_at_once_get_the_same_one(home: Home) -> None:
     code = (
         "import sys; from distsync._server.autostart.find_or_start import find_or_start; sys.stdin.read();"
@@ -261,6 +262,7 @@ def test_stopped_server_removes_its_address_and_leaves_its_port_to_the_next(home
     assert home.start().port == first.port
 
 
+@pytest.mark.slow
 def test_port_taken_meanwhile_means_another_port_and_the_same_data(home: Home) -> None:
     first = home.start()
     with connected(first) as client:
@@ -389,6 +391,7 @@ def test_corrupt_journal_is_told_to_who_wanted_the_server(home: Home) -> None:
     eventually(lambda: not servers_of(home))
 
 
+@pytest.mark.slow
 def test_idle_exit_is_set_by_the_environment(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DISTSYNC_IDLE_EXIT", str(20 * UNIT))
     first = home.start()
@@ -424,6 +427,7 @@ def test_folder_that_cannot_be_made_is_refused(home: Home) -> None:
         find_or_start()
 
 
+@pytest.mark.slow
 def test_server_that_is_stopped_is_not_joined_by_a_second_one(home: Home) -> None:
     first = home.start()
     os.kill(first.pid, signal.SIGSTOP)

@@ -170,6 +170,7 @@ def quiet(text: str) -> None:
     pass
 
 
+@pytest.mark.slow
 def test_two_jobs_count_what_one_does() -> None:
     one, two = Summary("x"), Summary("x")
     play_all(one, ["lock", "cell"], 0, 120, 1, None, quiet)
@@ -224,6 +225,7 @@ def test_the_digest_changes_with_the_sources(tmp_path: Path) -> None:
     assert len({before, changed, added, Sources(tmp_path).digest()}) == 4
 
 
+@pytest.mark.slow
 def test_aimed_schedules_fill_cells_that_chance_has_left() -> None:
     summary = Summary("x")
     play_all(summary, ["lock"], 0, 100, 1, None, quiet)

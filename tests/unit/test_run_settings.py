@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from helpers import timing
+from helpers.servers import KINDS
 
 pytest_plugins = ["pytester"]
 
 HELPERS = Path(timing.__file__).parents[1]
+ROOT = HELPERS.parent
 
 INTERRUPTED = """
 import os
@@ -110,3 +112,17 @@ def test_the_unit_is_measured_unless_the_environment_has_it(chosen: str) -> None
     unit, inherited = map(float, printed.split())
     assert unit == pytest.approx(inherited)
     assert unit == pytest.approx(2.5) if chosen else unit >= 1
+
+
+def test_a_test_that_is_slow_on_one_server_is_left_to_make_test_on_the_other() -> None:
+    file = "tests/objects/test_container_reaping.py"
+    name = "test_object_is_used_again_when_its_container_was_taken_away"
+
+    def servers(chosen: str) -> set[str]:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", chosen, "-k", name, file]
+        printed = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True).stdout
+        return {kind for kind in KINDS for line in printed.splitlines() if name in line and kind in line}
+
+    assert "slow_on" in (ROOT / file).read_text()
+    assert servers("not slow") == {"embedded"}
+    assert servers("slow") == {"zookeeper"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
 from simulation.engine.call_frames import Run
 from simulation.engine.process import SimProcess
 from simulation.engine.runner import faults_of, run_seed
@@ -79,10 +80,12 @@ def play_all(work: Callable[[SimProcess, int], Coroutine[Any, Any, None]], permi
             assert len(places(world)) == left, seed
 
 
+@pytest.mark.slow
 def test_acquire_gives_up() -> None:
     play_all(try_to_take, 1, 1)
 
 
+@pytest.mark.slow
 def test_release_is_over() -> None:
     play_all(take_and_release, 3, 1)
 
