@@ -20,7 +20,7 @@ for _ in range(100):
     sorted({str(number): number for number in range(5_000)})
 print(time.perf_counter() - begin)
 """
-PROBE_S = 0.08
+PROBE_S = 0.1
 """Seconds that the probe takes on an idle machine of 2025."""
 
 MAX_SLOWDOWN = 5.0
