@@ -112,6 +112,7 @@ def refusal(client: Client, kind: str) -> str:
         return str(error.args[0])
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_another_user_is_refused_at_once_by_every_kind(alice: Client, make_client: MakeClient) -> None:
     bob = make_client(auth=f"digest:{BOB}")
     with one_of_each(alice, EVERY_KIND):
@@ -165,6 +166,7 @@ def test_pool_that_is_refused_leaves_no_pipe_though_its_error_is_kept(alice: Cli
         del kept
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_who_shows_nothing_is_refused(alice: Client, make_client: MakeClient) -> None:
     nobody = make_client()
     with distsync.Lock(name="a", client=alice):
@@ -204,6 +206,7 @@ def test_one_object_is_shared_by_its_own_acl_and_nothing_else_is(
     observer.wipe(f"{namespace}-of-bob")
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_every_kind_takes_an_acl_of_its_own_for_all_that_it_is_made_of(
     alice: Client, observer: Observer, namespace: str
 ) -> None:

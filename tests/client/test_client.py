@@ -162,6 +162,7 @@ def test_znodes_of_a_client_with_credentials_are_its_own(
     owner.run(ask(Delete(f"{namespace}/secret")))
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_credentials_that_are_refused_are_named_without_the_secret(make_client: Callable[..., Any]) -> None:
     client = make_client(auth=[("nonsense", "user:password")], session_timeout=1.0)
     with pytest.raises(errors.ConfigurationError, match="nonsense") as raised:
@@ -222,6 +223,7 @@ def test_connection_that_breaks_comes_back_with_the_same_session(proxied: Client
     assert proxied.session_id == before
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_requests_made_while_disconnected_wait_and_keep_their_order(
     proxied: Client, proxy: Proxy, namespace: str, in_thread: Callable[..., Any]
 ) -> None:
@@ -486,6 +488,7 @@ def test_background_work_is_driven_and_its_calls_are_made_elsewhere(near: Client
     assert near.run(ask(Exists(f"{namespace}/later"))) is not None
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_keeper_outlives_work_that_it_cannot_drive(
     proxied: Client, namespace: str, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -162,6 +162,7 @@ def test_close_in_two_threads_at_once(near: Client, in_thread: Callable[..., Any
     assert near.closed
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_close_that_was_interrupted_is_done_by_the_next_one(
     near: Client,
     make_client: Callable[..., Client],

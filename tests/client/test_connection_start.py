@@ -65,6 +65,7 @@ def test_link_that_is_closed_while_it_starts_keeps_no_thread(
     assert link.state is State.CLOSED
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_client_whose_first_use_was_interrupted_connects_at_the_next_one(make_client: Callable[..., Client]) -> None:
     """At each place of it."""
     gc.collect()  # no finalizer of an earlier test's is interrupted

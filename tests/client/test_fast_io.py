@@ -92,6 +92,7 @@ def expect_mixed(namespace: str, answers: tuple[Any, ...]) -> None:
 # ---- reading
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("piece", [1, 7, 1000, 1 << 16])
 def test_answers_in_pieces_of_any_length_are_those_of_their_requests(
     relayed: Any, relay: Relay, namespace: str, piece: int
@@ -107,6 +108,7 @@ def test_answer_longer_than_what_one_read_takes_is_whole(relayed: Any, namespace
     assert all(answer.data == LARGE for answer in answers)
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("most", [1, 3, 4, 20, 700])
 def test_connection_that_ends_within_an_answer_ends_this_one_and_those_after_it(
     relayed: Any, relay: Relay, namespace: str, most: int
@@ -156,6 +158,7 @@ def test_event_among_answers_comes_before_the_answer_that_shows_its_change(relay
 # ---- writing
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_requests_of_many_threads_are_answered_each_by_its_own(
     relayed: Any, relay: Relay, namespace: str, in_thread: Callable[..., Any]
 ) -> None:

@@ -90,6 +90,7 @@ def reason(client: Client) -> str:
 # ---- TLS
 
 
+@pytest.mark.slow_on("zookeeper")
 @needs_openssl
 def test_tls_is_spoken_by_address_and_by_name(encrypted: tuple[ServerProcess, str], certificates: Certificates) -> None:
     _, hosts = encrypted
@@ -107,6 +108,7 @@ def test_unknown_authority_is_refused_and_said(
         eventually(lambda made=made: "certificate verify failed" in reason(made()))  # type: ignore[misc]
 
 
+@pytest.mark.slow_on("zookeeper")
 @needs_openssl
 def test_wrong_host_name_is_refused_and_said(
     server_kind: str, certificates: Certificates, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,6 +129,7 @@ def test_wrong_host_name_is_refused_and_said(
         made.stop()
 
 
+@pytest.mark.slow_on("zookeeper")
 @needs_openssl
 def test_server_without_tls_is_not_talked_to_in_the_clear(server: ServerProcess, certificates: Certificates) -> None:
     trusted = str(certificates.authority)
@@ -136,6 +139,7 @@ def test_server_without_tls_is_not_talked_to_in_the_clear(server: ServerProcess,
 # ---- x509
 
 
+@pytest.mark.slow_on("zookeeper")
 @needs_openssl
 def test_certificate_says_who_a_client_is(mutual: Any, certificates: Certificates) -> None:
     def client(of: Path) -> Client:
@@ -176,6 +180,7 @@ def test_files_that_are_no_certificate_or_not_its_key_are_refused_at_once(certif
     assert Client("h:1", tls_cert=own, tls_key=str(certificates.key(certificates.client))).settings.tls
 
 
+@pytest.mark.slow_on("zookeeper")
 @needs_openssl
 def test_x509_where_the_server_asks_for_no_certificate_is_refused(
     encrypted: tuple[ServerProcess, str], certificates: Certificates
@@ -220,6 +225,7 @@ def test_sasl_needs_its_package_and_a_real_server(monkeypatch: pytest.MonkeyPatc
         Client("h:1", auth="sasl:a:b")
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("auth", [None, "digest:alice:a-secret", "sasl:alice:wrong"])
 def test_server_that_wants_to_know_who_it_is_says_so_at_once(strict: ServerProcess, auth: str | None) -> None:
     assert uses(Client(strict.hosts, auth="sasl:alice:a-secret"))
@@ -227,6 +233,7 @@ def test_server_that_wants_to_know_who_it_is_says_so_at_once(strict: ServerProce
         uses(Client(strict.hosts, auth=auth))
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_password_by_sasl_is_told_nowhere(sasl: ServerProcess, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(1), caplog.at_level(1, "distsync"):
         with Client(sasl.hosts, auth="sasl:alice:a-secret") as mine, Lock(name="told", client=mine):

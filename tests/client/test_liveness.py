@@ -54,6 +54,7 @@ def states(client: Client) -> list[str]:
     return found
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_each_change_is_told_once_to_listeners_and_to_the_log(
     near: Client, proxy: Proxy, heard: Callable[[str], list[str]]
 ) -> None:
@@ -88,6 +89,7 @@ def test_connection_that_comes_back_in_time_was_never_lost(
     client.close()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_session_that_expires_is_lost(near: Client) -> None:
     seen = states(near)
     near.sync()
@@ -95,6 +97,7 @@ def test_session_that_expires_is_lost(near: Client) -> None:
     eventually(lambda: seen[-1:] == ["connected"] and "lost" in seen)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
     near: Client, monkeypatch: pytest.MonkeyPatch, heard: Callable[[str], list[str]]
 ) -> None:
@@ -118,6 +121,7 @@ def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
     assert len(heard("session")) == 1
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_who_waits_for_a_change_is_woken_though_two_threads_tell_at_once(
     near: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +143,7 @@ def test_who_waits_for_a_change_is_woken_though_two_threads_tell_at_once(
     assert waits_for[0].fired
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_listener_that_has_left_hears_nothing(near: Client) -> None:
     heard: list[str] = []
     near.on_state(heard.append)
@@ -150,6 +155,7 @@ def test_listener_that_has_left_hears_nothing(near: Client) -> None:
     assert heard == []
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_what_is_held_is_lost_before_the_state_says_so(near: Client, proxy: Proxy) -> None:
     lock = Lock(name="a", client=near)
     lock.acquire()
@@ -249,6 +255,7 @@ def test_each_line_costs_one_read_and_many_threads_share_it(
                 one.result()
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.usefixtures("impatient")
 def test_nobody_listens_nothing_is_asked(client: Client, make_client: MakeClient) -> None:
     second = make_client()
@@ -259,6 +266,7 @@ def test_nobody_listens_nothing_is_asked(client: Client, make_client: MakeClient
         assert (asked(second) - before)["GetData"] == 0
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.usefixtures("impatient")
 def test_deadline_is_kept_though_the_server_stands_still_when_it_is_to_tell(
     own_server: ServerProcess, heard: Callable[[str], list[str]]

@@ -65,6 +65,7 @@ def chain(error: BaseException | None) -> Iterator[str]:
         error = error.__cause__ or error.__context__
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_no_secret_is_told_whatever_is_done(
     careful: Client,
     talkative: pytest.LogCaptureFixture,
@@ -128,6 +129,7 @@ def test_errors_tell_no_secret(careful: Client, make_client: MakeClient, observe
         Queue(name="q", client=make_client(auth=f"digest:alice:{PASSWORD}")).get(timeout=5)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_wrong_password_is_not_repeated(server: ServerProcess, talkative: pytest.LogCaptureFixture) -> None:
     client = Client(server.hosts, auth=[("unknown-scheme", PASSWORD)], session_timeout=1.0)
     with client, pytest.raises(ConfigurationError) as refusal:

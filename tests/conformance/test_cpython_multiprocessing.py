@@ -34,7 +34,14 @@ def start_method(request: pytest.FixtureRequest, client: Any) -> Iterator[str]:
         yield request.param
 
 
+def quick_or_slow(case: Any) -> Any:
+    """Return the case, marked slow unless it is of a lock or a condition."""
+    family, method = case.values
+    marks = [] if family in ("_TestLock", "_TestCondition") else pytest.mark.slow
+    return pytest.param(family, method, id=case.id, marks=marks)
+
+
 @pytest.mark.slow_on("zookeeper")
-@pytest.mark.parametrize(("family", "method"), CASES)
+@pytest.mark.parametrize(("family", "method"), [quick_or_slow(case) for case in CASES])
 def test_distsync_passes_what_the_standard_library_passes(family: str, method: str, start_method: str) -> None:
     run("Distsync", family, method, EXPECTED_FAILURES)

@@ -25,7 +25,7 @@ def test_harness_passes_on_the_standard_library(family: str) -> None:
 
 
 @pytest.mark.slow_on("zookeeper")
-@pytest.mark.parametrize("family", POOLS)
+@pytest.mark.parametrize("family", [pytest.param("_TestPool", marks=pytest.mark.slow), *POOLS[1:]])
 @pytest.mark.parametrize("method", METHODS)
 def test_distsync_passes_what_the_standard_library_passes(
     family: str, method: str, client: Any, server_kind: str

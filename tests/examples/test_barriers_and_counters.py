@@ -18,6 +18,7 @@ def test_gate_stops_workers_until_it_is_opened(shells: Shells) -> None:
     assert [worker.communicate()[0] for worker in workers] == ["step 0\nstep 1\nstep 2\n"] * 2
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_double_barrier_ends_each_step_with_all(shells: Shells, tmp_path: Path) -> None:
     printed = shells.together(*[("double_barrier.py", tmp_path / "sums", 3, mine) for mine in range(3)])
     assert printed == ["step 0: 4950 in all\nstep 1: 14950 in all\nstep 2: 24950 in all\n"] * 3

@@ -44,6 +44,7 @@ def test_lock_loses_no_step(shells: Shells, tmp_path: Path) -> None:
     assert max(int(re.search(r"is (\d+)", text)[1]) for text in printed) == 45
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_semaphore_lets_two_in_at_a_time(shells: Shells) -> None:
     printed = shells.together(*[("semaphore.py", 0.2)] * 4)
     assert all(1 <= int(text.split(" of 2 places")[0]) <= 2 for text in printed)
@@ -75,6 +76,7 @@ def test_condition_waits_until_there_is_enough(shells: Shells, tmp_path: Path) -
     assert account.read_text() == "0"
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_pipeline_counts_every_file_once(shells: Shells, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.txt" for number in range(12)]
     for number, file in enumerate(files):
@@ -92,6 +94,7 @@ def test_most_urgent_comes_first(shells: Shells) -> None:
     assert [line.split()[0] for line in printed] == ["first", "later", "last", "nothing"]
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_table_is_read_whole_and_written_by_one(shells: Shells, tmp_path: Path) -> None:
     table = tmp_path / "table"
     run = ("shared_lock.py", table)

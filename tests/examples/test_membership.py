@@ -22,6 +22,7 @@ def test_election_has_one_leader_at_a_time(shells: Shells) -> None:
     assert len(set(terms)) == 9
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_group_shows_all_to_all(shells: Shells) -> None:
     printed = shells.together(*[("group.py", name, 3) for name in ("ann", "bob", "cyd")])
     assert all("all: ann bob cyd\n" in text for text in printed)

@@ -48,11 +48,13 @@ def test_worker_of_the_command_line_loads_the_program(shells: Shells) -> None:
         assert shells.run(program, 0) == "True\n"
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_two_programs_with_functions_of_one_name_get_each_its_own(shells: Shells) -> None:
     programs = [write(shells, "cubes.py", 3), write(shells, "squares.py", 2)]
     assert shells.together(*[(program, 2) for program in programs]) == ["True\n"] * 2
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_program_that_a_worker_cannot_load_is_named_to_the_caller(shells: Shells) -> None:
     with worker(shells):
         process = shells.start("-c", PROGRAM.format(exponent=2), 0)

@@ -41,6 +41,7 @@ def test_nobody_passes_before_all_are_there_and_each_gets_another_index(barrier:
     assert (barrier.n_waiting, barrier.broken) == (0, False)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_100_cycles_of_4_threads_in_each_of_2_processes(client: Client, peer: Peer) -> None:
     barrier = Barrier(8, name="b")
     peer.start(remote.cycles, barrier, 100, 4)

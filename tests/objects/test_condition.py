@@ -167,6 +167,7 @@ def test_notify_passes_on_when_its_receiver_died_before(
     assert peer.result()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_notify_that_finds_a_dead_receiver_notifies_one_more(
     condition: Condition, observer: Observer, peers: list[Peer], make_mortal: Callable[..., Peer]
 ) -> None:

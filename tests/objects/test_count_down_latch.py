@@ -56,6 +56,7 @@ def test_steps_of_all_processes_count_once_each(client: Client, peers: list[Peer
     assert latch.count_down() == 0
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_steps_of_who_died_stay_counted(latch: CountDownLatch, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     assert mortal.do(latch.count_down) == 2

@@ -211,6 +211,7 @@ def test_more_than_its_parties_wait_for_the_next_meeting(client: Client, make_cl
     assert results(running) == ["True"] * 4
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_end_of_all_inside_lets_the_next_ones_in(
     client: Client, make_mortal: Callable[..., Peer], make_client: MakeClient
 ) -> None:

@@ -47,6 +47,7 @@ def test_open_lets_all_go_on_who_wait_in_all_processes(gate: Gate, peers: list[P
     assert ours.result()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_closed_gate_outlives_who_closed_it(gate: Gate, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     mortal.do(gate.close)

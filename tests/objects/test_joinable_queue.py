@@ -83,6 +83,7 @@ def test_item_of_a_worker_that_dies_comes_again_before_all_others(
     queue.join()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_waiting_worker_gets_what_a_dead_one_had(queue: Any, peer: Peer, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     queue.put("it")
@@ -211,6 +212,7 @@ def test_delivery_is_done_at_the_end_of_its_block_and_given_back_if_that_fails(q
     queue.join()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_many_workers_do_each_item_once(queue: Any, peers: list[Peer], make_mortal: Callable[..., Peer]) -> None:
     queue.put_many(range(60))
     mortal = make_mortal()
@@ -281,6 +283,7 @@ def test_items_claimed_ahead_cost_no_request(client: Client, hasty: Any, no_guar
     assert hasty.qsize() == 10
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_items_claimed_ahead_by_who_dies_come_again_in_order(
     hasty: Any, make_mortal: Callable[..., Peer], observer: Observer
 ) -> None:
@@ -409,6 +412,7 @@ def test_item_delivered_too_often_is_a_dead_letter(client: Client, peer: Peer, o
     queue.task_done()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_worker_that_dies_of_its_item_again_and_again_leaves_a_dead_letter(
     client: Client, make_mortal: Callable[..., Peer]
 ) -> None:

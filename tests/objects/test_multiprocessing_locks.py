@@ -215,6 +215,7 @@ def test_bound_holds_over_processes(client: Client, peer: Peer) -> None:
     slots.release()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_permits_of_a_process_that_dies_come_back(client: Client, make_mortal: Callable[..., Peer]) -> None:
     slots = BoundedSemaphore(2, name="slots")
     peer = make_mortal()
@@ -228,6 +229,7 @@ def test_permits_of_a_process_that_dies_come_back(client: Client, make_mortal: C
         slots.release()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_lock_of_a_process_that_dies_comes_back(lock: Any, make_mortal: Callable[..., Peer]) -> None:
     peer = make_mortal()
     peer.do(lock.acquire)

@@ -243,6 +243,7 @@ def test_only_what_a_child_says_of_itself_is_believed(client: Client) -> None:
     assert client.session_id == session
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_death_without_a_server_hinders_nobody(client: Client, own_address: str) -> None:
     child = Child(get_context("fork"))
     child.process._heritage.child._wills[0] = session_handover.SessionHandover(

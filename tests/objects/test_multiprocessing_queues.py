@@ -181,6 +181,7 @@ def test_put_that_was_in_the_feeder_at_a_close_beside_it_is_sent(client: Client)
     assert everything_in(face.Queue(name="q")) == [0, 1]
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_a_killed_process_leaves_what_its_feeder_has_sent_in_order(
     client: Client, make_mortal: Callable[..., Peer]
 ) -> None:

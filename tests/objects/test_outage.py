@@ -375,6 +375,7 @@ def test_time_outs_are_kept_while_nobody_answers(
     objects["Lock.acquire"].release()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_lease_runs_out_while_nobody_answers_and_does_not_come_back(
     make_far: MakeClient, proxy: Proxy, observer: Observer
 ) -> None:
@@ -495,6 +496,7 @@ def test_time_outs_are_kept_while_the_server_is_stopped(
     lock.release()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_lease_runs_out_while_the_server_is_paused(own_server: ServerProcess, clients: Callable[..., Client]) -> None:
     client = clients(SHORT_SESSION_S)
     told: list[LockLostError] = []

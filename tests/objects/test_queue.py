@@ -532,6 +532,7 @@ def test_shutdown_wakes_puts_that_are_blocked(client: Client, peers: list[Peer],
     assert queue.qsize() == 0
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_immediate_shutdown_throws_away_what_a_dead_put_has_left(
     make_client: MakeClient, make_mortal: Callable[..., Peer]
 ) -> None:

@@ -173,6 +173,7 @@ def test_ids_of_one_process_grow(ids: IdGenerator) -> None:
     assert next(iter(IdGenerator(10, name="i"))) == 39
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_ids_of_who_died_are_skipped(ids: IdGenerator, make_mortal: Callable[..., Peer]) -> None:
     mortal = make_mortal()
     assert mortal.do(ids.next_ids, 3) == [1, 2, 3]

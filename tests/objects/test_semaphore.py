@@ -302,6 +302,7 @@ def test_signal_wakes_a_process_that_waits(client: Client, peers: list[Peer]) ->
     assert given.get_value() == 0
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_signal_that_was_given_before_is_kept_and_used_up_once(
     client: Client, peers: list[Peer], make_mortal: Callable[..., Peer]
 ) -> None:

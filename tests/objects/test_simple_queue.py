@@ -6,6 +6,7 @@ import gc
 import itertools
 from typing import Any
 
+import pytest
 from helpers.timing import eventually
 
 from distsync.queue import SimpleQueue
@@ -15,6 +16,7 @@ def calls(counter: itertools.count[int]) -> int:
     return int(repr(counter)[len("count(") : -1])
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_put_from_finalizers_neither_blocks_nor_loses(client: Any) -> None:
     """CPython's test_reentrancy, without the order: here the collector also runs in threads of our own."""
     inbox: SimpleQueue[int] = SimpleQueue(name="inbox")

@@ -68,7 +68,10 @@ def test_import_takes_little_longer_than_that_of_kazoo(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "module",
-    ["distsync._protocols.steps", "distsync._server", "distsync._wire", "distsync._protocols", *FACES, *OBJECTS],
+    [
+        *("distsync._protocols.steps", "distsync._server", "distsync._wire", "distsync._protocols", *FACES),
+        *(pytest.param(module, marks=pytest.mark.slow("the faces import them")) for module in OBJECTS),
+    ],
 )
 def test_faces_and_pure_parts_come_without_kazoo(module: str, tmp_path: Path) -> None:
     assert answer(f"import sys, {module}; print('kazoo' in sys.modules)", tmp_path) == "False"
