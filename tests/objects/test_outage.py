@@ -518,6 +518,23 @@ def test_lease_runs_out_while_the_server_is_paused(own_server: ServerProcess, cl
     lock.release()
 
 
+def test_get_that_times_out_in_an_outage_is_empty_and_its_item_goes_back(
+    far: Client, proxy: Proxy, make_client: MakeClient
+) -> None:
+    box, near = Queue[int](name="q", client=far), Queue[int](name="q", client=make_client())
+    for item in range(3):
+        box.put(item)
+    assert box.get() == 0
+    proxy.drop_next_reply(OpCode.MULTI)
+    proxy.refuse()
+    with pytest.raises(Empty):
+        box.get(timeout=2 * UNIT)
+    proxy.heal()
+    eventually(lambda: far.state == "connected")
+    eventually(lambda: near.qsize() == 2)
+    assert [near.get(timeout=PATIENCE) for _ in range(2)] == [1, 2]
+
+
 def test_put_that_times_out_in_an_outage_is_there_or_not_and_never_twice(
     far: Client, proxy: Proxy, make_client: MakeClient
 ) -> None:
