@@ -18,6 +18,8 @@ WORKERS ?= 3
 OFF = tests/conformance/test_cpython_locks.py tests/conformance/test_cpython_queue.py $(addprefix tests/objects/test_, \
 	lock.py rlock.py shared_lock.py condition.py election.py queue.py joinable_queue.py loss.py outage.py switched_off.py)
 STAMP = $(VENV)/.installed
+# the tests start Python a thousand times: it is not to compile distsync each time
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo check test test-all off interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate \
 	differential zookeeper clean
