@@ -91,12 +91,13 @@ class Ownable(SharedObject):
         grant = self._grant()
         if self._on_lost is not None and grant is not None and grant is not self._loss_callback_grant:
             self._loss_callback_grant = grant
-            self.client.on_loss(grant.loss, partial(self._lost, grant))
+            self.client.on_loss(grant.loss, partial(self._lost, self.path, grant))
 
-    def _lost(self, grant: Grant) -> None:
+    def _lost(self, path: str, grant: Grant) -> None:
+        """Run the callback. ``self.path`` would make a default client if that of the grant was closed."""
         kept = grant.cache is not None and grant.cache.idle
         if self._on_lost is not None and not kept:
-            self._on_lost(LockLostError(self.path, grant.loss.reason))
+            self._on_lost(LockLostError(path, grant.loss.reason))
 
     @property
     def held(self) -> bool:

@@ -103,25 +103,31 @@ class Revocable(Ownable):
         if self._on_revoke is not None:
             self._watched_grant()
 
+    @property
+    def _core(self) -> Any:
+        """The state of this object that the threads of this process share."""
+        raise NotImplementedError
+
     def _watched_grant(self) -> Grant | None:
         """The latest grant of this process, which is asked for from now on if it was not before."""
         grant = self._grant() if self._is_used else None
         if grant is not None and grant is not self._watched_for_revocation:
             self._watched_for_revocation = grant
             self.client.background(self._heed(grant))
-            self.client.on_loss(grant.revoke_requested, partial(self._asked_for, grant))
+            self.client.on_loss(grant.revoke_requested, partial(self._asked_for, self._core, grant))
         return grant
 
     def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:
         return revocation.watch_revocation(grant)
 
-    def _asked_for(self, grant: Grant) -> None:
-        if self._on_revoke is not None and self._stands(grant):
+    def _asked_for(self, core: Any, grant: Grant) -> None:
+        """Run the callback. Ask ``core``, as ``self._core`` starts a default client if that of the grant was closed."""
+        if self._on_revoke is not None and self._stands(core, grant):
             self._on_revoke(self)
 
-    def _stands(self, grant: Grant) -> bool:
+    def _stands(self, core: Any, grant: Grant) -> bool:
         """Whether this process still holds by it."""
-        return self._grant() is grant
+        return core.grant is grant
 
     def _is_meant(self, contender: wait_queue.Contender) -> bool:
         """Whether ``revoke`` asks this one, if he holds."""

@@ -196,8 +196,8 @@ class SharedReader(_LockView):
     def _holding_line(self) -> list[Contender]:
         return parse_contenders(self._read(holders_and_waiters(self.path)))
 
-    def _stands(self, grant: Grant) -> bool:
-        return any(share.grant is grant for share in tuple(self._core.shares))
+    def _stands(self, core: Any, grant: Grant) -> bool:
+        return any(share.grant is grant for share in tuple(core.shares))
 
     def _is_meant(self, contender: wait_queue.Contender) -> bool:
         return not wait_queue.shared(contender)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -52,7 +54,7 @@ class Census:
         """A line for each thing that is here and was not before."""
         allowed = dict(before.figures)
         return [
-            *(f"thread {thread.name!r}" for thread in self.threads - before.threads),
+            *(f"thread {thread.name!r} {place_of(thread)}" for thread in self.threads - before.threads),
             *(f"open {link}" for link in self.files - before.files),
             *(f"child process {pid}: {command_of(pid)}" for pid in self.children - before.children),
             *(
@@ -61,6 +63,13 @@ class Census:
                 if count > allowed.get(name, count)
             ),
         ]
+
+
+def place_of(thread: threading.Thread) -> str:
+    """The innermost calls of the thread, to tell why it still runs."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    calls = traceback.extract_stack(frame)[-6:] if frame else []
+    return "in " + " > ".join(f"{Path(call.filename).name}:{call.lineno} {call.name}" for call in calls)
 
 
 def nothing_more(look: Callable[[], Iterable[str]], limit: float = PATIENCE) -> list[str]:

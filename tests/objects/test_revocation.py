@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire
 
 from distsync import Lock, LockLostError, NotHeldError, RLock, SharedLock
+from distsync._client import default_client
 from distsync._client.client import Client
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.cache_revocation import is_cached_entry
@@ -126,6 +129,30 @@ def test_callback_that_is_set_while_held_is_called(client: Client, other: Client
     eventually(lambda: not ours.held)
     assert theirs.acquire(timeout=PATIENCE)
     theirs.release()
+
+
+@pytest.mark.parametrize("kind", [Lock, RLock, lambda **options: SharedLock(**options).reader])
+def test_callback_that_comes_after_the_default_client_makes_no_other(
+    kind: Callable[..., Any], client: Client, other: Client
+) -> None:
+    """Regression: it looked at the object, which began a default client anew, and so the embedded server."""
+    called: list[Any] = []
+    lock = kind(name="b", on_revoke=called.append)
+    go_on, done = threading.Event(), threading.Event()
+    with lock:
+        assert not lock.revoked.is_set()
+        client.call_back(partial(go_on.wait, PATIENCE))
+        kind(name="b", client=other).revoke()
+        eventually(lock.revoked.is_set)
+        default_client.set_default(None)
+        try:
+            go_on.set()
+            client.call_back(done.set)
+            assert done.wait(PATIENCE)
+            assert default_client.export_settings() is None
+        finally:
+            default_client.set_default(client)
+    assert called == [lock]
 
 
 @pytest.mark.parametrize(
