@@ -291,11 +291,12 @@ def test_close_while_a_connection_is_being_made_leaves_no_socket_when_that_is_ov
             one = stack.enter_context(socket.socket())
             one.setblocking(False)
             one.connect_ex(server.getsockname())
+        earlier = frozenset(threading.enumerate())
         client = Client("{}:{}".format(*server.getsockname()), connect_timeout=UNIT)
         with pytest.raises(UnreachableError):
             client.sync()
         client.close()
-        left = [one for one in threading.enumerate() if isinstance(one, OwnThread)]
+        own = [one for one in threading.enumerate() if isinstance(one, OwnThread) and one not in earlier]
         del client
-        eventually(lambda: not any(one.is_alive() for one in left))
+        eventually(lambda: not any(one.is_alive() for one in own))
         gc.collect()  # one that was left would warn now, which is an error

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from helpers.interrupt_every_line import Strike
+from helpers.leak_census import nothing_more, place_of
 from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Running, results
@@ -59,9 +60,11 @@ def closed_within(link: ZooKeeperSession, kind: type[Any], method: str) -> Itera
 def test_link_that_is_closed_while_it_starts_keeps_no_thread(
     link: ZooKeeperSession, server: ServerProcess, kind: type[Any], method: str
 ) -> None:
+    earlier = frozenset(threading.enumerate())
     with closed_within(link, kind, method):
         link.start(server.hosts, ())
-    eventually(lambda: not any("zk_loop" in thread.name for thread in threading.enumerate()))
+    remains = nothing_more(lambda: [place_of(one) for one in frozenset(threading.enumerate()) - earlier])
+    assert not remains, "threads remain: " + "; ".join(remains)
     assert link.state is State.CLOSED
 
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from helpers.leak_census import nothing_more
+from helpers.leak_census import nothing_more, place_of
 from helpers.servers import need_zookeeper
 
 from distsync._client.client import Client
@@ -89,7 +89,7 @@ def _lent(ensemble: Ensemble) -> Iterator[Ensemble]:
     leader = ensemble.wait_for_leader()
     remains = nothing_more(lambda: [f"{count} {name}" for name, count in figures(leader).items() if count])
     assert not remains, "remains on the ensemble: " + ", ".join(remains)
-    left = nothing_more(lambda: [thread.name for thread in frozenset(threading.enumerate()) - threads])
+    left = nothing_more(lambda: [f"{one.name} {place_of(one)}" for one in frozenset(threading.enumerate()) - threads])
     assert not left, "threads remain: " + ", ".join(left)
 
 
