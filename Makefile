@@ -34,7 +34,8 @@ test: $(STAMP) zookeeper  ## the tests that are not slow, on the embedded server
 	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
 
 test-all: $(STAMP) zookeeper  ## everything there is: all tests, off, interop, the tox matrix; an hour
-	DISTSYNC_NEED_ZOOKEEPER=1 $(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
+	DISTSYNC_NEED_ZOOKEEPER=1 DISTSYNC_SIMULATIONS=100 DISTSYNC_DIFFERENTIAL=100 \
+		$(VENV)/bin/pytest -n $(WORKERS) $(PYTEST_ARGS)
 	$(MAKE) off
 	$(MAKE) interop
 	WORKERS=2 bash scripts/run_tox.sh run-parallel -p 2

@@ -176,6 +176,7 @@ def test_who_shows_nothing_is_refused(alice: Client, make_client: MakeClient) ->
             distsync.Lock(name="a", client=nobody).holders()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_two_users_share_a_namespace_whose_acl_names_both(alice: Client, make_client: MakeClient) -> None:
     both = [make_digest_acl(*ALICE.split(":"), all=True), make_digest_acl(*BOB.split(":"), all=True)]
     mine, yours = (make_client(auth=f"digest:{user}", acl=both) for user in (ALICE, BOB))
@@ -343,6 +344,7 @@ def test_root_and_quotas_are_open_to_who_shows_nothing(own_server: ServerProcess
         own_server.restart(kill=True)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_root_and_quotas_that_their_administrator_took_first_are_his(own_server: ServerProcess) -> None:
     his = make_digest_acl("admin", "of all", all=True)
     with user(own_server, "admin:of all") as admin:

@@ -371,6 +371,7 @@ def test_lease_is_kept_moving_while_something_is_held(proxied: Client, namespace
     proxied.run(leave(path, loss))
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_lease_runs_out_without_a_word_from_any_server(proxied: Client, proxy: Proxy, namespace: str) -> None:
     loss = Loss()
     path = proxied.run(stand(namespace, loss))
@@ -384,6 +385,7 @@ def test_lease_runs_out_without_a_word_from_any_server(proxied: Client, proxy: P
     eventually(lambda: proxied.run(ask(Exists(path))) is None)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_lease_that_ran_out_is_proven_again_by_the_next_write(proxied: Client, proxy: Proxy, namespace: str) -> None:
     session = proxied.session_id
     assert session is not None

@@ -181,6 +181,7 @@ def fill(client: Any, namespace: str, in_thread: Callable[..., Any]) -> Any:
     return filling
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_requests_for_which_the_socket_has_no_room_are_sent_when_it_has(
     proxied: Any, proxy: Proxy, namespace: str, in_thread: Callable[..., Any]
 ) -> None:

@@ -55,6 +55,7 @@ def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Iterator[Sh
     made.close()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_greenlets_and_threads_exclude_each_other(shells: Shells) -> None:
     work = """
 inside, most, turns = 0, 0, 0
@@ -77,6 +78,7 @@ for alone in (Lock(name="l"), Lock(name="m", linger=0), RLock(name="r"), Semapho
     assert shells.run("-c", PATCHED + work) == "1 20 0\n" * 4
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_items_go_from_thread_to_thread_in_their_order(shells: Shells) -> None:
     work = """
 first, second = Queue(2, name="first"), Queue(name="second")
@@ -96,6 +98,7 @@ print(first.empty(), second.empty())
     assert shells.run("-c", PATCHED + work) == "True\nTrue True\n"
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_greenlets_wait_for_other_processes(client: Client, shells: Shells, server: ServerProcess) -> None:
     """And the main one goes on meanwhile."""
     work = """
@@ -185,6 +188,7 @@ print(waiting[1].get())
     assert shells.run("-c", PATCHED + work) == "False False\nTrue True connected []\nan item\n"
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_connection_that_breaks_is_made_anew(
     client: Client, shells: Shells, proxy: Proxy, server: ServerProcess
 ) -> None:

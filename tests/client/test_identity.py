@@ -202,6 +202,7 @@ def test_password_by_sasl_says_who_a_client_is(sasl: ServerProcess) -> None:
             uses(Client(sasl.hosts, auth="sasl:bob:b-secret"))
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_sasl_identity_comes_back_after_a_reconnect(sasl: ServerProcess) -> None:
     with Proxy(sasl.hosts) as proxy, Client(proxy.hosts, auth="sasl:alice:a-secret", session_timeout=10.0) as mine:
         assert Lock(name="again", client=mine).acquire()
@@ -210,6 +211,7 @@ def test_sasl_identity_comes_back_after_a_reconnect(sasl: ServerProcess) -> None
         assert Lock(name="again", client=mine).acquire(timeout=20)
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("credential", ["alice:wrong", "nobody:of-their-own"])
 def test_wrong_password_by_sasl_is_refused_and_said(sasl: ServerProcess, credential: str) -> None:
     with pytest.raises(ConfigurationError, match="refused these credentials") as refusal:

@@ -57,6 +57,7 @@ def connections(server: ServerProcess) -> int:
     return int(server.figures()["zk_num_alive_connections"])
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_process_with_objects_of_all_kinds_in_many_threads_has_one_connection(own_server: ServerProcess) -> None:
     """Most are held, or waited for, when the connections are counted; none was told which client to use."""
     before, there, counted = connections(own_server), Barrier(THREADS + 1), Barrier(THREADS + 1)

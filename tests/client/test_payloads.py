@@ -173,6 +173,7 @@ def test_items_that_came_with_a_refused_one_are_not_lost(ours: Client, observer:
     assert queue.empty()
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.usefixtures("nothing_ran")
 @pytest.mark.usefixtures("nothing_kept")
 def test_json_alone_leaves_no_pickle_anywhere_and_reads_none(

@@ -158,6 +158,7 @@ def test_who_asks_as_the_client_is_closed_is_not_told_of_its_sockets(near: Any, 
     wire.read_for([], 0.0)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_interrupt_in_any_line_of_a_call_breaks_no_connection_and_mixes_no_answers(
     make_client: Callable[..., Any], proxy: Proxy, namespace: str, in_thread: Callable[..., Any]
 ) -> None:

@@ -174,6 +174,7 @@ def test_lock_given_twice_is_refused(client: Client) -> None:
         assert nothing.held
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_one_interrupt_anywhere_leaves_none_held(client: Client, other: Client) -> None:
     a, b = Lock(name="a"), SharedLock(name="b")
@@ -211,6 +212,7 @@ def test_one_interrupt_anywhere_in_a_release_leaves_none_held(client: Client, ot
     assert strikes(lambda: held[0].__exit__(None, None, None), check, 11, 2) > 20
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_one_interrupt_anywhere_in_a_call_that_is_too_late_leaves_none_held(client: Client, other: Client) -> None:
     a, b, c = Lock(name="a"), SharedLock(name="b"), Lock(name="z")

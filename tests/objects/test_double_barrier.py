@@ -54,6 +54,7 @@ def test_nobody_enters_before_all_are_there_and_nobody_leaves_before_all_are_rea
     assert (barrier.n_waiting, barrier.n_inside) == (0, 0)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_30_turns_of_3_threads_in_each_of_2_processes(client: Client, peer: Peer, tmp_path: Path) -> None:
     """Each thread counts; whoever is fast comes again while the others still leave."""
     barrier, turns = DoubleBarrier(6, name="d"), 30

@@ -52,6 +52,7 @@ pytestmark = [
 ]
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("kind", [Lock, RLock, Semaphore])
 def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_client: MakeClient) -> None:
     ours, theirs = kind(name="x"), kind(name="x", client=make_client())
@@ -71,6 +72,7 @@ def test_interrupted_with_block_leaves_it_free(kind: Any, client: Client, make_c
     assert strikes(use, check, STEP) > 100
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_kept_lock_that_is_just_wanted_goes_though_who_lets_go_of_it_is_interrupted(
     client: Client, make_client: MakeClient
 ) -> None:

@@ -429,6 +429,7 @@ def test_worker_that_dies_of_its_item_again_and_again_leaves_a_dead_letter(
     queue.task_done()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_delayed_items_come_when_they_are_due_and_first_then(queue: Any, peer: Peer) -> None:
     queue.put("tomorrow", delay=86_400)
     queue.put("now")

@@ -72,6 +72,7 @@ items = st.one_of(
 )
 
 
+@pytest.mark.slow_on("zookeeper")
 @settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(items=items, gets=st.lists(st.booleans(), max_size=16))
 def test_priority_queue_gives_what_a_heap_gives(client: Client, items: list[Any], gets: list[bool]) -> None:

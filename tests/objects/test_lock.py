@@ -166,6 +166,7 @@ def test_time_out_leaves_the_line_as_it_was(lock: Lock, theirs: Lock, seconds: f
         eventually(lambda: line_of(lock) == 1)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_time_out_is_one_deadline_whoever_leaves_meanwhile(lock: Lock, make_client: MakeClient) -> None:
     """Each departure ahead of us wakes us; the time does not begin anew."""
     seconds, ahead, leaving = 20 * UNIT, [], []

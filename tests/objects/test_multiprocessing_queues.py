@@ -257,6 +257,7 @@ def shells(server: ServerProcess, namespace: str, tmp_path: Path) -> Any:
     made.close()
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("before", ["", "import multiprocessing.util\n"])
 def test_a_program_ends_when_all_is_sent(client: Client, shells: Shells, before: str) -> None:
     shells.run("-c", before + PROGRAM)

@@ -50,6 +50,7 @@ def test_additions_under_the_lock_all_count(client: Client, peers: list[Peer]) -
     assert value.value == 80
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.parametrize("make", [Array, RawArray])
 def test_writes_to_neighbours_are_not_lost_without_a_lock(client: Client, peers: list[Peer], make: Any) -> None:
     array = make("i", 4)

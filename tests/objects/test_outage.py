@@ -518,6 +518,7 @@ def test_lease_runs_out_while_the_server_is_paused(own_server: ServerProcess, cl
     lock.release()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_get_that_times_out_in_an_outage_is_empty_and_its_item_goes_back(
     far: Client, proxy: Proxy, make_client: MakeClient
 ) -> None:

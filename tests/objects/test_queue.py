@@ -95,6 +95,7 @@ def test_getters_that_wait_get_in_the_order_of_their_coming(queue: Any, peers: l
     eventually(lambda: waiting_getters(queue, observer) == 0)
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_threads_of_one_object_get_each_item_once(queue: Any) -> None:
     for number in range(100):
         queue.put(number)
@@ -663,6 +664,7 @@ def test_bound_is_that_of_the_object_whatever_others_of_its_name_do_meanwhile(cl
 # ---- several at once
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_items_put_together_come_in_their_order(client: Client, peers: list[Peer]) -> None:
     queue = Queue[int](name="q")
     queue.put_many([])

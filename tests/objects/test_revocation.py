@@ -298,6 +298,7 @@ def writing_and_reading(client: Client) -> SharedLock:
     return shared
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_writer_that_reads_on_is_still_asked_and_loses_it_to_the_beams(client: Client, other: Client) -> None:
     """He was asked for the whole lock, and has become a reader."""
     ours, theirs = writing_and_reading(client), SharedLock(name="a", client=other)

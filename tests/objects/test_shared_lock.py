@@ -328,6 +328,7 @@ def test_dead_process_gives_back_what_it_reads_and_writes(shared: SharedLock, ma
         shared.writer.release()
 
 
+@pytest.mark.slow_on("zookeeper")
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_one_interrupt_anywhere_leaves_it_free(client: Client, make_client: MakeClient) -> None:
     ours, theirs = SharedLock(name="x"), SharedLock(name="x", client=make_client())

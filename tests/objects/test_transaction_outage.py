@@ -138,6 +138,7 @@ def test_site_takes_part_no_longer_than_it_was_told_and_its_vote_stands(
     far.close()
 
 
+@pytest.mark.slow_on("zookeeper")
 def test_site_that_had_done_it_when_the_server_went_does_it_once(
     near: Transaction, far: Client, proxy: Proxy, how: str
 ) -> None:

@@ -20,7 +20,7 @@ from helpers.servers import ServerProcess, ZooKeeperProcess, need_zookeeper
 
 from distsync._server.acl import digest_of
 
-SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "60").partition(":")[::2])
+SCRIPTS, FIRST = (int(part or 0) for part in os.environ.get("DISTSYNC_DIFFERENTIAL", "25").partition(":")[::2])
 EACH_REAPING = 20
 LASTING, SHORT = 10**9, 100
 """Milliseconds between two looks for what is to be reaped."""

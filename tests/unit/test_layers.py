@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,14 +36,17 @@ EXCEPTIONS = {"threading.BrokenBarrierError", "queue.Empty", "queue.Full", "queu
 """Classes that a pure file may raise, since the faces' callers catch them."""
 
 
-def imports(file: str) -> Iterator[tuple[str, str]]:
+@cache
+def imports(file: str) -> tuple[tuple[str, str], ...]:
     """(module, name) for each import anywhere in ``file``; of a plain ``import`` the name is empty."""
+    found: list[tuple[str, str]] = []
     for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
         if isinstance(node, ast.Import):
-            yield from ((alias.name, "") for alias in node.names)
+            found += ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}:{node.lineno} imports relatively: write the whole name"
-            yield from ((node.module or "", alias.name) for alias in node.names)
+            found += ((node.module or "", alias.name) for alias in node.names)
+    return tuple(found)
 
 
 def modules_imported(file: str) -> set[str]:

@@ -76,6 +76,7 @@ def test_ctrl_c_interrupts_where_a_background_shell_ignores_it(
     result.assert_outcomes(passed=2)
 
 
+@pytest.mark.slow("checks the harness")
 def test_tests_that_start_an_ensemble_share_one_worker(apart: pytest.Pytester) -> None:
     for name in ("tests/ensemble/test_a", "tests/ensemble/test_b", "tests/unit/test_c"):
         file = apart.path / f"{name}.py"
@@ -114,6 +115,7 @@ def test_the_unit_is_measured_unless_the_environment_has_it(chosen: str) -> None
     assert unit == pytest.approx(2.5) if chosen else unit >= 1
 
 
+@pytest.mark.slow("checks the harness")
 def test_a_test_that_is_slow_on_one_server_is_left_to_make_test_on_the_other() -> None:
     file = "tests/objects/test_container_reaping.py"
     name = "test_object_is_used_again_when_its_container_was_taken_away"

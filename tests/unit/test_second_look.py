@@ -9,6 +9,8 @@ from helpers import second_look
 
 pytest_plugins = ["pytester"]
 
+HARNESS = pytest.mark.slow("checks the harness")
+
 TESTS = """
 from pathlib import Path
 
@@ -95,7 +97,16 @@ def test_what_fails_once_is_green_and_named(apart: pytest.Pytester, workers: tup
     assert (apart.path / "passes").read_text() == "."  # what had passed did not run again
 
 
-@pytest.mark.parametrize("chosen", ["test_always", "error_always", "test_always or once", "skipped", "many"])
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "test_always",
+        "error_always",
+        pytest.param("test_always or once", marks=HARNESS),
+        pytest.param("skipped", marks=HARNESS),
+        pytest.param("many", marks=HARNESS),
+    ],
+)
 def test_anything_else_is_red_and_names_none(apart: pytest.Pytester, chosen: str) -> None:
     assert run(apart, chosen) == (1, [])
 
