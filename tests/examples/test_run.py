@@ -16,6 +16,16 @@ from helpers.timing import eventually
 
 RUN = ("-m", "distsync", "run")
 
+WAITS = """\
+import time
+from pathlib import Path
+
+Path("ready").touch()
+while True:
+    time.sleep(0.05)
+"""
+"""Ctrl-C ends it. It would be lost in the finalizer of a file that is left open, and late right before a long sleep."""
+
 
 def written(folder: Path, name: str, text: str) -> Path:
     path = folder / name
@@ -195,7 +205,7 @@ def test_syntax_error_is_shown_as_python_shows_it(home: Home, tmp_path: Path) ->
 
 
 def test_interrupt_ends_it_as_it_ends_python(home: Home, tmp_path: Path) -> None:
-    script = written(tmp_path, "waits.py", "import time\nopen('ready', 'w')\ntime.sleep(600)")
+    script = written(tmp_path, "waits.py", WAITS)
     process = home.start(*RUN, script)
     eventually((tmp_path / "ready").exists, limit=LIMIT)
     process.send_signal(signal.SIGINT)
