@@ -3,10 +3,8 @@
 It drives background protocols, requests proofs while anything is held, releases it when the lease runs out, watches
 held znodes, and replaces a dead connection.
 
-Rules for this file: no user code runs in this thread (a Call of a background protocol goes to the dispatcher), and it
-waits in one place only, so that a lost hold is reported on time whatever else is running. Whether the current thread
-is one of distsync's is decided with the standard library alone: ``threading.current_thread`` does not know a thread in
-its first line, in which the garbage collector may run a finalizer, and an identifier is reused after a thread ends.
+No user code runs in this thread (a Call of a background protocol goes to the dispatcher), and it waits in one place
+only, so that a lost hold is reported on time whatever else is running.
 """
 
 from __future__ import annotations
@@ -14,45 +12,22 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Coroutine, Iterable
-from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from distsync._client.callback_thread import Dispatcher
 from distsync._client.clocks import lease_clock, wait_clock
 from distsync._client.deadlines import earliest, seconds_until
 from distsync._client.driver.blocking_driver import ProtocolRun
-from distsync._client.driver.context import Work
+from distsync._client.driver.context import DriverContext, Work
 from distsync._client.driver.pending_steps import UserCall
 from distsync._client.lease.cleanup import watch_held_node
-from distsync._client.lease.holds import ZNODE_DELETED, HeldNode
+from distsync._client.lease.holds import ZNODE_DELETED, HeldNode, HoldTable
+from distsync._client.lease.lease_clock import LeaseClock
+from distsync._client.own_threads import join
 from distsync._client.transport.replies import Batch
+from distsync._client.transport.session import ZooKeeperSession
 from distsync.errors import ClientClosedError
-
-if TYPE_CHECKING:
-    from distsync._client.runtime import ClientRuntime
-
-
-class OwnThread(threading.Thread):
-    """A daemon that knows when it is over."""
-
-    over = False
-
-    def run(self) -> None:
-        try:
-            super().run()
-        finally:
-            self.over = True
-
-    def is_current(self) -> bool:
-        """Whether the caller runs in this thread; from any line of it."""
-        return self.ident == threading.get_ident() and not self.over
-
-
-def join(thread: threading.Thread, seconds: float) -> None:
-    """It is over, or the time; also one whose start failed."""
-    with suppress(RuntimeError):
-        thread.join(seconds)
-
 
 #: A hold gets a watch on its znode when it is this old (seconds): most holds are over before.
 GUARD_AFTER_S = 0.5
@@ -69,10 +44,23 @@ Remains = tuple[ProtocolRun, "BaseException | None"]
 """A call that failed, and what it ended with; None: it goes on here, and nobody waits for it."""
 
 
+class KeeperContext(DriverContext, Protocol):
+    """What the thread needs of its client."""
+
+    dispatcher: Dispatcher
+    holds: HoldTable
+    lease: LeaseClock
+    link: ZooKeeperSession
+
+    def background_failed(self, task: ProtocolRun, error: BaseException) -> None: ...
+
+    def look_after_connection(self) -> None: ...
+
+
 class Keeper:
     """The thread, and the tasks that it drives."""
 
-    def __init__(self, core: ClientRuntime) -> None:
+    def __init__(self, core: KeeperContext) -> None:
         self._core = core
         self._mailbox: SimpleQueue[ProtocolRun | Work | Remains | None] = SimpleQueue()
         self.hand_over: Callable[[Remains], None] = self._mailbox.put

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from distsync._client.background_thread import join
+from distsync._client.own_threads import join
 
 logger = logging.getLogger("distsync.session")
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from distsync._client.background_thread import OwnThread, join
+from distsync._client.own_threads import OwnThread, join
 
 if TYPE_CHECKING:
     from distsync._server.autostart.find_or_start import Address

@@ -23,8 +23,8 @@ from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import waiting_calls
 
 from distsync._client import lifecycle, runtime
-from distsync._client.background_thread import OwnThread
 from distsync._client.client import Client
+from distsync._client.own_threads import OwnThread
 from distsync._protocols.steps import Background, Connected, Create, Exists, Loss, Signal, Wait
 from distsync.errors import ClientClosedError, UnreachableError
 from distsync.testing.faulty_proxy import Proxy

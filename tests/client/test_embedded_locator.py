@@ -14,8 +14,8 @@ from filelock import FileLock
 from helpers.sample_protocols import ask
 from helpers.timing import PATIENCE, eventually
 
-from distsync._client.background_thread import OwnThread
 from distsync._client.client import Client
+from distsync._client.own_threads import OwnThread
 from distsync._client.transport.kazoo_client import Handler
 from distsync._protocols.retries import read
 from distsync._protocols.steps import Connected, Create, Exists, GetData, Signal, Wait

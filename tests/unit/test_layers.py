@@ -125,6 +125,14 @@ def test_file_imports_only_from_layers_below(file: str) -> None:
     assert not [module for module in own_modules(file) if not may_import(file, module)]
 
 
+def test_imports_make_no_cycle_not_even_those_for_types() -> None:
+    dependencies = {module_of(file): own_modules(file) for file in FILES}
+    while leaves := {module for module, used in dependencies.items() if not used & dependencies.keys() - {module}}:
+        for module in leaves:
+            del dependencies[module]
+    assert not dependencies, f"in a cycle, or above one: {sorted(dependencies)}"
+
+
 @pytest.mark.parametrize("file", list(pure_files()))
 def test_pure_file_knows_no_clock_thread_socket_or_chance(file: str) -> None:
     assert not impure_names(file)

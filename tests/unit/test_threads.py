@@ -7,8 +7,8 @@ import threading
 import pytest
 from helpers.timing import PATIENCE
 
-from distsync._client.background_thread import OwnThread
 from distsync._client.callback_thread import Dispatcher
+from distsync._client.own_threads import OwnThread
 
 
 def ended(thread: threading.Thread) -> threading.Thread:

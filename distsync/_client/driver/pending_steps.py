@@ -5,16 +5,28 @@ Rules for this file: it begins and looks, and never waits; times come from the D
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 from distsync._client import deadlines
+from distsync._client.driver.context import DriverContext
+from distsync._client.driver.created_nodes import CreatedNodes
 from distsync._client.transport.replies import Outcome, Reply
+from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Call, Listing, Request, Signal, Step, Wait, WakeReason
 from distsync.errors import DeadlineError
 
-if TYPE_CHECKING:
-    from distsync._client.driver.blocking_driver import ProtocolRun
+
+class RunState(Protocol):
+    """What a step needs of the run that awaits it."""
+
+    context: DriverContext
+    created_nodes: CreatedNodes
+    cleaning: bool
+    deadline: float | None
+    grace: float
+    progress: WaitProgress | None
+    wake: Callable[[], object]
 
 
 class Pending:
@@ -50,7 +62,7 @@ class Resolved(Pending):
 class RequestInFlight(Pending):
     """Requests under way."""
 
-    def __init__(self, task: ProtocolRun, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
+    def __init__(self, task: RunState, step: Step[Any], requests: Sequence[Request[Any]]) -> None:
         self._task, self._step = task, step
         for request in requests:
             task.created_nodes.sent(request)
@@ -90,7 +102,7 @@ class RequestInFlight(Pending):
 class AwaitSignal(Pending):
     """Until a signal fires."""
 
-    def __init__(self, task: ProtocolRun, step: Wait) -> None:
+    def __init__(self, task: RunState, step: Wait) -> None:
         own_limit = None if step.limit is None else task.context.now() + step.limit
         deadline = task.deadline
         if deadline is not None and step.allow_grace and not task.cleaning:
@@ -120,7 +132,7 @@ class AwaitSignal(Pending):
 class AwaitConnection(Pending):
     """Until there is a session."""
 
-    def __init__(self, task: ProtocolRun) -> None:
+    def __init__(self, task: RunState) -> None:
         self.limit = task.deadline
         self._task = task
         self._changes: Signal | None = None

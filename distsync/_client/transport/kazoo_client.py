@@ -38,7 +38,7 @@ from kazoo.protocol.states import KeeperState
 from kazoo.retry import KazooRetry
 
 from distsync._client import tls
-from distsync._client.background_thread import OwnThread
+from distsync._client.own_threads import OwnThread
 from distsync._client.settings import Settings
 from distsync._client.transport import fast_io
 from distsync._client.transport.kazoo_errors import unknown_error

@@ -11,19 +11,37 @@ blocked put removes its own item; if the item is gone, a consumer has taken it, 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from distsync._protocols.queues.claim_layout import ItemHeader
+from distsync._protocols.queues.claim_layout import ClaimQueueLayout, ItemHeader
+from distsync._protocols.queues.segments import Segments
 from distsync._protocols.retries import INTERRUPTED, read_all
 from distsync._protocols.semaphores.capacity_wait import QueueSnapshot, admit
 from distsync._protocols.steps import Background, Children, Connected, GetData, Listing, Node, SetData, Watch
 from distsync._protocols.wait_queue import in_order
 from distsync.errors import BadVersionError, DeadlineError, Full, NoNodeError, OutcomeUnknownError, ShutDown
 
-if TYPE_CHECKING:
-    from distsync._protocols.queues.claim_queue import JoinableCore
-    from distsync._protocols.queues.fifo import QueueCore
+
+class BoundedQueue(Protocol):
+    """What a blocked put needs of its queue."""
+
+    @property
+    def znodes(self) -> Segments: ...
+
+    async def segments_before(self, segment: str) -> Sequence[str]: ...
+
+    async def retract(self, path: str) -> bool: ...
+
+
+class BoundedClaimQueue(BoundedQueue, Protocol):
+    """What a blocked put needs of a queue with claims."""
+
+    @property
+    def znodes(self) -> ClaimQueueLayout: ...
+
+    async def retract_unclaimed(self, path: str, label: ItemHeader) -> bool: ...
 
 
 def open_only(view: QueueSnapshot, state: Any) -> QueueSnapshot:
@@ -36,7 +54,9 @@ def open_only(view: QueueSnapshot, state: Any) -> QueueSnapshot:
 class PendingPut:
     """An item that was put and may be over the bound, as something to wait in."""
 
-    def __init__(self, core: QueueCore, segment: str, item: str, path: str | None, data: bytes, maxsize: int) -> None:
+    def __init__(
+        self, core: BoundedQueue, segment: str, item: str, path: str | None, data: bytes, maxsize: int
+    ) -> None:
         self.core = core
         self.segment = segment
         self.item = item
@@ -141,7 +161,7 @@ class PendingPut:
 class PendingClaimPut(PendingPut):
     """An item that was put and may be over the bound, which counts what nobody has claimed and nothing delayed."""
 
-    core: JoinableCore
+    core: BoundedClaimQueue
 
     def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
         segments, listing, claims = answers

@@ -17,18 +17,15 @@ import struct
 import time
 from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from distsync._server.admin.four_letter_words import ConnectionRow
-from distsync._server.admin.statistics import WORD_BYTES
+from distsync._server.admin.statistics import WORD_BYTES, ServerStatistics
 from distsync._server.effects import Accepted, Notify
+from distsync._server.engine import Engine
 from distsync._wire.codec import encode_connect_response, encode_event
 from distsync._wire.codes import OpCode
 from distsync._wire.frames import FrameSplitter, WireError, framed
-
-if TYPE_CHECKING:
-    from distsync._server.net.server import NetworkServer
-
 
 log = logging.getLogger("distsync.server")
 
@@ -67,10 +64,39 @@ def frame_of(effect: Accepted | Notify) -> bytes:
     return framed(encode_event(effect.zxid, effect.event))
 
 
+class ConnectionServer(Protocol):
+    """What a connection needs of its server.
+
+    Attributes:
+        buffer: Where received bytes are read into; all connections share it.
+        moved: Bytes received and sent since the server last looked at how many are held.
+        failure: Why the server stops; None while it serves.
+    """
+
+    engine: Engine
+    report: ServerStatistics
+    encrypted: bool
+    buffer: memoryview
+    moved: int
+    failure: Exception | None
+
+    def add(self, connection: Connection) -> None: ...
+
+    def remove(self, connection: Connection) -> None: ...
+
+    def begin(self) -> None: ...
+
+    def work(self, connection: Connection, frames: deque[bytes]) -> None: ...
+
+    def end(self) -> None: ...
+
+    def close_deadline(self) -> float: ...
+
+
 class Connection(asyncio.BufferedProtocol):
     """One client's TCP connection. It keeps order: requests are worked for one after the other."""
 
-    def __init__(self, server: NetworkServer) -> None:
+    def __init__(self, server: ConnectionServer) -> None:
         self.server = server
         self.peer = 0
         self.session_id = 0
