@@ -19,13 +19,13 @@ from distsync._client.callback_thread import Dispatcher
 from distsync._client.clocks import lease_clock, wait_clock
 from distsync._client.deadlines import earliest, seconds_until
 from distsync._client.driver.blocking_driver import ProtocolRun
-from distsync._client.driver.context import DriverContext, Work
+from distsync._client.driver.driver_context import DriverContext, Work
 from distsync._client.driver.pending_steps import UserCall
 from distsync._client.lease.cleanup import watch_held_node
 from distsync._client.lease.holds import ZNODE_DELETED, HeldNode, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.own_threads import join
-from distsync._client.transport.replies import Batch
+from distsync._client.transport.pending_replies import Batch
 from distsync._client.transport.session import ZooKeeperSession
 from distsync.errors import ClientClosedError
 

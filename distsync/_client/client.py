@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from distsync._client import gevent_check, lifecycle, tls
 from distsync._client.acls import Access
-from distsync._client.connection_state import State, Statistics
+from distsync._client.connection_state import ClientStatistics, ConnectionState
 from distsync._client.ensemble_status import Server, ask_all
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.naming import paths
@@ -56,7 +56,7 @@ class Client:
         self._starting = threading.RLock()
         self._closer: int | None = None
         self._listeners: list[Callable[[str], object]] = []
-        self._before: Statistics | None = None
+        self._before: ClientStatistics | None = None
         self._close_hooks: dict[str, Callable[[], Coroutine[Any, Any, Any]]] = {}
         lifecycle.register(self)
 
@@ -222,8 +222,8 @@ class Client:
         session may live on), "lost" (so is the session, or it has been away for longer than that may live; what was
         held is held no more) or "closed"."""
         if self.closed:
-            return State.CLOSED.value
-        return self._core.link.state.value if self._core else State.CONNECTING.value
+            return ConnectionState.CLOSED.value
+        return self._core.link.state.value if self._core else ConnectionState.CONNECTING.value
 
     def is_proven(self, session_id: int) -> bool:
         """Whether the lease clock proves at this moment that session ``session_id`` lives. No request."""
@@ -235,11 +235,11 @@ class Client:
         core = self._opened("a call")
         return core.mutex, core.lease
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ClientStatistics:
         """What was sent and came so far, in this process. No request."""
         if self._core is not None:
             return self._core.link.statistics()
-        return self._before or Statistics({}, 0, 0, 0)
+        return self._before or ClientStatistics({}, 0, 0, 0)
 
     def path(self, kind: str, name: str) -> str:
         """The znode of the object ``name`` of this kind."""
@@ -315,7 +315,7 @@ class Client:
             self._started().run(_connected(), 0.0)
         return self._core
 
-    def _changed(self, state: State) -> None:
+    def _changed(self, state: ConnectionState) -> None:
         core = self._core
         for listener in tuple(self._listeners):
             if core is not None:

@@ -9,7 +9,7 @@ import enum
 from typing import NamedTuple
 
 
-class State(str, enum.Enum):
+class ConnectionState(str, enum.Enum):
     """The link is ..."""
 
     CONNECTING = "connecting"
@@ -19,7 +19,7 @@ class State(str, enum.Enum):
     CLOSED = "closed"
 
 
-class Statistics(NamedTuple):
+class ClientStatistics(NamedTuple):
     """What was sent and came since the client was made."""
 
     requests: dict[str, int]

@@ -22,10 +22,10 @@ from distsync._client.acls import Access
 from distsync._client.background_thread import Keeper
 from distsync._client.callback_thread import Dispatcher
 from distsync._client.clocks import lease_clock, wait_clock
-from distsync._client.connection_state import State
+from distsync._client.connection_state import ConnectionState
 from distsync._client.driver.blocking_driver import ProtocolRun, drive
-from distsync._client.driver.context import Work
 from distsync._client.driver.created_nodes import LeftoverNode
+from distsync._client.driver.driver_context import Work
 from distsync._client.embedded_locator import EmbeddedServerLocator
 from distsync._client.lease.cleanup import delete_leftover
 from distsync._client.lease.holds import CLIENT_CLOSED, INTERRUPTED, HeldNode, HoldTable
@@ -34,7 +34,7 @@ from distsync._client.settings import Settings
 from distsync._client.shared_state import SharedStateTable
 from distsync._client.transport.kazoo_client import kazoo_options
 from distsync._client.transport.kazoo_requests import Translator
-from distsync._client.transport.replies import Batch, Reply
+from distsync._client.transport.pending_replies import Batch, PendingReply
 from distsync._client.transport.session import ZooKeeperSession
 from distsync._client.wait_log import Loggable, LogThrottle, WaitProgress, log_owner, log_state, log_wait
 from distsync._protocols.steps import Connected, Hold, Loss, Request, SessionInfo, Signal
@@ -98,7 +98,7 @@ class ClientRuntime:
         settings: Settings,
         hosts: str | None,
         access: Access,
-        on_state: Callable[[State], object],
+        on_state: Callable[[ConnectionState], object],
     ) -> None:
         self.mutex = threading.RLock()
         self.forgotten = False
@@ -117,7 +117,7 @@ class ClientRuntime:
         self._auth = settings.auth
         self._connect_timeout = settings.connect_timeout
         self._on_state = on_state
-        self._reported_state = State.CONNECTING
+        self._reported_state = ConnectionState.CONNECTING
         self._telling = threading.RLock()
         self._embedded = (
             EmbeddedServerLocator(self.link.move, self._no_server, settings.auth) if hosts is None else None
@@ -144,7 +144,7 @@ class ClientRuntime:
             self._starting = None
 
     def _changed(self) -> None:
-        if self.link.state is State.CONNECTED:
+        if self.link.state is ConnectionState.CONNECTED:
             session_handover.record(id(self), self.hosts, self.link.client_id, self._session_options)
         self.keeper.wake()
         with self._telling:  # two threads may come with two changes: what is told last is what is
@@ -338,7 +338,7 @@ class ClientRuntime:
     def submit(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> Batch:
         return self.link.submit(requests, wake)
 
-    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
         self.link.read_replies(replies, seconds)
 
     def withdraw(self, batch: Batch) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from distsync._client import contender_info
-from distsync._client.connection_state import State
+from distsync._client.connection_state import ConnectionState
 from distsync._protocols.steps import GetData, Listing, Node
 from distsync.errors import DistsyncError
 
@@ -32,15 +32,15 @@ logger = logging.getLogger("distsync.waiting")
 logger_of_states = logging.getLogger("distsync.session")
 
 
-def log_state(state: State, where: str, session_id: int | None, failure: Exception | None) -> None:
+def log_state(state: ConnectionState, where: str, session_id: int | None, failure: Exception | None) -> None:
     """The connection is in this state now."""
-    if state is State.CONNECTED:
+    if state is ConnectionState.CONNECTED:
         logger_of_states.info("connected to %s, session 0x%x", where, session_id or 0)
-    elif state is State.SUSPENDED:
+    elif state is ConnectionState.SUSPENDED:
         logger_of_states.warning("the connection to %s is lost, it is being made anew", where)
-    elif state is State.LOST and failure is not None:
+    elif state is ConnectionState.LOST and failure is not None:
         logger_of_states.error("there will be no connection to %s: %s", where, failure)
-    elif state is State.LOST:
+    elif state is ConnectionState.LOST:
         logger_of_states.warning("no session at %s any more, as far as can be known: what was held is lost", where)
 
 

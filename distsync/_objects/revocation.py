@@ -129,7 +129,7 @@ class Revocable(Ownable):
         """Whether this process still holds by it."""
         return core.grant is grant
 
-    def _is_meant(self, contender: wait_queue.Contender) -> bool:
+    def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
         """Whether ``revoke`` asks this one, if he holds."""
         return True
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 MARKS = {"curator": NodeNames(), "kazoo": NodeNames(wait_queue.KAZOO_READ, wait_queue.KAZOO_LOCK)}
 
 
-def _parsed(contender: Contender) -> wait_queue.Contender:
+def _parsed(contender: Contender) -> wait_queue.ContenderNode:
     name = contender.path.rpartition("/")[2]
-    return wait_queue.parse(name) or wait_queue.Contender(name, 0, "")
+    return wait_queue.parse(name) or wait_queue.ContenderNode(name, 0, "")
 
 
 def _chosen(contenders: list[Contender], matches: wait_queue.Rule, holding: bool) -> list[Contender]:
@@ -102,7 +102,7 @@ class SharedWriter(_LockView, RLock):
     def _core(self) -> WriterCore:
         return self._shared.writer
 
-    def _is_meant(self, contender: wait_queue.Contender) -> bool:
+    def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
         return wait_queue.shared(contender)
 
     def revoke(self, grace: float | None = None) -> bool:
@@ -199,7 +199,7 @@ class SharedReader(_LockView):
     def _stands(self, core: Any, grant: Grant) -> bool:
         return any(share.grant is grant for share in tuple(core.shares))
 
-    def _is_meant(self, contender: wait_queue.Contender) -> bool:
+    def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
         return not wait_queue.shared(contender)
 
     def _heed(self, grant: Grant) -> Coroutine[Any, Any, None]:

@@ -52,9 +52,9 @@ class synchronized:
         if inspect.isgeneratorfunction(inside) or inspect.isasyncgenfunction(inside):
             raise TypeError(f"{inside.__qualname__} is a generator: take the lock inside of it")
         wrapper = self._wait if inspect.iscoroutinefunction(inside) else self._call
-        from distsync._objects.synchronized_wrappers import Synchronized
+        from distsync._objects.synchronized_wrappers import SynchronizedFunction
 
-        return Synchronized(function, wrapper)  # type: ignore[return-value]
+        return SynchronizedFunction(function, wrapper)  # type: ignore[return-value]
 
     def _call(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
         with self._lock:

@@ -37,7 +37,7 @@ def _named(module: str, name: str) -> Any:
     return attrgetter(name)(import_module(module))
 
 
-class Synchronized(wrapt.FunctionWrapper):  # type: ignore[type-arg]
+class SynchronizedFunction(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     """A function under a lock, which looks like the function. It pickles as any function does, by its name."""
 
     __bound_function_wrapper__ = _Bound

@@ -14,7 +14,14 @@ from distsync._client.contender_info import describe
 from distsync._objects.base import SharedObject, validate_timeout
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
-from distsync._protocols.transactions.records import COMMIT, COORDINATOR, PEERS, Decision, TransactionConfig, encoded
+from distsync._protocols.transactions.vote_records import (
+    COMMIT,
+    COORDINATOR,
+    PEERS,
+    Decision,
+    TransactionConfig,
+    encoded,
+)
 from distsync.errors import ClientClosedError, MismatchError, PayloadTooLargeError, UsageError
 
 if TYPE_CHECKING:

@@ -50,7 +50,7 @@ class Receipt(NamedTuple):
     session_id: int
 
 
-class Outcome(NamedTuple):
+class CommitOutcome(NamedTuple):
     """The transaction was executed, in the session ``session_id``: its ephemerals are of that one. ``results`` is None
     where its answer was lost; ``answers`` are those of the requests sent with it (exceptions in their place); ``zxid``
     is its own, 0 where it is not known."""
@@ -91,7 +91,7 @@ class Receipts:
         reads: tuple[Request[Any], ...] = (),
         on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None = None,
         still_needed: StillNeeded = always,
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """All of ``operations`` are done, or none, in which case the error of the one that failed is raised; Abandoned
         if they are not ``still_needed`` any more when they are to be sent, or sent again.
 
@@ -117,7 +117,7 @@ class Receipts:
                     number = len(operations)
                     session_id = await _made_in(receipt, operations, answer[:number], answer[number].mzxid)
                     self.free.append(receipt)
-                    return Outcome(answer[:number], tuple(rest), session_id, answer[number].mzxid)
+                    return CommitOutcome(answer[:number], tuple(rest), session_id, answer[number].mzxid)
                 if isinstance(answer, INTERRUPTED):
                     done, zxid = await executed(receipt, nonce) if getattr(answer, "sent", True) else (False, 0)
                     if done is None:
@@ -125,7 +125,7 @@ class Receipts:
                     if done:
                         session_id = await _made_in(receipt, operations, (), zxid)
                         self.free.append(receipt)
-                        return Outcome(None, tuple(rest), session_id)
+                        return CommitOutcome(None, tuple(rest), session_id)
                     in_doubt = False
                     if (await Connected()).session_id != receipt.session_id:
                         receipt = await self._receipt()
@@ -152,7 +152,7 @@ class Receipts:
         self.free.append(receipt)
         raise answer
 
-    async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[Outcome]:
+    async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[CommitOutcome]:
         """As many of these as there are outcomes are done, the first ones, and none of the others. They make no
         ephemerals, and are sent together, so that none waits for an answer to another; each expects the version of the
         receipt that the one before
@@ -166,7 +166,7 @@ class Receipts:
         ]
         answers = await Together(*multis)
         outcomes = [
-            Outcome(answer[:-1], (), receipt.session_id)
+            CommitOutcome(answer[:-1], (), receipt.session_id)
             for answer in takewhile(lambda answer: isinstance(answer, tuple), answers)
         ]
         failed = answers[len(outcomes)] if len(outcomes) < len(answers) else None
@@ -175,7 +175,7 @@ class Receipts:
             if isinstance(node, NoNodeError):
                 raise OutcomeUnknownError("a transaction", multis[0].path, "session")
             lost = node.stat.version - version - len(outcomes)
-            outcomes += [Outcome(None, (), receipt.session_id)] * lost
+            outcomes += [CommitOutcome(None, (), receipt.session_id)] * lost
         elif failed is not None and not isinstance(failed, ZnodeError):
             raise failed
         if not isinstance(failed, NoNodeError):  # it may be the receipt that is not there

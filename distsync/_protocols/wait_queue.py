@@ -67,7 +67,7 @@ _TAIL = len("__rlock__") + len("-2147483648")
 _FOREIGN = re.compile(r"(?:(?<=-)(?P<far>-\d{9,10})|(?P<number>\d{10})|(?P<near>(?<!-)-\d{9}))$")
 
 
-class Contender(NamedTuple):
+class ContenderNode(NamedTuple):
     """A child that stands in the line."""
 
     name: str
@@ -105,13 +105,13 @@ class QueueDecision(NamedTuple):
     behind: str = ""
 
 
-def parse(name: str) -> Contender | None:
+def parse(name: str) -> ContenderNode | None:
     """The contender of this name; None for a child that is none."""
     marked = _MARKED.search(name, max(0, len(name) - _TAIL))
     if marked:
-        return Contender(name, int(marked[2]), marked[1])
+        return ContenderNode(name, int(marked[2]), marked[1])
     foreign = _FOREIGN.search(name)
-    return Contender(name, int(foreign[foreign.lastgroup or 0]), "") if foreign else None
+    return ContenderNode(name, int(foreign[foreign.lastgroup or 0]), "") if foreign else None
 
 
 def sequence_distance(number: int, base: int) -> int:
@@ -119,7 +119,7 @@ def sequence_distance(number: int, base: int) -> int:
     return (number - base + HALF) % (2 * HALF) - HALF
 
 
-def in_order(names: Iterable[str]) -> list[Contender]:
+def in_order(names: Iterable[str]) -> list[ContenderNode]:
     """The contenders, first in line first."""
     contenders = [contender for contender in map(parse, names) if contender]
     if not contenders:
@@ -131,9 +131,9 @@ def in_order(names: Iterable[str]) -> list[Contender]:
     return sorted(contenders, key=lambda contender: (sequence_distance(contender.number, base), contender.name))
 
 
-def predecessors(names: Iterable[str], mine: str) -> list[Contender] | None:
+def predecessors(names: Iterable[str], mine: str) -> list[ContenderNode] | None:
     """Who stands ahead of ``mine``, in order; None if ``mine`` is not among them."""
-    ahead: list[Contender] = []
+    ahead: list[ContenderNode] = []
     for contender in in_order(names):
         if contender.name == mine:
             return ahead
@@ -141,22 +141,22 @@ def predecessors(names: Iterable[str], mine: str) -> list[Contender] | None:
     return None
 
 
-Rule = Callable[[Contender], bool]
+Rule = Callable[[ContenderNode], bool]
 
 
-def exclusive(ahead: Contender) -> bool:
+def exclusive(ahead: ContenderNode) -> bool:
     """Everybody ahead keeps us out (Locks, step 3)."""
     return True
 
 
-def shared(ahead: Contender) -> bool:
+def shared(ahead: ContenderNode) -> bool:
     """A reader is kept out by writers only (Shared Locks); a contender of unknown kind counts as a writer."""
     return ahead.name_suffix not in (READ, KAZOO_READ)
 
 
-def current_holders(order: Iterable[Contender]) -> list[Contender]:
+def current_holders(order: Iterable[ContenderNode]) -> list[ContenderNode]:
     """Those of the line, given in order, who hold: the first, and if it is a reader all readers up to a writer."""
-    holders: list[Contender] = []
+    holders: list[ContenderNode] = []
     for contender in order:
         if holders and (shared(contender) or shared(holders[0])):
             break

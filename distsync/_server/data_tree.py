@@ -11,7 +11,7 @@ from functools import partial
 from operator import attrgetter
 
 from distsync._server.acl import READ_ONLY_ACL
-from distsync._server.journal.records import (
+from distsync._server.journal.change_records import (
     TTL_OWNER,
     CreateNode,
     DeleteNode,
@@ -22,9 +22,9 @@ from distsync._server.journal.records import (
 )
 from distsync._server.path_rules import SPECIAL, parent_of
 from distsync._server.quotas import QUOTA, apply_delta, held, is_limits, limits_path, prefix_of, stats_path, target_of
-from distsync._wire.records import OPEN_ACL, Acl, Stat
+from distsync._wire.records import OPEN_ACL, Acl, StatRecord
 
-_stat: Callable[[type[Stat], tuple[int, ...]], Stat] = tuple.__new__
+_stat: Callable[[type[StatRecord], tuple[int, ...]], StatRecord] = tuple.__new__
 """Half the time of its own constructor."""
 
 _NO_CHILDREN: dict[str, None] = {}
@@ -44,7 +44,7 @@ def next_version(version: int) -> int:
     return wrapped(version + 1) if version != -2 else 0
 
 
-class Node:
+class TreeNode:
     """One znode. ``creates`` counts the children ever created: it is the next sequence number. ``owner`` is a session,
     0, or below zero a time to live."""
 
@@ -79,11 +79,11 @@ class Node:
         self.children = _NO_CHILDREN
 
     @property
-    def stat(self) -> Stat:
+    def stat(self) -> StatRecord:
         """On the wire cversion counts creates and deletes of children: 2 * creates - children."""
         children, owner, data = len(self.children), self.owner, self.data
         return _stat(
-            Stat,
+            StatRecord,
             (
                 self.czxid,
                 self.mzxid,
@@ -105,14 +105,14 @@ class Node:
         return self.owner - TTL_OWNER if self.owner < 0 else 0
 
 
-_counters: Callable[[Node], tuple[int, ...]] = attrgetter(*Node.COUNTERS)
+_counters: Callable[[TreeNode], tuple[int, ...]] = attrgetter(*TreeNode.COUNTERS)
 
 
 class Tree:
     """All znodes by path; parents come before their children."""
 
     def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
+        self.nodes: dict[str, TreeNode] = {}
         self.ephemerals: dict[int, dict[str, None]] = {}
         self.containers: dict[str, None] = {}
         self.ttls: dict[str, None] = {}
@@ -121,17 +121,17 @@ class Tree:
         self.data_bytes = 0
         """Of all paths and data."""
         for path in SPECIAL:
-            self._add(path, Node(b"", OPEN_ACL, 0, False, 0, 0))
+            self._add(path, TreeNode(b"", OPEN_ACL, 0, False, 0, 0))
         config = self.nodes["/zookeeper/config"]
         config.acl, config.aversion = READ_ONLY_ACL, -1
 
-    def node(self, path: str) -> Node | None:
+    def node(self, path: str) -> TreeNode | None:
         """The znode; "" is the root too."""
         return self.nodes.get(path or "/")
 
     def create(self, change: CreateNode, zxid: int, time_ms: int) -> None:
         path, data, acl, owner, container = change
-        parent = self._add(path, Node(data, acl, owner, container, zxid, time_ms))
+        parent = self._add(path, TreeNode(data, acl, owner, container, zxid, time_ms))
         parent.creates = wrapped(parent.creates + 1)
         parent.pzxid = zxid
         if path.startswith(QUOTA):
@@ -164,7 +164,7 @@ class Tree:
         for path in self.owned(session_id):
             self._delete(path, zxid)
 
-    def quota_of(self, path: str) -> tuple[Node | None, Node | None]:
+    def quota_of(self, path: str) -> tuple[TreeNode | None, TreeNode | None]:
         """The nodes with the limits that hold for the path, and with what is held of them; None where missing."""
         prefix = prefix_of(path, self.limited) if self.limited else ""
         return (self.nodes.get(limits_path(prefix)), self.nodes.get(stats_path(prefix))) if prefix else (None, None)
@@ -209,7 +209,7 @@ class Tree:
     def load(self, stored: StoredNode) -> None:
         path, data, acl, owner, container, counters = stored
         czxid, mzxid, pzxid, ctime, mtime, node_version, creates, aversion = counters
-        node = Node(data, acl, owner, container, czxid, ctime)
+        node = TreeNode(data, acl, owner, container, czxid, ctime)
         if mzxid != czxid:  # else both are one number, as in a new node: each takes memory
             node.mzxid = mzxid
         if mtime != ctime:
@@ -225,7 +225,7 @@ class Tree:
             table.clear()
         self.data_bytes = 0
 
-    def _add(self, path: str, node: Node) -> Node:
+    def _add(self, path: str, node: TreeNode) -> TreeNode:
         """Answers the parent (the root's is itself)."""
         nodes = self.nodes
         nodes[path] = node
@@ -240,7 +240,7 @@ class Tree:
             self._enlist(path, node)
         return parent
 
-    def _enlist(self, path: str, node: Node) -> None:
+    def _enlist(self, path: str, node: TreeNode) -> None:
         """In the tables of those that need care."""
         if node.owner > 0:
             self.ephemerals.setdefault(node.owner, {})[path] = None
@@ -251,7 +251,7 @@ class Tree:
         if is_limits(path):
             self.limited.add(target_of(path))
 
-    def _remove(self, path: str) -> Node:
+    def _remove(self, path: str) -> TreeNode:
         """Answers the parent."""
         node = self.nodes.pop(path)
         self.data_bytes -= len(path) + len(node.data or b"")
@@ -289,7 +289,7 @@ class Tree:
         if stats is not None:
             self._put(stats, apply_delta(stats.data, count, size))
 
-    def _also_put(self, take_back: Callable[[], None], node: Node, data: bytes | None) -> None:
+    def _also_put(self, take_back: Callable[[], None], node: TreeNode, data: bytes | None) -> None:
         take_back()
         self._put(node, data)
 
@@ -304,16 +304,23 @@ class Tree:
         parent.creates = wrapped(parent.creates - 1)
         parent.pzxid = pzxid
 
-    def _undo_delete(self, path: str, node: Node, pzxid: int) -> None:
+    def _undo_delete(self, path: str, node: TreeNode, pzxid: int) -> None:
         self._add(path, node).pzxid = pzxid
 
     def _reset(
-        self, node: Node, data: bytes | None, acl: tuple[Acl, ...], version: int, aversion: int, mzxid: int, mtime: int
+        self,
+        node: TreeNode,
+        data: bytes | None,
+        acl: tuple[Acl, ...],
+        version: int,
+        aversion: int,
+        mzxid: int,
+        mtime: int,
     ) -> None:
         self._put(node, data)
         node.acl, node.version, node.aversion, node.mzxid, node.mtime = acl, version, aversion, mzxid, mtime
 
-    def _put(self, node: Node, data: bytes | None) -> int:
+    def _put(self, node: TreeNode, data: bytes | None) -> int:
         """How many bytes more that are."""
         more = (len(data) if data else 0) - (len(node.data) if node.data else 0)
         self.data_bytes += more

@@ -11,7 +11,7 @@ from typing import Any
 
 from distsync._server.data_tree import Tree
 from distsync._server.effects import Commit
-from distsync._server.journal.records import (
+from distsync._server.journal.change_records import (
     Change,
     CloseSession,
     CreateNode,
@@ -38,7 +38,7 @@ PIECE_BYTES = 256 * 1024
 """A snapshot's piece is at least this long, but for the last; a piece more than one record longer never is."""
 
 
-class State:
+class DurableState:
     """The tree, the sessions and the last zxid."""
 
     def __init__(self, expiry_ms: int, zxid: int) -> None:

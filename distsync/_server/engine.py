@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from distsync._server.acl import Identity
-from distsync._server.data_tree import Node, Tree
+from distsync._server.data_tree import Tree, TreeNode
 from distsync._server.effects import Drop, Effect
 from distsync._server.engine_config import EngineConfig
 from distsync._server.engine_state import EngineState
 from distsync._server.handlers.dispatch import Requests
-from distsync._server.journal.records import DeleteNode
+from distsync._server.journal.change_records import DeleteNode
 from distsync._server.peer import Authenticator
 from distsync._server.session_handshake import Handshake
 from distsync._server.session_table import Sessions
@@ -26,7 +26,7 @@ from distsync._wire.records import ConnectRequest, Request
 DEFAULTS = EngineConfig()
 
 
-class Statistics(NamedTuple):
+class EngineStatistics(NamedTuple):
     """What srvr and mntr tell. ``requests`` counts since the engine was made; ``data_bytes`` has paths and data."""
 
     zxid: int
@@ -155,7 +155,7 @@ class Engine:
         done = [path for path in (*tree.containers, *tree.ttls) if self._is_done(tree.nodes[path], now_ms)]
         return [effect for path in done for effect in self._core.transact(DeleteNode(path), now_ms)]
 
-    def _is_done(self, node: Node, now_ms: int) -> bool:
+    def _is_done(self, node: TreeNode, now_ms: int) -> bool:
         """A container had children and has none, or never had one for long; a time to live has passed without a
         change."""
         idle_ms = now_ms - node.mtime
@@ -191,10 +191,10 @@ class Engine:
         links = self._core.links
         return [(path, links[peer].session.id) for path, peers in self.watches.data.by_path.items() for peer in peers]
 
-    def statistics(self, now_ms: int) -> Statistics:
+    def statistics(self, now_ms: int) -> EngineStatistics:
         """Cost: a walk over sessions and watchers, not over znodes."""
         tree, watches = self.tree, self.watches
-        return Statistics(
+        return EngineStatistics(
             zxid=self.zxid,
             znodes=len(tree.nodes),
             ephemerals=sum(map(len, tree.ephemerals.values())),

@@ -10,10 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from distsync._server.acl import READ, Identity, Policy, allows
-from distsync._server.durable_state import State
+from distsync._server.durable_state import DurableState
 from distsync._server.effects import Drop, Effect, Notify
 from distsync._server.engine_config import EngineConfig
-from distsync._server.journal.records import Change, CloseSession, CreateNode, DeleteNode, ResizeSession, SetNodeData
+from distsync._server.journal.change_records import (
+    Change,
+    CloseSession,
+    CreateNode,
+    DeleteNode,
+    ResizeSession,
+    SetNodeData,
+)
 from distsync._server.path_rules import parent_of
 from distsync._server.peer import Peer
 from distsync._server.session_clock import PauseTolerantClock
@@ -40,7 +47,7 @@ class EngineState:
         self.config = config
         shared = None if config.required_digest is None else Identity("digest", config.required_digest)
         self.policy = Policy(config.schemes, shared)
-        self.state = State(config.expiry_ms, config.initial_zxid)
+        self.state = DurableState(config.expiry_ms, config.initial_zxid)
         self.tree = self.state.tree
         self.sessions = self.state.sessions
         self.watches = Watches()

@@ -30,9 +30,9 @@ from distsync._server.autostart.directories import make_folder, state_folder
 from distsync._server.engine import Engine
 from distsync._server.engine_config import EngineConfig
 from distsync._server.file_lock import LockedByAnotherError, locked
-from distsync._server.journal.errors import JournalCorruptError, JournalError
+from distsync._server.journal.change_records import pack_transaction
 from distsync._server.journal.journal import Journal
-from distsync._server.journal.records import pack_transaction
+from distsync._server.journal.journal_errors import JournalCorruptError, JournalError
 from distsync._server.net.listener import ServeError, listen, tls_context
 from distsync._server.net.log_limit import log_to_standard_error
 from distsync._server.net.server import NetworkServer

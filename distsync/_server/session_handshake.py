@@ -11,7 +11,7 @@ import hmac
 from distsync._server.acl import Identity
 from distsync._server.effects import Accepted, Drop, Effect
 from distsync._server.engine_state import EngineState
-from distsync._server.journal.records import OpenSession, ResizeSession
+from distsync._server.journal.change_records import OpenSession, ResizeSession
 from distsync._server.peer import Authenticator, Peer
 from distsync._server.session_table import Session, new_session_id, password_of
 from distsync._wire.records import ConnectRequest, ConnectResponse

@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 
 from distsync._server.effects import Notify
-from distsync._server.journal.records import Change
+from distsync._server.journal.change_records import Change
 from distsync._server.path_rules import parent_of
 from distsync._wire.codes import SYNC_CONNECTED, EventType
 from distsync._wire.records import WatcherEvent
@@ -19,7 +19,7 @@ from distsync._wire.records import WatcherEvent
 _NOBODY: dict[int, None] = {}
 
 
-class Mode(IntEnum):
+class WatcherMode(IntEnum):
     """The watch fires ..."""
 
     ONCE = 0
@@ -28,18 +28,18 @@ class Mode(IntEnum):
     """For the path and all below it, but not for changed lists of children."""
 
 
-class WatchTable:
+class WatchIndex:
     """The watches of one kind."""
 
     __slots__ = ("by_path", "by_peer", "persistent_count")
 
     def __init__(self) -> None:
-        self.by_path: dict[str, dict[int, Mode]] = {}
+        self.by_path: dict[str, dict[int, WatcherMode]] = {}
         self.by_peer: dict[int, set[str]] = {}
         self.persistent_count = 0
         """How many do not fire once only; most servers never have one."""
 
-    def arm(self, path: str, peer: int, mode: Mode = Mode.ONCE) -> None:
+    def arm(self, path: str, peer: int, mode: WatcherMode = WatcherMode.ONCE) -> None:
         peers = self.by_path.setdefault(path, {})
         self.persistent_count += bool(mode) - bool(peers.get(peer))
         peers[peer] = mode
@@ -50,8 +50,8 @@ class WatchTable:
         if not self.persistent_count:
             return self._take(path)
         modes = self.by_path.get(path, {})
-        told = {peer: None for peer, mode in modes.items() if not (of_children and mode is Mode.ALWAYS_BELOW)}
-        for peer in [peer for peer in told if modes[peer] is Mode.ONCE]:
+        told = {peer: None for peer, mode in modes.items() if not (of_children and mode is WatcherMode.ALWAYS_BELOW)}
+        for peer in [peer for peer in told if modes[peer] is WatcherMode.ONCE]:
             self.disarm(path, peer)
         if not of_children:
             told |= self._above(path)
@@ -92,7 +92,7 @@ class WatchTable:
         while path != "/":
             path = parent_of(path)
             for peer, mode in self.by_path.get(path, {}).items():
-                if mode is Mode.ALWAYS_BELOW:
+                if mode is WatcherMode.ALWAYS_BELOW:
                     told[peer] = None
         return told
 
@@ -109,8 +109,8 @@ class Watches:
     __slots__ = ("data", "children")
 
     def __init__(self) -> None:
-        self.data = WatchTable()
-        self.children = WatchTable()
+        self.data = WatchIndex()
+        self.children = WatchIndex()
 
     @property
     def any(self) -> bool:

@@ -17,7 +17,7 @@ class Acl(NamedTuple):
 OPEN_ACL: tuple[Acl, ...] = (Acl(31, "world", "anyone"),)
 
 
-class Stat(NamedTuple):
+class StatRecord(NamedTuple):
     """A znode's Stat; times in ms since the epoch, lengths in bytes."""
 
     czxid: int

@@ -12,7 +12,7 @@ from distsync._wire.common import (
     OPEN_ACL as OPEN_ACL,
     Acl as Acl,
     ClientInfo as ClientInfo,
-    Stat as Stat,
+    StatRecord as StatRecord,
 )
 from distsync._wire.codes import (
     AUTH_XID as AUTH_XID,

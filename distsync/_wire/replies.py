@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsync._wire.common import Acl, ClientInfo, Stat
+from distsync._wire.common import Acl, ClientInfo, StatRecord
 
 
 class ConnectResponse(NamedTuple):
@@ -28,23 +28,23 @@ class Create2Reply(NamedTuple):
     """To Create2Request, CreateContainerRequest and CreateTtlRequest."""
 
     path: str
-    stat: Stat
+    stat: StatRecord
 
 
 class StatReply(NamedTuple):
     """To ExistsRequest, SetDataRequest and SetAclRequest."""
 
-    stat: Stat
+    stat: StatRecord
 
 
 class GetDataReply(NamedTuple):
     data: bytes | None
-    stat: Stat
+    stat: StatRecord
 
 
 class GetAclReply(NamedTuple):
     acl: tuple[Acl, ...]
-    stat: Stat
+    stat: StatRecord
 
 
 class GetChildrenReply(NamedTuple):
@@ -53,7 +53,7 @@ class GetChildrenReply(NamedTuple):
 
 class GetChildren2Reply(NamedTuple):
     children: tuple[str, ...]
-    stat: Stat
+    stat: StatRecord
 
 
 class SyncReply(NamedTuple):

@@ -37,7 +37,7 @@ Function = Callable[..., Any]
 Call = tuple[Function, tuple[Any, ...], dict[str, Any]]
 
 
-class Program(NamedTuple):
+class MainProgram(NamedTuple):
     """What runs as ``__main__``: a module (``python -m``), or the file of a script."""
 
     module: str | None
@@ -86,7 +86,7 @@ class Encoder:
             yield found
             return
         _, module, file, body = found
-        with nullcontext() if own else main_module_of(Program(module, file), place):
+        with nullcontext() if own else main_module_of(MainProgram(module, file), place):
             yield self._codec.decode(body, place)
 
     def result(self, place: str, success: bool, value: Any) -> bytes:
@@ -99,17 +99,17 @@ class Encoder:
         return success, value
 
 
-def program() -> Program:
+def program() -> MainProgram:
     """What runs as ``__main__`` here, or did where this process was spawned."""
     main = sys.modules[_MAIN]
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)
     module = None if spec is None or spec.name == OTHER_MAIN else spec.name
-    return Program(module, os.path.abspath(file) if file else None)
+    return MainProgram(module, os.path.abspath(file) if file else None)
 
 
 @contextmanager
-def main_module_of(wanted: Program, place: str) -> Iterator[None]:
+def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
     """Names of ``__main__`` are those of that program. Raises PayloadRefusedError if it is not to be had here."""
     here = program()
     if any(theirs is not None and theirs == ours for theirs, ours in zip(wanted, here, strict=True)):
@@ -131,7 +131,7 @@ def main_module_of(wanted: Program, place: str) -> Iterator[None]:
 
 
 @functools.cache
-def loaded(wanted: Program) -> types.ModuleType:
+def loaded(wanted: MainProgram) -> types.ModuleType:
     """That program, as a module, so that only what is not under ``if __name__ == "__main__"`` has run."""
     module = types.ModuleType(OTHER_MAIN)
     if wanted.module is not None:

@@ -19,7 +19,7 @@ from distsync.testing import java_process
 from distsync.testing.connection_faults import end_session, session_id
 from distsync.testing.ensemble_network import EnsembleNetwork, Pair
 from distsync.testing.ensemble_server import SERVING, START_S, EnsembleServer
-from distsync.testing.faulty_proxy import Mode
+from distsync.testing.faulty_proxy import ProxyMode
 from distsync.testing.java_process import LOOPBACK, EnsembleError, ProcessGuard
 
 TICK_MS = 250
@@ -190,11 +190,11 @@ class Ensemble:
 
         ``silent``: nothing gets through, and nobody is told; else connections break and are refused."""
         group_of = {server.number: which for which, group in enumerate(groups) for server in group}
-        mode = Mode.HELD if silent else Mode.REFUSED
+        mode = ProxyMode.HELD if silent else ProxyMode.REFUSED
 
-        def mode_of(caller: int, called: int) -> Mode:
+        def mode_of(caller: int, called: int) -> ProxyMode:
             ours, theirs = group_of.get(caller, -caller), group_of.get(called, -called)
-            return Mode.PASSED if ours == theirs else mode
+            return ProxyMode.PASSED if ours == theirs else mode
 
         self._laid.set(mode_of)
 
@@ -211,7 +211,7 @@ class Ensemble:
 
     def heal(self) -> None:
         """No fault is there, and none to come: all servers run, hear each other and serve, connections are welcome."""
-        self._laid.set(lambda caller, called: Mode.PASSED)
+        self._laid.set(lambda caller, called: ProxyMode.PASSED)
         for server in self.servers:
             server.heal()
         self.wait_until_serving()

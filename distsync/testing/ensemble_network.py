@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
-from distsync.testing.faulty_proxy import PIECE, Mode
+from distsync.testing.faulty_proxy import PIECE, ProxyMode
 from distsync.testing.java_process import LOOPBACK
 
 Result = TypeVar("Result")
@@ -39,19 +39,19 @@ class NetworkLink:
     def __init__(self, ends: Ends, target: int) -> None:
         self.ends, self.target = ends, target
         self.back: Callable[[], str] | None = None
-        self.mode = Mode.PASSED
+        self.mode = ProxyMode.PASSED
         self.flowing = asyncio.Event()
         self.flowing.set()
         self.open: set[asyncio.StreamWriter] = set()
 
-    def become(self, mode: Mode) -> None:
+    def become(self, mode: ProxyMode) -> None:
         """Held back, refused or passed on from now on."""
         self.mode = mode
-        if mode is Mode.HELD:
+        if mode is ProxyMode.HELD:
             self.flowing.clear()
         else:
             self.flowing.set()
-        if mode is Mode.REFUSED:
+        if mode is ProxyMode.REFUSED:
             self.cut()
 
     def cut(self) -> None:
@@ -82,7 +82,7 @@ class EnsembleNetwork:
         """The ports that lead to these two; ``back()`` is the port by which who is called calls back."""
         return self._do(self._lay(ends, quorum, election, lambda: f"{LOOPBACK}:{back()}"))
 
-    def set(self, mode_of: Callable[[int, int], Mode]) -> None:
+    def set(self, mode_of: Callable[[int, int], ProxyMode]) -> None:
         """Each wire behaves as ``mode_of(who calls, who is called)`` says."""
         self._do(self._set(mode_of))
 
@@ -123,7 +123,7 @@ class EnsembleNetwork:
         port: int = listening.sockets[0].getsockname()[1]
         return port
 
-    async def _set(self, mode_of: Callable[[int, int], Mode]) -> None:
+    async def _set(self, mode_of: Callable[[int, int], ProxyMode]) -> None:
         for wire in self._wires:
             wire.become(mode_of(*wire.ends))
 
@@ -131,7 +131,7 @@ class EnsembleNetwork:
         for socket in [each for listening in self._listening for each in listening.sockets]:
             self._loop.remove_reader(socket)  # nobody is accepted any more
         for wire in self._wires:
-            wire.become(Mode.REFUSED)
+            wire.become(ProxyMode.REFUSED)
         for _ in range(TURNS):  # who was accepted just now must have begun, or nothing would close his socket
             await asyncio.sleep(0)
         for listening in self._listening:
@@ -150,7 +150,7 @@ async def _carry(wire: NetworkLink, reader: asyncio.StreamReader, writer: asynci
     onward: asyncio.StreamWriter | None = None
     try:
         await wire.flowing.wait()
-        if wire.mode is not Mode.REFUSED:
+        if wire.mode is not ProxyMode.REFUSED:
             answers, onward = await _called(wire.target)
             wire.open.add(onward)
             if wire.back is not None:

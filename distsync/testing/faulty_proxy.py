@@ -36,7 +36,7 @@ _HEAD = struct.Struct(">ii")
 _XID = struct.Struct(">i")
 
 
-class Mode(enum.Enum):
+class ProxyMode(enum.Enum):
     """What comes in is ..."""
 
     PASSED = "passed on"
@@ -147,7 +147,7 @@ class Proxy:
         self._lock = threading.Lock()
         self._pairs: list[_Pair] = []
         self._sessions: dict[int, ConnectResponse] = {}
-        self._mode = Mode.PASSED
+        self._mode = ProxyMode.PASSED
         self._trap: _DropRule | None = None
         self._delay = 0.0
         self._late: deque[_DelayedBytes] = deque()
@@ -182,12 +182,12 @@ class Proxy:
 
     def refuse(self) -> None:
         """Every connection is broken, and new ones are hung up on, until `heal`."""
-        self._become(Mode.REFUSED)
+        self._become(ProxyMode.REFUSED)
         self.cut()
 
     def blackhole(self) -> None:
         """Connections stay, but nothing gets through in either direction until `heal`, which delivers it late."""
-        self._become(Mode.HELD)
+        self._become(ProxyMode.HELD)
 
     def delay(self, seconds: float) -> None:
         """All that is said comes so much later (0: at once), in its order."""
@@ -197,7 +197,7 @@ class Proxy:
     def heal(self) -> None:
         """All is well again."""
         self._delay = 0.0
-        self._become(Mode.PASSED)
+        self._become(ProxyMode.PASSED)
 
     def disarm(self) -> None:
         """No request or reply will be dropped any more."""
@@ -232,7 +232,7 @@ class Proxy:
     ) -> None:
         self.close()
 
-    def _become(self, mode: Mode) -> None:
+    def _become(self, mode: ProxyMode) -> None:
         self._mode = mode
         self._wake()
 
@@ -262,7 +262,7 @@ class Proxy:
         patience = 1.0
         with self._lock:
             sources = [self._wake_read]
-            if self._mode is not Mode.HELD:
+            if self._mode is not ProxyMode.HELD:
                 sources += [self._listener, *self._ends()]
                 if self._late:
                     patience = min(patience, max(0.0, self._late[0].due - time.monotonic()))
@@ -277,7 +277,7 @@ class Proxy:
 
     def _accept(self) -> None:
         client, _ = self._listener.accept()
-        if self._mode is Mode.REFUSED:
+        if self._mode is ProxyMode.REFUSED:
             client.close()
             return
         try:
@@ -295,7 +295,7 @@ class Proxy:
     def _serve(self, source: socket.socket) -> None:
         with self._lock:
             pair = next((pair for pair in self._pairs if source in (pair.client, pair.server)), None)
-            if pair is None or self._mode is Mode.HELD:
+            if pair is None or self._mode is ProxyMode.HELD:
                 return
             due = max(time.monotonic() + self._delay, self._late[-1].due if self._late else 0.0)
             self._late.append(_DelayedBytes(due, pair, source, pair.take(source)))
@@ -303,7 +303,7 @@ class Proxy:
     def _deliver(self) -> None:
         """What is due goes on, in the order in which it came."""
         with self._lock:
-            while self._late and self._mode is not Mode.HELD and self._late[0].due <= time.monotonic():
+            while self._late and self._mode is not ProxyMode.HELD and self._late[0].due <= time.monotonic():
                 self._hand_over(self._late.popleft())
 
     def _hand_over(self, late: _DelayedBytes) -> None:

@@ -18,7 +18,7 @@ from helpers.worker_processes import Running, results
 
 from distsync._client.acls import Access
 from distsync._client.client import Client
-from distsync._client.connection_state import State
+from distsync._client.connection_state import ConnectionState
 from distsync._client.lease.holds import HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.settings import Settings
@@ -65,7 +65,7 @@ def test_link_that_is_closed_while_it_starts_keeps_no_thread(
         link.start(server.hosts, ())
     remains = nothing_more(lambda: [place_of(one) for one in frozenset(threading.enumerate()) - earlier])
     assert not remains, "threads remain: " + "; ".join(remains)
-    assert link.state is State.CLOSED
+    assert link.state is ConnectionState.CLOSED
 
 
 @pytest.mark.slow_on("zookeeper")

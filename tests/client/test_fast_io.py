@@ -18,7 +18,7 @@ from helpers.worker_processes import expire
 from kazoo.protocol.connection import ConnectionHandler
 
 from distsync._client.transport import fast_io
-from distsync._client.transport.kazoo_client import Connection, FastConnection, connection_class
+from distsync._client.transport.kazoo_client import FastKazooConnection, KazooConnection, connection_class
 from distsync._protocols.retries import read
 from distsync._protocols.steps import (
     Children,
@@ -136,7 +136,7 @@ def test_answer_of_a_negative_length_ends_the_connection_and_no_more(
     relayed: Any, relay: Relay, namespace: str
 ) -> None:
     connection = relayed._core.link._kazoo._connection
-    if not isinstance(connection, FastConnection):
+    if not isinstance(connection, FastKazooConnection):
         pytest.skip("kazoo reads it in its own way")
     connection._input += b"\xff\xff\xff\xff"
     with pytest.raises(DisconnectedError):
@@ -321,7 +321,7 @@ def test_interrupt_in_any_line_of_sending_breaks_no_connection_and_mixes_no_answ
         assert missing is None, where
         assert isinstance(refused, NoNodeError), where
 
-    assert isinstance(wire, FastConnection)
+    assert isinstance(wire, FastKazooConnection)
     assert strikes(send, check) > 30
     assert proxy.connections == 1
     client.close()
@@ -337,11 +337,11 @@ def asked(client: Any, *requests: Any) -> None:
 
 def test_kazoo_that_is_installed_is_known() -> None:
     assert fast_io.incompatibility() == ""
-    assert connection_class(True) is FastConnection
+    assert connection_class(True) is FastKazooConnection
 
 
 def test_wire_that_is_switched_off_is_kazoos() -> None:
-    assert connection_class(False) is Connection
+    assert connection_class(False) is KazooConnection
 
 
 def without(name: str) -> type:
@@ -373,7 +373,7 @@ def test_kazoo_that_is_built_otherwise_keeps_its_own_wire(
 ) -> None:
     assert fast_io.incompatibility(handler) == reason
     monkeypatch.setattr(fast_io, "incompatibility", lambda: reason)
-    assert connection_class(True) is Connection
+    assert connection_class(True) is KazooConnection
 
 
 def test_system_without_poll_keeps_kazoos_wire(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from helpers.worker_processes import Running, expire, waiting_calls
 from distsync import ClientClosedError, DeadlineError, Lock, Queue, Semaphore, SharedLock
 from distsync._client import wait_log
 from distsync._client.client import Client
-from distsync._client.connection_state import State
+from distsync._client.connection_state import ConnectionState
 from distsync._protocols.steps import Signal
 from distsync.testing.faulty_proxy import Proxy
 
@@ -108,11 +108,11 @@ def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
 
     def connected_meanwhile() -> None:
         monkeypatch.undo()
-        link.state = State.CONNECTED
+        link.state = ConnectionState.CONNECTED
         link._notify_state()
 
     monkeypatch.setattr(keeper, "wake", connected_meanwhile)
-    link.state = State.LOST
+    link.state = ConnectionState.LOST
     link._notify_state()
     all_is_told = threading.Event()
     near.call_back(all_is_told.set)

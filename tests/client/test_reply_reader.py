@@ -14,7 +14,7 @@ from helpers.timing import PATIENCE, eventually
 
 from distsync._client.lease.lease_clock import NEVER
 from distsync._client.transport.fast_io import FastWire
-from distsync._client.transport.kazoo_client import FastConnection
+from distsync._client.transport.kazoo_client import FastKazooConnection
 from distsync._protocols.retries import read
 from distsync._protocols.steps import Create, Exists, GetData, SetData, Together, Wait, WakeReason, Watch
 from distsync.errors import LockLostError, NoNodeError
@@ -30,13 +30,13 @@ ANSWER_BYTES = 20
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 
 
-def wire_of(client: Any) -> FastConnection:
+def wire_of(client: Any) -> FastKazooConnection:
     found = client._core.link._kazoo._connection
-    assert isinstance(found, FastConnection)
+    assert isinstance(found, FastKazooConnection)
     return found
 
 
-def given_by_connection_thread(wire: FastConnection) -> list[int]:
+def given_by_connection_thread(wire: FastKazooConnection) -> list[int]:
     """The xids of the answers that the connection thread gives from now on."""
     given: list[int] = []
     giving = wire._read_response

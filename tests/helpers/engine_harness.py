@@ -87,8 +87,8 @@ class Client:
         created: str = self.body(r.CreateRequest(path, data, acl, flags)).path
         return created
 
-    def stat(self, path: str) -> r.Stat:
-        stat: r.Stat = self.body(r.ExistsRequest(path)).stat
+    def stat(self, path: str) -> r.StatRecord:
+        stat: r.StatRecord = self.body(r.ExistsRequest(path)).stat
         return stat
 
     def children(self, path: str) -> set[str]:

@@ -67,8 +67,8 @@ class Speaker:
         assert err == 0, ErrorCode(err).name
         return body
 
-    def stat(self, path: str) -> r.Stat:
-        stat: r.Stat = self.body(r.ExistsRequest(path)).stat
+    def stat(self, path: str) -> r.StatRecord:
+        stat: r.StatRecord = self.body(r.ExistsRequest(path)).stat
         return stat
 
     def told(self, request: r.Request) -> list[tuple[int, str]]:

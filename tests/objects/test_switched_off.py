@@ -11,7 +11,7 @@ from helpers.worker_processes import Running
 
 from distsync import Lock, Queue
 from distsync._client.client import Client
-from distsync._client.transport.kazoo_client import FastConnection
+from distsync._client.transport.kazoo_client import FastKazooConnection
 
 THREADS = 8
 
@@ -36,7 +36,7 @@ def test_released_lock_is_not_kept(plain: Client, observer: Observer) -> None:
 
 def test_kazoo_reads_and_writes(plain: Client) -> None:
     plain.sync()
-    assert not isinstance(plain._core.link._kazoo._connection, FastConnection)  # type: ignore[union-attr]
+    assert not isinstance(plain._core.link._kazoo._connection, FastKazooConnection)  # type: ignore[union-attr]
     plain.close()
 
 

@@ -24,7 +24,7 @@ from distsync._protocols.state.gate import GateCore
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import Children, GetData
 from distsync._protocols.transactions.coordinator import TransactionCore
-from distsync._protocols.transactions.records import ABORT, Decision
+from distsync._protocols.transactions.vote_records import ABORT, Decision
 from distsync.errors import ShutDown
 
 ALL = Faults(

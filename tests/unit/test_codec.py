@@ -20,7 +20,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=12)
 data = st.none() | st.binary(max_size=20)
 acls = st.lists(st.builds(r.Acl, ints, texts, texts), max_size=3).map(tuple)
 names = st.lists(texts, max_size=4).map(tuple)
-stats = st.builds(r.Stat, longs, longs, longs, longs, ints, ints, ints, longs, ints, ints, longs)
+stats = st.builds(r.StatRecord, longs, longs, longs, longs, ints, ints, ints, longs, ints, ints, longs)
 
 creates = [st.builds(kind, texts, data, acls, ints) for kind in (r.CreateRequest, r.Create2Request)]
 operations = st.one_of(
@@ -182,7 +182,7 @@ class TestBytes:
         assert empty[14:18] == bytes(4)
 
     def test_a_stat_has_68_bytes(self) -> None:
-        assert len(codec.encode_reply(1, 2, 0, r.StatReply(r.Stat(*range(11))))) == 16 + 68
+        assert len(codec.encode_reply(1, 2, 0, r.StatReply(r.StatRecord(*range(11))))) == 16 + 68
 
     def test_a_reply_without_a_body_is_a_header(self) -> None:
         assert codec.encode_reply(5, 6, -101, None) == struct.pack(">iqi", 5, 6, -101)

@@ -12,7 +12,7 @@ from distsync._protocols.pool import callers
 from distsync._protocols.semaphores import leases
 from distsync._protocols.state import condition, count_down_latch, election
 from distsync._protocols.steps import Node, Stat
-from distsync._protocols.transactions import records
+from distsync._protocols.transactions import vote_records
 from distsync.errors import CorruptNodeError
 
 PATH = "/object"
@@ -28,8 +28,8 @@ DIGITS = b'{"initial": %s}' % (b"9" * 6000)
 @pytest.mark.parametrize(
     "read",
     [
-        records.Decision.read,
-        records.TransactionRecord.read,
+        vote_records.Decision.read,
+        vote_records.TransactionRecord.read,
         condition.names_in,
         leases.parse_permits,
         lambda path, data: count_down_latch.tally_in(path, Node(data, Stat(*[0] * len(Stat._fields)))),

@@ -205,7 +205,7 @@ class TestStat:
     def test_a_new_node(self, client: Client) -> None:
         client.create("/a", b"xyz")
         zxid = client.bench.engine.zxid
-        assert client.stat("/a") == r.Stat(zxid, zxid, NOW_MS, NOW_MS, 0, 0, 0, 0, 3, 0, zxid)
+        assert client.stat("/a") == r.StatRecord(zxid, zxid, NOW_MS, NOW_MS, 0, 0, 0, 0, 3, 0, zxid)
 
     def test_children_that_come_and_go_move_cversion_and_pzxid(self, client: Client) -> None:
         client.create("/a")

@@ -6,7 +6,7 @@ import pytest
 from helpers.engine_harness import Bench, Client
 
 from distsync._server.effects import Commit, Notify
-from distsync._server.journal.records import MAX_TTL_MS
+from distsync._server.journal.change_records import MAX_TTL_MS
 from distsync._wire import records as r
 from distsync._wire.records import CreateFlag, ErrorCode, EventType
 

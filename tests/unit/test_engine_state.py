@@ -13,8 +13,8 @@ from distsync._server.durable_state import PIECE_BYTES
 from distsync._server.effects import Commit
 from distsync._server.engine import Engine
 from distsync._server.engine_config import EngineConfig
-from distsync._server.journal import records as changes
-from distsync._server.journal.records import UnreadableStateError, pack
+from distsync._server.journal import change_records as changes
+from distsync._server.journal.change_records import UnreadableStateError, pack
 from distsync._wire import records as r
 from distsync._wire.records import CreateFlag
 

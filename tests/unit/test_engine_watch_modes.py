@@ -7,7 +7,7 @@ from helpers.engine_harness import Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync._server.watch_manager import Mode, WatchTable
+from distsync._server.watch_manager import WatcherMode, WatchIndex
 from distsync._wire import records as r
 from distsync._wire.records import ErrorCode, EventType, WatcherType, WatchMode
 
@@ -76,7 +76,7 @@ def test_set_watches2_arms_again_after_a_reconnect(client: Client) -> None:
 PATHS = ["/", "/a", "/a/b", "/a/b/c", "/d"]
 paths, peers = st.sampled_from(PATHS), st.integers(1, 3)
 moves = st.one_of(
-    st.tuples(st.just("arm"), paths, peers, st.sampled_from(Mode)),
+    st.tuples(st.just("arm"), paths, peers, st.sampled_from(WatcherMode)),
     st.tuples(st.just("fire"), paths, st.booleans()),
     st.tuples(st.just("disarm"), paths, peers),
     st.tuples(st.just("forget"), peers),
@@ -87,13 +87,13 @@ class Plain:
     """The same in the plainest way: (path, peer) -> mode."""
 
     def __init__(self) -> None:
-        self.modes: dict[tuple[str, int], Mode] = {}
+        self.modes: dict[tuple[str, int], WatcherMode] = {}
 
-    def arm(self, path: str, peer: int, mode: Mode) -> None:
+    def arm(self, path: str, peer: int, mode: WatcherMode) -> None:
         self.modes[path, peer] = mode
 
     def fire(self, path: str, of_children: bool) -> set[int]:
-        below = Mode.ALWAYS_BELOW
+        below = WatcherMode.ALWAYS_BELOW
         here = {peer for (at, peer), mode in self.modes.items() if at == path and mode is not below}
         above = {
             peer
@@ -101,7 +101,7 @@ class Plain:
             if mode is below and not of_children and (at in ("/", path) or path.startswith(at + "/"))
         }
         for peer in here:
-            if self.modes[path, peer] is Mode.ONCE:
+            if self.modes[path, peer] is WatcherMode.ONCE:
                 del self.modes[path, peer]
         return here | above
 
@@ -114,7 +114,7 @@ class Plain:
 
 @given(st.lists(moves, max_size=40))
 def test_the_table_does_what_the_plain_one_does(moves: list[tuple[str, object]]) -> None:
-    table, plain = WatchTable(), Plain()
+    table, plain = WatchIndex(), Plain()
     for name, *arguments in moves:
         found, expected = (getattr(one, name)(*arguments) for one in (table, plain))
         assert (set(found) if name == "fire" else found) == expected

@@ -15,8 +15,8 @@ import pytest
 
 import distsync._server.journal.journal as journal_module
 from distsync._server.journal.entries import GROUP, join, pack_entry
-from distsync._server.journal.errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
 from distsync._server.journal.journal import NAME, Journal, JournalContents
+from distsync._server.journal.journal_errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
 
 RECORDS = [(zxid, b"payload %d" % zxid) for zxid in range(10, 40)]
 RECORDS_LAST = len(RECORDS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -170,3 +171,28 @@ def test_package_imports_nothing_so_that_its_pure_parts_come_without_kazoo(packa
 def test_rule_says(file: str, module: str, allowed: bool) -> None:
     assert file in FILES
     assert may_import(file, module) is allowed
+
+
+FACES = {
+    "Barrier", "BoundedSemaphore", "Condition", "Event", "JoinableQueue", "LifoQueue", "Lock", "PriorityQueue", "Queue",
+    "RLock", "Semaphore", "SimpleQueue",
+}  # fmt: skip
+"""Classes that one object has for threads, for asyncio and for multiprocessing."""
+
+LAYERS_OF_ONE_THING = {
+    "barriers", "base", "conditions", "config", "count_down_latch", "cross_process", "election", "ensemble", "events",
+    "gate", "group", "journal", "locks", "partitioner", "pool", "queues", "registry", "revocation", "semaphores",
+    "shared_lock",
+}  # fmt: skip
+"""Modules and packages that have one name because they are layers of one object, or the package of it."""
+
+
+def test_class_name_means_one_thing() -> None:
+    trees = [ast.parse((PACKAGE / file).read_text()) for file in FILES]
+    names = Counter(node.name for tree in trees for node in tree.body if isinstance(node, ast.ClassDef))
+    assert {name for name, times in names.items() if times > 1} == FACES
+
+
+def test_module_name_means_one_thing() -> None:
+    names = Counter(module_of(file).rpartition(".")[2] for file in FILES if file != "__init__.py")
+    assert {name for name, times in names.items() if times > 1} == LAYERS_OF_ONE_THING

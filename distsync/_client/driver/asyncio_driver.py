@@ -19,7 +19,7 @@ from typing import Any
 from distsync._client import deadlines
 from distsync._client.clocks import wait_clock
 from distsync._client.driver.blocking_driver import ProtocolRun, seconds_to_sleep
-from distsync._client.driver.context import Work
+from distsync._client.driver.driver_context import Work
 from distsync._client.driver.task_order import ObjectQueue, QueueTurn, orders
 from distsync._client.runtime import ClientRuntime, first_connection
 from distsync._client.wait_log import Loggable, WaitProgress

@@ -23,8 +23,8 @@ from types import TracebackType
 from typing import Any
 
 from distsync._client import deadlines
-from distsync._client.driver.context import DriverContext, Work
 from distsync._client.driver.created_nodes import CreatedNodes
+from distsync._client.driver.driver_context import DriverContext, Work
 from distsync._client.driver.pending_steps import (
     AwaitConnection,
     AwaitSignal,
@@ -33,7 +33,7 @@ from distsync._client.driver.pending_steps import (
     Resolved,
     UserCall,
 )
-from distsync._client.transport.replies import Outcome
+from distsync._client.transport.pending_replies import Outcome
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import (
     AtClose,

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from distsync._client import deadlines
-from distsync._client.driver.context import DriverContext
 from distsync._client.driver.created_nodes import CreatedNodes
-from distsync._client.transport.replies import Outcome, Reply
+from distsync._client.driver.driver_context import DriverContext
+from distsync._client.transport.pending_replies import Outcome, PendingReply
 from distsync._client.wait_log import WaitProgress
 from distsync._protocols.steps import Call, Listing, Request, Signal, Step, Wait, WakeReason
 from distsync.errors import DeadlineError
@@ -34,7 +34,7 @@ class Pending:
 
     limit: float | None = None
 
-    replies: Sequence[Reply] = ()
+    replies: Sequence[PendingReply] = ()
     """The answers that it waits for."""
 
     def outcome(self) -> Outcome | None:

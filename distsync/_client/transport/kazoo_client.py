@@ -42,7 +42,7 @@ from distsync._client.own_threads import OwnThread
 from distsync._client.settings import Settings
 from distsync._client.transport import fast_io
 from distsync._client.transport.kazoo_errors import unknown_error
-from distsync._client.transport.replies import Reply
+from distsync._client.transport.pending_replies import PendingReply
 from distsync.errors import PayloadTooLargeError
 
 #: The longest that one attempt to reach one host may take (seconds). Less than the 2 s in which a client closes;
@@ -139,7 +139,7 @@ class Handler(SequentialThreadingHandler):  # type: ignore[misc]
         return tls.connect(address, self.host, context, seconds)
 
 
-class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
+class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
     """kazoo's connection thread."""
 
     refusals = 0
@@ -179,7 +179,7 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
         """What is queued is sent. Any thread; never waits."""
         self.wake()
 
-    def read_for(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_for(self, replies: Sequence[PendingReply], seconds: float) -> None:
         """In a thread that is about to wait so long for these answers: it may read them itself."""
 
     def listen(self) -> None:
@@ -293,22 +293,22 @@ class Connection(kazoo.ConnectionHandler):  # type: ignore[misc]
                 one.close()
 
 
-class FastConnection(fast_io.FastWire, Connection):
+class FastKazooConnection(fast_io.FastWire, KazooConnection):
     """The same with a wire of its own."""
 
 
-def connection_class(fast_wire: bool) -> type[Connection]:
+def connection_class(fast_wire: bool) -> type[KazooConnection]:
     """Who connects: kazoo, where the fast wire is switched off or does not know this kazoo."""
     unknown = fast_io.incompatibility() if fast_wire else "it is switched off"
     if unknown:
         logger.info("kazoo's own wire is used: %s", unknown)
-    return Connection if unknown else FastConnection
+    return KazooConnection if unknown else FastKazooConnection
 
 
 class Kazoo(KazooClient):  # type: ignore[misc]
     """A kazoo client that is told requests, and tells its sessions. ``lock`` is had by who asks."""
 
-    _connection: Connection
+    _connection: KazooConnection
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         on_session: Callable[[int, int], None],
         lock: Any = None,
         fast_wire: bool = True,
-        on_own_answer: Callable[[Reply, Any, BaseException | None], bool] = lambda reply, response, error: False,
+        on_own_answer: Callable[[PendingReply, Any, BaseException | None], bool] = lambda reply, response, error: False,
         **options: Any,
     ) -> None:
         kind = connection_class(fast_wire)
@@ -331,7 +331,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         sleeper, sasl = self._connection.retry_sleeper, self._connection.sasl_options
         self._connection = kind(self, sleeper, logger=logger, sasl_options=sasl)
         self._connection.lock = lock or threading.RLock()
-        if isinstance(self._connection, FastConnection):
+        if isinstance(self._connection, FastKazooConnection):
             handler.wire = self._connection
 
     def enqueue(self, *requests: tuple[Any, Any]) -> None:
@@ -340,7 +340,7 @@ class Kazoo(KazooClient):  # type: ignore[misc]
         self._queue.extend(requests)
         self._connection.send()
 
-    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
         """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
         if replies:
             self._connection.read_for(replies, seconds)

@@ -44,7 +44,7 @@ class CreateContainer(wire.Create2):  # type: ignore[misc]
     type = 19
 
 
-class Transaction(namedtuple("Transaction", "operations")):
+class TransactionRequest(namedtuple("TransactionRequest", "operations")):
     """kazoo's record drops what it does not know: containers, and results that are false. Ours packs many operations
     in a fraction of the time: a put of many items is one transaction."""
 
@@ -157,7 +157,7 @@ class Translator:
         for operation in request.operations:
             records.append(records[-1] if operation is before else self.operation(operation))
             before = operation
-        return Transaction(records)
+        return TransactionRequest(records)
 
     def operation(self, operation: Any) -> Any:
         if isinstance(operation, Create):
@@ -175,7 +175,7 @@ RECORDS: dict[type[Any], Callable[[Translator, Any, Watcher | None], Any]] = {
     GetEach: lambda _, request, __: MultiRead(request.paths),
     Exists: lambda _, request, watcher: wire.Exists(request.path, watcher),
     Children: lambda _, request, watcher: wire.GetChildren2(request.path, watcher),
-    Sync: lambda *_: Transaction(()),
+    Sync: lambda *_: TransactionRequest(()),
     Multi: lambda self, request, _: self.multi(request),
 }
 
@@ -224,4 +224,4 @@ def _refusal(request: Multi, results: list[Any], failed: list[int]) -> BaseExcep
 
 ROLLED_BACK_ERRORS = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
 
-__all__ = ["CreateContainer", "Transaction", "Translator", "answer"]
+__all__ = ["CreateContainer", "TransactionRequest", "Translator", "answer"]

@@ -31,7 +31,7 @@ from kazoo.protocol.serialization import Close, Exists, GetChildren, GetChildren
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distsync._client.transport.replies import Reply
+    from distsync._client.transport.pending_replies import PendingReply
 
 #: For so long (seconds) after a caller has read, the connection thread leaves it to callers; events wait so long too.
 CALLER_READ_WINDOW_S = 0.001
@@ -76,7 +76,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     # ---- in a thread that waits
 
-    def read_for(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_for(self, replies: Sequence[PendingReply], seconds: float) -> None:
         """Who waits for these answers reads them, if they come in a moment and nothing else is to be read."""
         pending = self.client._pending
         if self._open and self._outgoing is None and len(pending) <= len(replies) and not self._is_reader:
@@ -112,7 +112,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         """Whether it is the calling thread that reads, in the midst of which a signal or a finalizer came."""
         return bool(self.reader._is_owned())  # type: ignore[attr-defined]
 
-    def _read_own_replies(self, replies: Sequence[Reply], seconds: float) -> None:
+    def _read_own_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
         if not self._open:  # it broke before we were the reader; now it cannot without us
             return
         until = monotonic() + seconds
@@ -137,7 +137,7 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
         """Whether there is one, to its last byte, that makes sense."""
         return len(self._input) >= int_struct.size + HEADER.size and len(self._input) >= self._length() > HEADER.size
 
-    def _deliver(self, replies: Sequence[Reply]) -> bool:
+    def _deliver(self, replies: Sequence[PendingReply]) -> bool:
         """Whether what is next is an answer to these, and given."""
         xid, zxid, error = HEADER.unpack_from(self._input, int_struct.size)
         client = self.client

@@ -20,13 +20,13 @@ from kazoo.exceptions import ConnectionDropped, UnimplementedError
 from kazoo.protocol.states import KazooState, KeeperState
 
 from distsync._client.clocks import lease_clock
-from distsync._client.connection_state import State, Statistics
+from distsync._client.connection_state import ClientStatistics, ConnectionState
 from distsync._client.lease.holds import SESSION_EXPIRED, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.transport.kazoo_client import Kazoo
 from distsync._client.transport.kazoo_errors import LEADER_ERRORS, translate
 from distsync._client.transport.kazoo_requests import Translator, answer
-from distsync._client.transport.replies import Batch, Outcome, Reply
+from distsync._client.transport.pending_replies import Batch, Outcome, PendingReply
 from distsync._client.transport.watch_table import WatchTable
 from distsync._protocols.steps import Create, Delete, Multi, Request, SessionInfo, SetData, Signal, Sync
 from distsync.errors import ClientClosedError, ConfigurationError, SessionLostError
@@ -50,7 +50,7 @@ class ZooKeeperSession:
         holds: HoldTable,
         on_change: Callable[[], None],
     ) -> None:
-        self.state = State.CONNECTING
+        self.state = ConnectionState.CONNECTING
         self.info: SessionInfo | None = None
         self.was_connected = False
         self.failure: Exception | None = None
@@ -70,7 +70,7 @@ class ZooKeeperSession:
         self._address: tuple[str, Sequence[tuple[str, str]]] = ("", ())
         self._session_id: int | None = None
         self._timeout_ms = 0
-        self._waiting: list[Reply] = []
+        self._waiting: list[PendingReply] = []
         self._attempt_at = 0.0
         self._requests: Counter[str] = Counter()
         self._round_trips = 0
@@ -83,7 +83,7 @@ class ZooKeeperSession:
         options = {"hosts": hosts, "auth_data": _auth_data(auth), "on_own_answer": self._on_own_answer, **self._options}
         kazoo = Kazoo(*reports, **options)
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 return
             self._kazoo, self._address = kazoo, (hosts, auth)
             kazoo.add_listener(lambda state: self._on_kazoo_state(kazoo, state))
@@ -134,10 +134,10 @@ class ZooKeeperSession:
             self._enqueue(batch.replies[0])
         return batch
 
-    def _enqueue(self, *replies: Reply) -> None:
+    def _enqueue(self, *replies: PendingReply) -> None:
         for reply in replies:
             reply.on_response(self._on_response)
-        if self.state is State.CONNECTED:
+        if self.state is ConnectionState.CONNECTED:
             self._send(replies)
         elif self.closing:
             _refuse(replies)
@@ -149,24 +149,24 @@ class ZooKeeperSession:
                 reply.session_id = self._session_id
             self._waiting += replies
 
-    def _send(self, replies: Sequence[Reply]) -> None:
+    def _send(self, replies: Sequence[PendingReply]) -> None:
         assert self._kazoo is not None
         self._kazoo.enqueue(*[(self._prepare(reply), reply) for reply in replies])
 
-    def _send_first(self, reply: Reply) -> None:
+    def _send_first(self, reply: PendingReply) -> None:
         """The server behind a new connection may know less than the one before, and not even what we wrote without
         hearing of it."""
         assert self._kazoo is not None
         reply.on_response(self._on_response)
         self._kazoo.enqueue_first(self._prepare(reply), reply)
 
-    def _prepare(self, reply: Reply) -> Any:
+    def _prepare(self, reply: PendingReply) -> Any:
         """What is sent, now, for this reply."""
         reply.session_id = self._session_id
         reply.sent_at = lease_clock()
         return self._translator.record(reply.request, self.watches.arm(reply.request))
 
-    def read_replies(self, replies: Sequence[Reply], seconds: float) -> None:
+    def read_replies(self, replies: Sequence[PendingReply], seconds: float) -> None:
         """The calling thread is about to wait so long, for these answers, or for something else if there are none."""
         if self._kazoo is not None:
             self._kazoo.read_replies(replies, seconds)
@@ -182,12 +182,12 @@ class ZooKeeperSession:
             if self._waiting:
                 self._waiting = [reply for reply in self._waiting if reply not in batch.replies]
 
-    def _on_response(self, reply: Reply, response: Any, error: BaseException | None) -> None:
+    def _on_response(self, reply: PendingReply, response: Any, error: BaseException | None) -> None:
         """In kazoo's connection thread, in which an exception would end the connection."""
         if not (isinstance(error, UnimplementedError) and self._retry_plainly(reply)):
             self._complete(reply, response, error, self._holds.expire)
 
-    def _on_own_answer(self, reply: Reply, response: Any, error: BaseException | None) -> bool:
+    def _on_own_answer(self, reply: PendingReply, response: Any, error: BaseException | None) -> bool:
         """In a thread that waits for it, and may be interrupted in any line, which is then done again. False: it is to
         be given in the connection thread, for something has lapsed."""
         if len(self._holds) and lease_clock() >= self._lease.valid_until:
@@ -197,7 +197,7 @@ class ZooKeeperSession:
 
     def _complete(
         self,
-        reply: Reply,
+        reply: PendingReply,
         response: Any,
         error: BaseException | None,
         before_proof: Callable[[float], object] = lambda now: None,
@@ -211,13 +211,13 @@ class ZooKeeperSession:
             self._lease.prove(reply.session_id, reply.sent_at)
         reply.settle(outcome)
 
-    def _answer(self, reply: Reply, response: Any) -> Outcome:
+    def _answer(self, reply: PendingReply, response: Any) -> Outcome:
         try:
             return Outcome(answer(reply.request, response))
         except LEADER_ERRORS as refused:
             return Outcome(error=refused)
 
-    def _retry_plainly(self, reply: Reply) -> bool:
+    def _retry_plainly(self, reply: PendingReply) -> bool:
         """A server without container nodes gets plain ones."""
         if not (isinstance(reply.request, Create) and reply.request.container and self._translator.containers):
             return False
@@ -243,12 +243,12 @@ class ZooKeeperSession:
         self._holds.expire(lease_clock())  # by the time-out that it was held under
         self._lease.renegotiate(timeout_ms / 1000)
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 return
             self._session_id, self._timeout_ms = session_id, timeout_ms
             self.info = SessionInfo(session_id, timeout_ms)
             self.was_connected, self.lost_since = True, None
-            self.state = State.CONNECTED
+            self.state = ConnectionState.CONNECTED
             waiting, self._waiting = self._waiting, []
             self._send_first(Batch((Sync("/"),), _nobody).replies[0])
             self._send(waiting)
@@ -261,18 +261,18 @@ class ZooKeeperSession:
         if kazoo.client_state == KeeperState.AUTH_FAILED:
             schemes = ", ".join(scheme for scheme, _ in self._address[1])
             self.fail(ConfigurationError("auth", schemes, "the server refused these credentials, or wants others"))
-        self._disconnected(State.LOST if state == KazooState.LOST else State.SUSPENDED)
+        self._disconnected(ConnectionState.LOST if state == KazooState.LOST else ConnectionState.SUSPENDED)
 
-    def _disconnected(self, state: State) -> None:
+    def _disconnected(self, state: ConnectionState) -> None:
         with self.lock:
-            if self.state is State.CLOSED:
+            if self.state is ConnectionState.CLOSED:
                 return
-            if not (self.state is State.LOST and state is State.SUSPENDED):
+            if not (self.state is ConnectionState.LOST and state is ConnectionState.SUSPENDED):
                 self.state = state
             self.info = None
             if self.lost_since is None:
                 self.lost_since = lease_clock()
-        if state is State.LOST:
+        if state is ConnectionState.LOST:
             self._end_session()
         else:
             self.watches.fire_all()
@@ -330,9 +330,9 @@ class ZooKeeperSession:
         Should the servers have been away too, the session goes on when they are back, with nothing held."""
         with self.lock:
             since = self.lost_since
-            if self.state is not State.SUSPENDED or since is None or (now - since) * 1000 <= self._timeout_ms:
+            if self.state is not ConnectionState.SUSPENDED or since is None or (now - since) * 1000 <= self._timeout_ms:
                 return
-            self.state = State.LOST
+            self.state = ConnectionState.LOST
         self._notify_state()
 
     def restart(self) -> None:
@@ -340,12 +340,12 @@ class ZooKeeperSession:
         kazoo, self._kazoo = self._kazoo, None
         assert kazoo is not None
         kazoo.end(0.2, flush=False)
-        self._disconnected(State.LOST)
+        self._disconnected(ConnectionState.LOST)
         self.start(*self._address)
 
-    def statistics(self) -> Statistics:
+    def statistics(self) -> ClientStatistics:
         with self.lock:
-            return Statistics(dict(self._requests), self._round_trips, self.heartbeats, self.watches.events)
+            return ClientStatistics(dict(self._requests), self._round_trips, self.heartbeats, self.watches.events)
 
     def begin_close(self) -> None:
         """Nobody waits for a connection any more; what can still be done over the present one can."""
@@ -358,7 +358,7 @@ class ZooKeeperSession:
     def close(self, seconds: float) -> None:
         """The session is closed."""
         with self.lock:
-            self.state = State.CLOSED
+            self.state = ConnectionState.CLOSED
             self.info = None
         kazoo = self._kazoo
         if kazoo is not None:
@@ -383,7 +383,7 @@ def _auth_data(auth: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     return [(scheme, credential) for scheme, credential in auth if scheme != "sasl"]
 
 
-def _refuse(replies: Sequence[Reply]) -> None:
+def _refuse(replies: Sequence[PendingReply]) -> None:
     """The client is closed."""
     for reply in replies:
         reply.settle(Outcome(error=ClientClosedError(f"{type(reply.request).__name__} {reply.request.path}")))

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 
 from distsync._protocols.steps import Node
-from distsync._protocols.wait_queue import Contender, QueueEntry, in_order, sequence_distance
+from distsync._protocols.wait_queue import ContenderNode, QueueEntry, in_order, sequence_distance
 from distsync.errors import BrokenBarrierError, CorruptNodeError
 
 #: So many names of those who have passed, and of those who have left, are remembered, but at least of two whole
@@ -57,7 +57,7 @@ class BarrierGeneration:
         """The index with which this contender has passed; None: it has not, or long ago."""
         return next((names.index(name) for names in self.passed if name in names), None)
 
-    def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[Contender]]:
+    def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[ContenderNode]]:
         """This turn, as the marks among the ``names`` of the line complete it, and all who stand there."""
         line = in_order(names)
         marks = [each.number for each in line if RESET in each.name]
@@ -67,7 +67,7 @@ class BarrierGeneration:
         )
         return replace(self, after=after), standing
 
-    def includes(self, contender: Contender) -> bool:
+    def includes(self, contender: ContenderNode) -> bool:
         """Whether this contender is of the present generation, or of a later one."""
         return self.after is None or sequence_distance(contender.number, self.after) > 0
 

@@ -88,7 +88,7 @@ def without_cache_flag(data: bytes) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def only_readers(order: list[wait_queue.Contender]) -> bool:
+def only_readers(order: list[wait_queue.ContenderNode]) -> bool:
     """Whether somebody stands there, and nobody who writes."""
     return bool(order) and not any(map(wait_queue.shared, order))
 
@@ -214,7 +214,7 @@ async def _reply_to_query(grant: Grant, cache: CacheState) -> None:
 # ---- asking
 
 
-async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contender]], bool] = bool) -> bool:
+async def is_occupied(directory: str, counts: Callable[[list[wait_queue.ContenderNode]], bool] = bool) -> bool:
     """Whether somebody holds, or waits to, or else what ``counts`` says of the line; a keeper who is asked, and goes,
     did not stand there."""
     asked: Node | None = None

@@ -103,7 +103,7 @@ async def _release_elsewhere(directory: str) -> None:
             return
 
 
-async def _is_only_kept(directory: str, first: wait_queue.Contender) -> bool:
+async def _is_only_kept(directory: str, first: wait_queue.ContenderNode) -> bool:
     """Whether who stands first in the line has let go already, and keeps his znode for a while."""
     try:
         node = await read(GetData(f"{directory}/{first.name}"))

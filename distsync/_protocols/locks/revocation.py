@@ -98,7 +98,7 @@ async def until_asked(grant: Grant) -> bool:
     return await Wait(grant.revoke_requested, grant.loss) is not WakeReason.DEADLINE
 
 
-def everybody(contender: wait_queue.Contender) -> bool:
+def everybody(contender: wait_queue.ContenderNode) -> bool:
     return True
 
 

@@ -16,7 +16,7 @@ from distsync._protocols.group_commit import GroupCommitter
 from distsync._protocols.queues.batch_limits import BATCH
 from distsync._protocols.queues.claim_layout import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.fifo import QueueCore
-from distsync._protocols.receipts import Operation, Outcome, Receipts, StillNeeded, always
+from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, always
 from distsync._protocols.retries import read
 from distsync._protocols.steps import (
     Background,
@@ -107,7 +107,7 @@ class AckQueue(QueueCore):
 
     async def _commit_mine(
         self, mine: Operation, *others: Operation, still_needed: StillNeeded = always
-    ) -> Outcome | None:
+    ) -> CommitOutcome | None:
         """``mine`` finds the item as we left it, and all is done. Deletes of what is gone already are left out."""
         operations = [mine, *others]
         while True:
@@ -150,7 +150,7 @@ class AckQueue(QueueCore):
                 return False
             dead.tail = None
 
-    async def _seal_dead(self, dead: ClaimQueueLayout, tail: str, outcome: Outcome) -> None:
+    async def _seal_dead(self, dead: ClaimQueueLayout, tail: str, outcome: CommitOutcome) -> None:
         created = outcome.results[-1] if outcome.results else None
         if isinstance(created, Created) and int(created.path[-10:]) + 1 >= self.segment_size:
             await Background(dead.seal_segment(tail))

@@ -23,7 +23,7 @@ from distsync._protocols.queues.batch_limits import BATCH, batches
 from distsync._protocols.queues.blocking_get import LocalTurnQueue, take
 from distsync._protocols.queues.bounded import PendingPut
 from distsync._protocols.queues.segments import SEGMENT, Segments, before_all
-from distsync._protocols.receipts import Operation, Outcome, Receipts, StillNeeded, always
+from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, always
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import (
     Background,
@@ -126,7 +126,7 @@ class QueueCore:
         *extra_operations: Operation,
         bounded: bool = False,
         still_needed: StillNeeded = always,
-    ) -> tuple[str, Outcome]:
+    ) -> tuple[str, CommitOutcome]:
         """These are put, all or none, and ``extra_operations`` is done with it: the segment, and what came of it.
         Raises Abandoned."""
         znodes = self.znodes
@@ -155,7 +155,7 @@ class QueueCore:
         creates = (Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
         return (*checks, *creates, *self.znodes.counting(len(items)))
 
-    async def seal_if_full(self, segment: str, outcome: Outcome, items: int) -> None:
+    async def seal_if_full(self, segment: str, outcome: CommitOutcome, items: int) -> None:
         """So many were put into ``segment``."""
         last = self._path_in(outcome, items)
         if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
@@ -165,7 +165,7 @@ class QueueCore:
         """What tells whether an item that is put is inside the bound."""
         return Children(self.znodes.items), Children(segment)
 
-    def _path_in(self, outcome: Outcome, number: int) -> str | None:
+    def _path_in(self, outcome: CommitOutcome, number: int) -> str | None:
         """The path of the ``number``th item; None where the answer was lost."""
         created = outcome.results[1 + number] if outcome.results else None
         return created.path if isinstance(created, Created) else None

@@ -72,7 +72,7 @@ def names_in(path: str, data: bytes) -> list[str]:
 
 
 @dataclass(frozen=True)
-class State:
+class ConditionState:
     """Who waits, whose signal has no receiver any more, and who has a signal and has not confirmed."""
 
     waiting: list[str]
@@ -154,19 +154,19 @@ class ConditionCore:
         except NoNodeError:
             return 0
 
-    async def _state(self) -> State:
+    async def _state(self) -> ConditionState:
         while (state := await self._seen()) is None:
             await self._parents(self.waiters)
         return state
 
-    async def _seen(self) -> State | None:
+    async def _seen(self) -> ConditionState | None:
         """None: there is no such condition."""
         listing, node = await read_all(Children(self.waiters), GetData(self.path))
         if isinstance(node, NoNodeError):
             return None
         present = [] if isinstance(listing, NoNodeError) else [waiter.name for waiter in in_order(listing.names)]
         given = names_in(self.path, node.data)
-        return State(
+        return ConditionState(
             waiting=[name for name in present if name not in given],
             orphans=[name for name in given if name not in present],
             signalled=[name for name in given if name in present],
@@ -200,7 +200,7 @@ class ConditionCore:
         nodes = await read_all(*(Exists(f"{self.waiters}/{name}") for name in names))
         return [name for name, stat in zip(names, nodes, strict=True) if isinstance(stat, Stat) and stat.version > 0]
 
-    def _marks(self, state: State, chosen: list[str]) -> list[SetData]:
+    def _marks(self, state: ConditionState, chosen: list[str]) -> list[SetData]:
         marks = [SetData(f"{self.waiters}/{name}", b"", 0) for name in chosen]
         return [SetData(self.path, state.data(chosen), state.version), *marks]
 

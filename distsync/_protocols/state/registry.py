@@ -13,7 +13,7 @@ Picture: ``<path>/<name>``  ephemeral or persistent, data = JSON: address, metad
 
 from __future__ import annotations
 
-from distsync._protocols.receipts import Operation, Outcome, Receipts
+from distsync._protocols.receipts import CommitOutcome, Operation, Receipts
 from distsync._protocols.retries import ensure, read, read_all
 from distsync._protocols.state.persistent_ephemeral import Presence
 from distsync._protocols.state.watch_cache import WatchCache, names_below
@@ -142,7 +142,7 @@ class RegistryCore:
 
     async def _write(
         self, name: str, data: bytes, persistent: bool, before: OwnedEntry | None, replaces: bool
-    ) -> Outcome | None:
+    ) -> CommitOutcome | None:
         path = f"{self.path}/{name}"
         create = Create(path, data, ephemeral=not persistent, after=True)
         operations: list[Operation] = [create]

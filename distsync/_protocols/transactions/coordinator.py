@@ -1,6 +1,6 @@
 """Two-phase commit, the side of the coordinator, and what both sides share: reading, deciding, cleaning up.
 
-Source: recipes.txt, "Two-phased Commit". See records.py for the znodes, participant.py for the other side.
+Source: recipes.txt, "Two-phased Commit". See vote_records.py for the znodes, participant.py for the other side.
 
 Rules for this file: pure; the state of a TransactionCore is shared by the threads of one process.
 
@@ -32,7 +32,7 @@ from distsync._protocols.steps import (
     WakeReason,
     Watch,
 )
-from distsync._protocols.transactions.records import (
+from distsync._protocols.transactions.vote_records import (
     ABORT,
     COMMIT,
     COORDINATOR,

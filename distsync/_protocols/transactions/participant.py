@@ -1,6 +1,6 @@
 """Two-phase commit, the side of a site: it prepares, votes, learns what was decided, does it, and says so.
 
-Source: recipes.txt, "Two-phased Commit". See records.py for the znodes.
+Source: recipes.txt, "Two-phased Commit". See vote_records.py for the znodes.
 
 Rules for this file: pure; the user's functions are called in a Call; the state is the TransactionCore's.
 
@@ -33,7 +33,7 @@ from distsync._protocols.steps import (
     Watch,
 )
 from distsync._protocols.transactions.coordinator import Prepared, TransactionCore, presence
-from distsync._protocols.transactions.records import (
+from distsync._protocols.transactions.vote_records import (
     ABORT,
     COMMIT,
     PEERS,

@@ -19,7 +19,7 @@ from distsync._server.handlers import RequestRefused
 from distsync._server.handlers.reads import Reads
 from distsync._server.handlers.watches import WatchHandlers
 from distsync._server.handlers.writes import Writes, created, in_multi
-from distsync._server.journal.records import NodeChange
+from distsync._server.journal.change_records import NodeChange
 from distsync._server.peer import Peer
 from distsync._wire import records as r
 from distsync._wire.codes import PING_XID, ErrorCode, OpCode

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from distsync._server.acl import ADMIN, READ, allows, permit, public_form, redact
-from distsync._server.data_tree import Node, Tree
+from distsync._server.data_tree import Tree, TreeNode
 from distsync._server.handlers import RequestRefused
 from distsync._server.peer import Peer
 from distsync._server.watch_manager import Watches
@@ -118,7 +118,7 @@ class Reads:
     def _who_am_i(self, link: Peer, request: r.WhoAmIRequest) -> r.WhoAmIReply:
         return r.WhoAmIReply(tuple(r.ClientInfo(*public_form(identity)) for identity in link.identities))
 
-    def _list(self, link: Peer, path: str, watch: bool) -> tuple[tuple[str, ...], Node]:
+    def _list(self, link: Peer, path: str, watch: bool) -> tuple[tuple[str, ...], TreeNode]:
         node = self._readable(link, path)
         if watch:
             self._watches.children.arm(path, link.peer)
@@ -134,12 +134,12 @@ class Reads:
         names = names[cut:] + names[:cut]
         return names[::-1] if self._turn & 0x10000 else names
 
-    def _readable(self, link: Peer, path: str) -> Node:
+    def _readable(self, link: Peer, path: str) -> TreeNode:
         node = self._require(path)
         permit(node.acl, READ, link.identities)
         return node
 
-    def _require(self, path: str) -> Node:
+    def _require(self, path: str) -> TreeNode:
         node = self._tree.node(path)
         if node is None:
             raise RequestRefused(ErrorCode.NO_NODE)

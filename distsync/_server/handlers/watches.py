@@ -13,13 +13,13 @@ from distsync._server.data_tree import Tree
 from distsync._server.effects import Notify
 from distsync._server.handlers import RequestRefused
 from distsync._server.peer import Peer
-from distsync._server.watch_manager import Mode, Watches, WatchTable, notification
+from distsync._server.watch_manager import WatcherMode, Watches, WatchIndex, notification
 from distsync._wire import records as r
 from distsync._wire.codes import ErrorCode, EventType, WatcherType, WatchMode
 
-_MODES: dict[int, Mode] = {
-    WatchMode.PERSISTENT: Mode.ALWAYS,
-    WatchMode.PERSISTENT_RECURSIVE: Mode.ALWAYS_BELOW,
+_MODES: dict[int, WatcherMode] = {
+    WatchMode.PERSISTENT: WatcherMode.ALWAYS,
+    WatchMode.PERSISTENT_RECURSIVE: WatcherMode.ALWAYS_BELOW,
 }
 
 
@@ -29,7 +29,7 @@ class WatchHandlers:
     def __init__(self, tree: Tree, watches: Watches) -> None:
         self._tree = tree
         self._watches = watches
-        self._tables: dict[int, tuple[WatchTable, ...]] = {
+        self._tables: dict[int, tuple[WatchIndex, ...]] = {
             WatcherType.CHILDREN: (watches.children,),
             WatcherType.DATA: (watches.data,),
             WatcherType.ANY: (watches.children, watches.data),
@@ -50,8 +50,8 @@ class WatchHandlers:
         missed = [(path, self._missed_children(path, relative)) for path in request.child]
         events += self._tell_or_arm(peer, zxid, missed, self._watches.children)
         if isinstance(request, r.SetWatches2Request):
-            self._arm_all(peer, request.persistent, Mode.ALWAYS)
-            self._arm_all(peer, request.recursive, Mode.ALWAYS_BELOW)
+            self._arm_all(peer, request.persistent, WatcherMode.ALWAYS)
+            self._arm_all(peer, request.recursive, WatcherMode.ALWAYS_BELOW)
         return events
 
     def _add(self, link: Peer, request: r.AddWatchRequest) -> r.ErrorReply:
@@ -75,12 +75,12 @@ class WatchHandlers:
         if not any(removed):
             raise RequestRefused(ErrorCode.NO_WATCHER)
 
-    def _chosen(self, type: int) -> tuple[WatchTable, ...]:
+    def _chosen(self, type: int) -> tuple[WatchIndex, ...]:
         if type not in self._tables:
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
         return self._tables[type]
 
-    def _arm_all(self, peer: int, paths: tuple[str, ...], mode: Mode) -> None:
+    def _arm_all(self, peer: int, paths: tuple[str, ...], mode: WatcherMode) -> None:
         for path in paths:
             self._watches.children.arm(path, peer, mode)
             self._watches.data.arm(path, peer, mode)
@@ -98,7 +98,7 @@ class WatchHandlers:
         return EventType.NODE_CHILDREN_CHANGED if node.pzxid > zxid else None
 
     def _tell_or_arm(
-        self, peer: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchTable
+        self, peer: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchIndex
     ) -> list[Notify]:
         events = []
         for path, event in missed:

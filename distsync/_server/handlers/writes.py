@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from distsync._server.acl import ADMIN, CREATE, DELETE, READ, USUAL_POLICY, WRITE, Policy, normalize, permit
-from distsync._server.data_tree import Node, Tree
+from distsync._server.data_tree import Tree, TreeNode
 from distsync._server.handlers import RequestRefused
-from distsync._server.journal.records import (
+from distsync._server.journal.change_records import (
     MAX_TTL_MS,
     TTL_OWNER,
     CreateNode,
@@ -159,12 +159,12 @@ class Writes:
             if hard:
                 raise RequestRefused(ErrorCode.QUOTA_EXCEEDED)
 
-    def _require_checked(self, path: str) -> Node:
+    def _require_checked(self, path: str) -> TreeNode:
         """What is there has a good path."""
         check_path(path)
         return self._require(path)
 
-    def _require(self, path: str) -> Node:
+    def _require(self, path: str) -> TreeNode:
         node = self._tree.nodes.get(path)
         if node is None:
             raise RequestRefused(ErrorCode.NO_NODE)

@@ -19,7 +19,7 @@ _CRC = struct.Struct(">I")
 HEAD_BYTES = _HEAD.size + _CRC.size
 
 
-class Entry(NamedTuple):
+class JournalEntry(NamedTuple):
     """``number`` is a group's own, of all groups ever written; the others' is that of the last group before."""
 
     kind: int
@@ -32,20 +32,20 @@ def pack_entry(kind: int, number: int, payload: bytes) -> bytes:
     return b"".join((head, _CRC.pack(zlib.crc32(payload, zlib.crc32(head))), payload))
 
 
-def read_entries(file: IO[bytes], end: int) -> Iterator[Entry]:
+def read_entries(file: IO[bytes], end: int) -> Iterator[JournalEntry]:
     """The entries from the file's position on, up to the first one that is not whole, or to ``end``."""
     while (entry := _read_entry(file, end)) is not None:
         yield entry
 
 
-def _read_entry(file: IO[bytes], end: int) -> Entry | None:
+def _read_entry(file: IO[bytes], end: int) -> JournalEntry | None:
     head, crc = file.read(_HEAD.size), file.read(_CRC.size)
     if len(crc) < _CRC.size:
         return None
     kind, number, length = _HEAD.unpack(head)
     payload = file.read(length) if file.tell() + length <= end else b""
     whole = len(payload) == length and _CRC.unpack(crc) == (zlib.crc32(payload, zlib.crc32(head)),)
-    return Entry(kind, number, payload) if whole else None
+    return JournalEntry(kind, number, payload) if whole else None
 
 
 def join(records: Sequence[tuple[int, bytes]]) -> bytes:

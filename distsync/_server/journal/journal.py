@@ -33,8 +33,18 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from distsync._server.journal.entries import GROUP, PART, SECRET, WHOLE, Entry, join, pack_entry, read_entries, split
-from distsync._server.journal.errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
+from distsync._server.journal.entries import (
+    GROUP,
+    PART,
+    SECRET,
+    WHOLE,
+    JournalEntry,
+    join,
+    pack_entry,
+    read_entries,
+    split,
+)
+from distsync._server.journal.journal_errors import JournalCorruptError, JournalUnreadableError, JournalWriteError
 from distsync._server.journal.watermark import Watermark
 
 NAME = "journal.log"
@@ -150,7 +160,7 @@ class Journal:
             raise JournalCorruptError(self.path, "its snapshot is not what was written")
         return contents._replace(secret=self._secret)
 
-    def _take(self, contents: JournalContents, entry: Entry) -> None:
+    def _take(self, contents: JournalContents, entry: JournalEntry) -> None:
         """The next entry of the file."""
         kind, number, payload = entry
         if kind == SECRET:

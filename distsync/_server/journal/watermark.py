@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from distsync._server.journal.errors import JournalCorruptError, JournalUnreadableError
+from distsync._server.journal.journal_errors import JournalCorruptError, JournalUnreadableError
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 SYNCED = b"synced"  # in the place of a boot: the disk has it

@@ -10,7 +10,7 @@ from simulation.engine.simulation import Simulation
 from distsync._protocols.steps import Wait
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
-from distsync._protocols.transactions.records import ABORT, COORDINATOR, PEERS, TransactionConfig
+from distsync._protocols.transactions.vote_records import ABORT, COORDINATOR, PEERS, TransactionConfig
 
 #: A site takes part for so long at a time; less than it is away.
 CALL_S = 2.0

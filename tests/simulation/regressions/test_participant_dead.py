@@ -10,7 +10,7 @@ from simulation.engine.simulation import Simulation
 from distsync._protocols.steps import Children, Wait
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
-from distsync._protocols.transactions.records import ABORT, COORDINATOR, PEERS, TransactionConfig
+from distsync._protocols.transactions.vote_records import ABORT, COORDINATOR, PEERS, TransactionConfig
 
 PATH = "/distsync/transaction/t"
 

@@ -9,7 +9,7 @@ from simulation.engine.process import SimProcess
 from simulation.engine.simulation import Simulation
 
 from distsync._protocols.transactions.coordinator import TransactionCore
-from distsync._protocols.transactions.records import COORDINATOR, TransactionConfig
+from distsync._protocols.transactions.vote_records import COORDINATOR, TransactionConfig
 from distsync.errors import DeadlineError, MismatchError
 
 PATH = "/distsync/transaction/t"

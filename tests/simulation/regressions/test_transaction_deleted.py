@@ -15,7 +15,7 @@ from simulation.scenarios.common import work
 from distsync._protocols.steps import Delete, GetData, Multi, Wait
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
-from distsync._protocols.transactions.records import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
+from distsync._protocols.transactions.vote_records import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
 from distsync.errors import CorruptNodeError, OutcomeUnknownError, ZnodeError
 
 PATH = "/distsync/transaction/t"

@@ -32,7 +32,7 @@ from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.steps import Delete, Multi, Wait
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
-from distsync._protocols.transactions.records import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
+from distsync._protocols.transactions.vote_records import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
 from distsync.errors import CorruptNodeError, MismatchError, OutcomeUnknownError, ZnodeError
 
 QUEUE = f"{ROOT}/queue/d"

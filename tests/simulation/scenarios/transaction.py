@@ -20,7 +20,7 @@ from simulation.scenarios.common import OBSERVER, ROOT, Scenario, apart, spawn, 
 from distsync._protocols.steps import Wait
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
-from distsync._protocols.transactions.records import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
+from distsync._protocols.transactions.vote_records import ABORT, COMMIT, COORDINATOR, PEERS, TransactionConfig
 from distsync.errors import DeadlineError, OutcomeUnknownError, UsageError, VoteRefusedError
 
 PATH = f"{ROOT}/transaction/t"

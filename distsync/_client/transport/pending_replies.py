@@ -1,4 +1,4 @@
-"""What was asked and is to be answered: one Reply per request on the wire, one Batch per step.
+"""What was asked and is to be answered: one PendingReply per request on the wire, one Batch per step.
 
 Rules for this file: pure. kazoo calls ``set`` or ``set_exception`` in its connection thread, so nothing here waits
 or takes a lock; the first answer counts. A thread that reads the answers to its own batch may be interrupted in any
@@ -20,7 +20,7 @@ class Outcome(NamedTuple):
     error: BaseException | None = None
 
 
-class Reply:
+class PendingReply:
     """The answer to one request, when it comes. Stands in for kazoo's AsyncResult, without its thread."""
 
     __slots__ = ("request", "outcome", "sent_at", "session_id", "_answered", "_on_response")
@@ -31,9 +31,9 @@ class Reply:
         self.sent_at = 0.0
         self.session_id: int | None = None
         self._answered = answered
-        self._on_response: Callable[[Reply, Any, BaseException | None], None] | None = None
+        self._on_response: Callable[[PendingReply, Any, BaseException | None], None] | None = None
 
-    def on_response(self, callback: Callable[[Reply, Any, BaseException | None], None]) -> None:
+    def on_response(self, callback: Callable[[PendingReply, Any, BaseException | None], None]) -> None:
         """Who is to make an outcome of kazoo's response."""
         self._on_response = callback
 
@@ -66,7 +66,7 @@ class Batch:
     def __init__(self, requests: Sequence[Request[Any]], wake: Callable[[], object]) -> None:
         self._open = [None] * len(requests)
         self._wake = wake
-        self.replies = [Reply(request, self._one_answered) for request in requests]
+        self.replies = [PendingReply(request, self._one_answered) for request in requests]
 
     def _one_answered(self) -> None:
         # list.pop is one operation, whichever threads the answers come in.
