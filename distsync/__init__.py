@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from distsync.recipes import DoubleBarrier as DoubleBarrier
     from distsync.recipes import Election as Election
     from distsync.recipes import Entry as Entry
+    from distsync.recipes import FencingToken as FencingToken
     from distsync.recipes import Gate as Gate
     from distsync.recipes import Group as Group
     from distsync.recipes import IdGenerator as IdGenerator
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
     from distsync.recipes import Partitioner as Partitioner
     from distsync.recipes import RateLimiter as RateLimiter
     from distsync.recipes import Registry as Registry
+    from distsync.recipes import SharedReader as SharedReader
+    from distsync.recipes import SharedWriter as SharedWriter
     from distsync.recipes import Value as Value
     from distsync.recipes import Versioned as Versioned
     from distsync.threading import Barrier as Barrier
@@ -97,8 +100,8 @@ _FACES = ("threading", "queue", "recipes", "multiprocessing", "patch")
 _HOMES = {
     "threading": "Lock RLock Condition Semaphore BoundedSemaphore Event Barrier BrokenBarrierError",
     "queue": "Queue LifoQueue PriorityQueue SimpleQueue Empty Full ShutDown",
-    "recipes": "Candidate Config CountDownLatch Counter DoubleBarrier Election Entry Gate Group IdGenerator"
-    " Member Partitioner RateLimiter Registry Value Versioned",
+    "recipes": "Candidate Config CountDownLatch Counter DoubleBarrier Election Entry FencingToken Gate Group"
+    " IdGenerator Member Partitioner RateLimiter Registry SharedReader SharedWriter Value Versioned",
     "_objects.shared_lock": "SharedLock",
     "_objects.acquire_all": "acquire_all",
     "_objects.synchronized": "synchronized",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from distsync._objects.acquire_all import acquire_all as acquire_all
 from distsync._objects.barriers import DoubleBarrier as DoubleBarrier
+from distsync._objects.base import FencingToken as FencingToken
 from distsync._objects.config import Config as Config
 from distsync._objects.count_down_latch import CountDownLatch as CountDownLatch
 from distsync._objects.counters import Counter as Counter
@@ -25,6 +26,8 @@ from distsync._objects.rate_limiter import RateLimiter as RateLimiter
 from distsync._objects.registry import Entry as Entry
 from distsync._objects.registry import Registry as Registry
 from distsync._objects.shared_lock import SharedLock as SharedLock
+from distsync._objects.shared_lock import SharedReader as SharedReader
+from distsync._objects.shared_lock import SharedWriter as SharedWriter
 from distsync._objects.transaction import Participant as Participant
 from distsync._objects.transaction import Transaction as Transaction
 
@@ -37,6 +40,7 @@ __all__ = [
     "DoubleBarrier",
     "Election",
     "Entry",
+    "FencingToken",
     "Gate",
     "Group",
     "IdGenerator",
@@ -47,6 +51,8 @@ __all__ = [
     "RateLimiter",
     "Registry",
     "SharedLock",
+    "SharedReader",
+    "SharedWriter",
     "Transaction",
     "Value",
     "Versioned",

@@ -36,6 +36,8 @@ class Client:
     Making one starts nothing; it connects at its first use. A forked child has the client with nothing in it.
     """
 
+    __module__ = "distsync"
+
     def __init__(self, hosts: str | None = None, **settings: Any) -> None:
         """The settings are those of distsync.connect(); what is not given is read from the environment.
 

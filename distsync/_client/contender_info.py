@@ -44,6 +44,9 @@ class Contender:
         return _printable(f"{who} at {self.place}" if self.place else who)
 
 
+Contender.__module__ = "distsync"  # dataclass itself looks the module up
+
+
 def describe(linger: float = 0.0) -> bytes:
     """The data of a contender's znode made by the calling thread or task, now; ``linger``: for how long (seconds) it
     may stay after its release."""

@@ -29,6 +29,8 @@ READ_ONLY = "it has lost its quorum, and shows what it knew then to who only rea
 class Role(str, enum.Enum):
     """The server is ..."""
 
+    __module__ = "distsync"
+
     LEADER = "leader"
     FOLLOWER = "follower"
     OBSERVER = "observer"
@@ -61,6 +63,9 @@ class Server:
     def counter(self) -> int | None:
         """Zab's c: which transaction of that leader's it was."""
         return None if self.zxid is None else self.zxid & 0xFFFFFFFF
+
+
+Server.__module__ = "distsync"  # dataclass itself looks the module up
 
 
 def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:

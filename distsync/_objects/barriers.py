@@ -39,7 +39,7 @@ class Barrier(SharedObject):
     0
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.threading"
     _kind = "barrier"
 
     def __init__(
@@ -118,7 +118,7 @@ class Barrier(SharedObject):
     def __repr__(self) -> str:
         state = repr_state(self, lambda: self._core.state())
         waiting = "broken" if state[1] is True else f"waiters={state[0]}/{self._parties}"
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {waiting}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {waiting}>"
 
 
 class DoubleBarrier(SharedObject):
@@ -141,7 +141,7 @@ class DoubleBarrier(SharedObject):
     all are here
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "double_barrier"
 
     def __init__(
@@ -252,4 +252,4 @@ class DoubleBarrier(SharedObject):
         self.leave(timeout)
 
     def __repr__(self) -> str:
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: parties={self._parties}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: parties={self._parties}>"

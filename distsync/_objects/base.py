@@ -23,6 +23,7 @@ from distsync._client.contender_info import Contender
 from distsync._client.deadlines import read_timeout
 from distsync._client.naming import inference
 from distsync._client.naming.paths import check_path
+from distsync._pickle import at_home
 from distsync._protocols.delete_tree import remove_tree
 from distsync._protocols.receipts import Receipts
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
@@ -166,7 +167,7 @@ class SharedObject:
         path = self._explicit_path
         origin = None if self._explicit_client is None else self._explicit_client.origin
         options = self._options() if self._acl is None else {**self._options(), "acl": self._acl}
-        return _unpickle, (type(self), self._arguments(), None if path else self._name, path, origin, options)
+        return shared_object, (type(self), self._arguments(), None if path else self._name, path, origin, options)
 
 
 def _forget(client: Client, path: str, forks: int) -> None:
@@ -175,7 +176,8 @@ def _forget(client: Client, path: str, forks: int) -> None:
         client.discard(path, partial(remove_tree, path))
 
 
-def _unpickle(
+@at_home
+def shared_object(
     kind: type[Any],
     arguments: tuple[Any, ...],
     name: str | None,
@@ -183,7 +185,7 @@ def _unpickle(
     origin: Any,
     options: dict[str, Any],
 ) -> Any:
-    """The object of this name, in the process where its pickle arrived."""
+    """Return the object of this name, in the process where its pickle arrived."""
     client = None if origin is None else default.client_of(origin)
     return kind(*arguments, name=name, path=path, client=client, **options)
 
@@ -234,6 +236,8 @@ class FencingToken(int):
     ``epoch`` and ``counter`` are the halves of a ZooKeeper transaction id. A resource that remembers the greatest
     token it has seen, and refuses a smaller one, is safe from a holder that does not know yet that it is none.
     """
+
+    __module__ = "distsync.recipes"
 
     @property
     def epoch(self) -> int:

@@ -39,7 +39,7 @@ class Condition(LockDelegate, SharedObject):
     ...     changed.notify_all()
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.threading"
     _kind = "condition"
     #: The lock of a condition that is given none, and what is raised where it is not held.
     _lock_type: ClassVar[Callable[..., Any]] = RLock
@@ -185,4 +185,4 @@ class Condition(LockDelegate, SharedObject):
     notifyAll = notify_all
 
     def __repr__(self) -> str:
-        return f"<distsync.Condition({self._lock!r}) name={self.name!r} at {id(self):#x}>"
+        return f"<distsync.threading.Condition({self._lock!r}) name={self.name!r} at {id(self):#x}>"

@@ -47,7 +47,7 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
     3
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "config"
 
     def __init__(
@@ -245,7 +245,7 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
             callback(copy.deepcopy(before.values), copy.deepcopy(now.values))
 
     def __repr__(self) -> str:
-        return f"<distsync.Config object name={self.name!r} at {id(self):#x}>"
+        return f"<distsync.recipes.Config object name={self.name!r} at {id(self):#x}>"
 
 
 def _core(path: str, receipts: Any) -> ConfigCore:

@@ -37,7 +37,7 @@ class CountDownLatch(SharedObject):
     True
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "latch"
 
     def __init__(
@@ -108,4 +108,5 @@ class CountDownLatch(SharedObject):
 
     def __repr__(self) -> str:
         tally = repr_state(self, lambda: self._core.tally())
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: count={getattr(tally, 'remaining', tally)}>"
+        count = getattr(tally, "remaining", tally)
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: count={count}>"

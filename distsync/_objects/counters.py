@@ -40,7 +40,7 @@ class Counter(SharedObject):
     5
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "counter"
 
     def __init__(
@@ -114,7 +114,7 @@ class Counter(SharedObject):
 
     def __repr__(self) -> str:
         number = repr_state(self, lambda: self._core.get())
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {number}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {number}>"
 
 
 class Versioned(NamedTuple):
@@ -122,6 +122,9 @@ class Versioned(NamedTuple):
 
     value: Any
     version: int
+
+
+Versioned.__module__ = "distsync.recipes"  # the body of a NamedTuple has fields only
 
 
 class Value(SharedObject, Generic[Item]):
@@ -141,7 +144,7 @@ class Value(SharedObject, Generic[Item]):
     True
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "value"
 
     def __init__(
@@ -242,4 +245,4 @@ class Value(SharedObject, Generic[Item]):
         return None if node is None else self._decoded(node)
 
     def __repr__(self) -> str:
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {self._name!r}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {self._name!r}>"

@@ -41,6 +41,9 @@ class Candidate:
         return FencingToken(self.who.token)
 
 
+Candidate.__module__ = "distsync.recipes"  # dataclass itself looks the module up
+
+
 def _candidate(data: bytes, path: str, token: int) -> Candidate:
     return Candidate(fields(data).get("data"), contender_info.read(data, path, token))
 
@@ -70,7 +73,7 @@ class Election(PredicateWaitable, Lock):
     10.0.0.7:8080
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "election"
     _marks: ClassVar[dict[str, str]] = {**Lock._marks, "latch": wait_queue.LATCH}
 
@@ -192,4 +195,4 @@ class Election(PredicateWaitable, Lock):
     def __repr__(self) -> str:
         state, _ = self._repr_state()
         leads = "leads" if state == "locked" else "does not lead"
-        return f"<distsync.Election object name={self.name!r} {leads} at {id(self):#x}>"
+        return f"<distsync.recipes.Election object name={self.name!r} {leads} at {id(self):#x}>"

@@ -33,7 +33,7 @@ class Event(CachedReader, SharedObject):
     True
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.threading"
     _kind = "event"
 
     def __init__(
@@ -105,4 +105,4 @@ class Event(CachedReader, SharedObject):
 
     def __repr__(self) -> str:
         state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {state}>"

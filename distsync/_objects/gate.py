@@ -34,7 +34,7 @@ class Gate(SharedObject):
     True
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "gate"
 
     def __init__(
@@ -94,4 +94,4 @@ class Gate(SharedObject):
 
     def __repr__(self) -> str:
         state = {True: "open", False: "closed"}.get(repr_state(self, lambda: self._core.is_open()), "unknown")
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {state}>"

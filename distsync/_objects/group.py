@@ -37,6 +37,9 @@ class Member:
     who: Contender = field(compare=False, repr=False)
 
 
+Member.__module__ = "distsync.recipes"  # dataclass itself looks the module up
+
+
 def _member(path: str, name: str, node: Node) -> Member:
     who = contender_info.read(node.data, f"{path}/{name}", node.stat.czxid)
     data = node.data.decode("utf-8", "replace") if KAZOO in name else fields(node.data).get("data")
@@ -64,7 +67,7 @@ class Group(PredicateWaitable, SharedObject):
     >>> group.leave()
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "group"
 
     def __init__(
@@ -218,7 +221,7 @@ class Group(PredicateWaitable, SharedObject):
         return {} if self._layout == "distsync" else {"layout": self._layout}
 
     def __repr__(self) -> str:
-        return f"<distsync.Group object name={self.name!r} at {id(self):#x}>"
+        return f"<distsync.recipes.Group object name={self.name!r} at {id(self):#x}>"
 
 
 def _age(entry: tuple[str, Node]) -> int:

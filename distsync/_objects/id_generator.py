@@ -34,7 +34,7 @@ class IdGenerator(SharedObject):
     (1, 2)
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "ids"
 
     def __init__(
@@ -93,4 +93,4 @@ class IdGenerator(SharedObject):
         return self.next_id()
 
     def __repr__(self) -> str:
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: blocks of {self._block}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: blocks of {self._block}>"

@@ -64,7 +64,7 @@ class Delivery(Generic[Item]):
     Source: hazards of at-least-once delivery; ``multiprocessing.JoinableQueue.task_done``.
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
 
     def __init__(self, queue: JoinableQueue[Item], claimed: Claimed, item: Item) -> None:
         self._queue = queue
@@ -128,7 +128,7 @@ class Delivery(Generic[Item]):
             raise
 
     def __repr__(self) -> str:
-        return f"<distsync.Delivery {self.deliveries} of {type(self.item).__name__} from {self._queue.name!r}>"
+        return f"<distsync.recipes.Delivery {self.deliveries} of {type(self.item).__name__} from {self._queue.name!r}>"
 
 
 class JoinableQueue(Queue[Item]):
@@ -161,7 +161,7 @@ class JoinableQueue(Queue[Item]):
     >>> jobs.task_done(); jobs.join()
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "joinable_queue"
 
     def __init__(

@@ -235,7 +235,7 @@ class Lock(LockBase):
     True
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.threading"
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         """The lock is held.
@@ -300,7 +300,7 @@ class Lock(LockBase):
 
     def __repr__(self) -> str:
         state, _ = self._repr_state()
-        return f"<{state} distsync.Lock object name={self.name!r} at {id(self):#x}>"
+        return f"<{state} distsync.threading.Lock object name={self.name!r} at {id(self):#x}>"
 
 
 class RLock(LockBase):
@@ -319,7 +319,7 @@ class RLock(LockBase):
     True
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.threading"
     _is_owners = True
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
@@ -414,4 +414,4 @@ class RLock(LockBase):
 
     def __repr__(self) -> str:
         state, depth = self._repr_state()
-        return f"<{state} distsync.RLock object name={self.name!r} count={depth} at {id(self):#x}>"
+        return f"<{state} distsync.threading.RLock object name={self.name!r} count={depth} at {id(self):#x}>"

@@ -54,7 +54,7 @@ class Partitioner(SharedObject):
     ['a', 'b', 'c']
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "partitioner"
 
     def __init__(
@@ -210,7 +210,9 @@ class Partitioner(SharedObject):
             self._run(core.next(changed), remaining)
 
     def __repr__(self) -> str:
-        return f"<distsync.Partitioner object name={self.name!r} of {len(self._shares)} shares at {id(self):#x}>"
+        return (
+            f"<distsync.recipes.Partitioner object name={self.name!r} of {len(self._shares)} shares at {id(self):#x}>"
+        )
 
 
 def _checked(shares: Iterable[str]) -> frozenset[str]:

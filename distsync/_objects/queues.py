@@ -88,7 +88,7 @@ class Queue(_QueueBase[Item]):
     'first'
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.queue"
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ class LifoQueue(Queue[Item]):
     2
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.queue"
     _kind = "lifo_queue"
 
     def _make_core(self, path: str) -> QueueCore:
@@ -309,7 +309,7 @@ class PriorityQueue(Queue[Item]):
     (1, 'sooner')
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.queue"
     _kind = "priority_queue"
 
     def _make_core(self, path: str) -> QueueCore:
@@ -332,7 +332,7 @@ class SimpleQueue(_QueueBase[Item]):
     'hello'
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.queue"
     _kind = "simple_queue"
 
     def __init__(

@@ -33,7 +33,7 @@ class RateLimiter(SharedObject):
     [True, True, False]
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "rate"
 
     def __init__(
@@ -101,4 +101,4 @@ class RateLimiter(SharedObject):
 
     def __repr__(self) -> str:
         text = f"{self._rate:g} per {self._per:g} s, burst {self._burst:g}"
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {text}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {text}>"

@@ -38,6 +38,9 @@ class Entry:
     who: Contender = field(default=NOBODY, compare=False, repr=False)
 
 
+Entry.__module__ = "distsync.recipes"  # dataclass itself looks the module up
+
+
 def _entry(path: str, node: Node) -> Entry:
     said = fields(node.data)
     metadata = said.get("metadata")
@@ -68,7 +71,7 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
     >>> del services["db"]
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "registry"
 
     def __init__(
@@ -184,7 +187,7 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         return None if node is None else _entry(f"{self.path}/{part}", node)
 
     def __repr__(self) -> str:
-        return f"<distsync.Registry object name={self.name!r} at {id(self):#x}>"
+        return f"<distsync.recipes.Registry object name={self.name!r} at {id(self):#x}>"
 
 
 def _part(name: object) -> str:

@@ -46,7 +46,7 @@ class Semaphore(Ownable):
     True
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.threading"
     _kind = "semaphore"
 
     def __init__(
@@ -236,7 +236,7 @@ class Semaphore(Ownable):
     def __repr__(self) -> str:
         bound = "" if self._bound is None else f"/{self._bound}"
         value = f"{repr_state(self, lambda: self._core.value())}{bound}"
-        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: value={value}>"
+        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: value={value}>"
 
 
 class BoundedSemaphore(Semaphore):
@@ -252,7 +252,7 @@ class BoundedSemaphore(Semaphore):
     >>> slots.release()
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.threading"
 
     @property
     def _bound(self) -> int | None:

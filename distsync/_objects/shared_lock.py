@@ -16,6 +16,7 @@ from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.locks import RLock
 from distsync._objects.ownership import validate_acquire
 from distsync._objects.revocation import Revocable
+from distsync._pickle import at_home
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.cache_revocation import ANSWER_S, holders_and_waiters
@@ -88,6 +89,8 @@ class SharedWriter(_LockView, RLock):
     True True
     """
 
+    __module__ = "distsync.recipes"
+
     _kind = "sharedlock"
 
     @property
@@ -116,7 +119,7 @@ class SharedWriter(_LockView, RLock):
 
     def __repr__(self) -> str:
         state, depth = self._repr_state()
-        return f"<{state} distsync.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
+        return f"<{state} distsync.recipes.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
 class SharedReader(_LockView):
@@ -138,6 +141,8 @@ class SharedReader(_LockView):
     ...     print(table.reader.held, table.writer.held)
     True False
     """
+
+    __module__ = "distsync.recipes"
 
     def __init__(
         self,
@@ -299,7 +304,7 @@ class SharedReader(_LockView):
     def __repr__(self) -> str:
         depth = self._core.depth(current_owner()) if self._is_used else 0
         state = "locked" if self._is_used and self._core.shares else "unlocked"
-        return f"<{state} distsync.SharedReader object name={self.name!r} count={depth} at {id(self):#x}>"
+        return f"<{state} distsync.recipes.SharedReader object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
 class SharedLock:
@@ -323,7 +328,7 @@ class SharedLock:
     True False
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
 
     def __init__(
         self,
@@ -405,14 +410,15 @@ class SharedLock:
         return _chosen(self._writer._line(), revocation.everybody, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (type(self), self._writer)
+        return shared_lock, (type(self), self._writer)
 
     def __repr__(self) -> str:
-        return f"<distsync.SharedLock object name={self.name!r} at {id(self):#x}>"
+        return f"<distsync.recipes.SharedLock object name={self.name!r} at {id(self):#x}>"
 
 
-def _unpickle(kind: type[SharedLock], writer: SharedWriter) -> SharedLock:
-    """The lock of this writer, in the process where its pickle arrived."""
+@at_home
+def shared_lock(kind: type[SharedLock], writer: SharedWriter) -> SharedLock:
+    """Return the lock of this writer, in the process where its pickle arrived."""
     lock = kind.__new__(kind)
     lock._begin(writer, SharedReader(writer))
     return lock

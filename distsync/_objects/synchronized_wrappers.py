@@ -18,6 +18,8 @@ from typing import Any
 
 import wrapt
 
+from distsync._pickle import at_home
+
 AGAIN_S = 0.05
 """Until a call that is to end is told so again: it may not have begun yet."""
 
@@ -29,11 +31,13 @@ class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic i
         wrapped = self.__wrapped__
         owner = getattr(wrapped, "__self__", None)
         if owner is None:  # a staticmethod
-            return _named, (wrapped.__module__, wrapped.__qualname__)
+            return synchronized_method, (wrapped.__module__, wrapped.__qualname__)
         return getattr, (owner, wrapped.__name__)
 
 
-def _named(module: str, name: str) -> Any:
+@at_home
+def synchronized_method(module: str, name: str) -> Any:
+    """Return the method that ``module`` knows by the qualified ``name``."""
     return attrgetter(name)(import_module(module))
 
 

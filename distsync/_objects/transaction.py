@@ -82,7 +82,7 @@ class Transaction(SharedObject):
     (None, True, 'commit')
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
     _kind = "transaction"
 
     def __init__(
@@ -243,7 +243,7 @@ class Participant:
     >>> shop.leave()
     """
 
-    __module__ = "distsync"
+    __module__ = "distsync.recipes"
 
     def __init__(
         self,
@@ -349,4 +349,4 @@ class Participant:
             raise
 
     def __repr__(self) -> str:
-        return f"<distsync.Participant {self.site!r} of {self.transaction.name!r}>"
+        return f"<distsync.recipes.Participant {self.site!r} of {self.transaction.name!r}>"

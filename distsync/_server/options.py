@@ -47,6 +47,9 @@ class Tls:
     optional: bool = False
 
 
+Tls.__module__ = "distsync.testing"  # dataclass itself looks the module up
+
+
 @dataclass(frozen=True)
 class Options:
     """How a server differs from the usual one."""

@@ -11,6 +11,8 @@ import enum
 class OpCode(enum.IntEnum):
     """The number of a request."""
 
+    __module__ = "distsync.testing"
+
     CREATE = 1
     DELETE = 2
     EXISTS = 3

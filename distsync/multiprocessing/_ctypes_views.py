@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from distsync._pickle import at_home
 from distsync._protocols.state.atomic_bytes import CellCore
 from distsync.errors import MismatchError, PayloadTooLargeError
 from distsync.multiprocessing._atomic_bytes import Cell
@@ -23,6 +24,7 @@ LIMIT_BYTES = 990_000
 COMPOSITE = (ctypes.Structure, ctypes.Union, ctypes.Array)
 
 
+@at_home
 class CtypesBytes(Cell):
     """The bytes of an object, and its ctypes type: ``element``, or an array of ``length`` of it."""
 
@@ -111,8 +113,8 @@ class View:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._steps:
-            return _part_of, (self._cell, self._steps)
-        return whole, (self._cell,)
+            return ctypes_part, (self._cell, self._steps)
+        return ctypes_object, (self._cell,)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._type.__name__} of {self._cell.name!r}>"
@@ -229,11 +231,15 @@ def view_of(cell: CtypesBytes, steps: tuple[Any, ...], kind: Any) -> Any:
     return known.get(kind._type_, RawSequence)(cell, steps, kind)
 
 
-def whole(cell: CtypesBytes) -> Any:
+@at_home
+def ctypes_object(cell: CtypesBytes) -> Any:
+    """Return the view of all of ``cell``."""
     return view_of(cell, (), cell.type)
 
 
-def _part_of(cell: CtypesBytes, steps: tuple[Any, ...]) -> Any:
+@at_home
+def ctypes_part(cell: CtypesBytes, steps: tuple[Any, ...]) -> Any:
+    """Return the view of the part of ``cell`` that ``steps``, names of fields and indices, lead to."""
     kind = cell.type
     for step in steps:
         kind = (

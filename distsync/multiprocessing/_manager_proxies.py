@@ -142,6 +142,8 @@ class DictProxy(Shared):
     Source: ``multiprocessing.managers.DictProxy``.
     """
 
+    __module__ = "distsync.multiprocessing.managers"
+
     _typeid = "dict"
     __hash__ = None  # type: ignore[assignment]
 
@@ -210,6 +212,8 @@ class ListProxy(Shared):
     Source: ``multiprocessing.managers.ListProxy``.
     """
 
+    __module__ = "distsync.multiprocessing.managers"
+
     _typeid = "list"
     __hash__ = None  # type: ignore[assignment]
 
@@ -259,6 +263,8 @@ class ArrayProxy(Shared):
     Source: ``multiprocessing.managers.ArrayProxy``.
     """
 
+    __module__ = "distsync.multiprocessing.managers"
+
     _typeid = "Array"
     __hash__ = None  # type: ignore[assignment]
 
@@ -277,6 +283,8 @@ class ValueProxy(Shared):
     Raises, On cancel, Cost: as DictProxy.
     Source: ``multiprocessing.managers.ValueProxy``.
     """
+
+    __module__ = "distsync.multiprocessing.managers"
 
     _typeid = "Value"
 
@@ -302,6 +310,8 @@ class NamespaceProxy:
     Raises, On cancel, Cost: as DictProxy.
     Source: ``multiprocessing.managers.Namespace``.
     """
+
+    __module__ = "distsync.multiprocessing.managers"
 
     def __init__(self, shared: DictProxy) -> None:
         self._shared = shared

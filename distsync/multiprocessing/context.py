@@ -12,6 +12,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from distsync._pickle import at_home
 from distsync.multiprocessing import process
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class DistsyncContext:
     'spawn'
     """
 
-    __module__ = "distsync.multiprocessing"
+    __module__ = "distsync.multiprocessing.context"
 
     def __init__(self, base: Any) -> None:
         self._base = base
@@ -50,8 +51,8 @@ class DistsyncContext:
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self is default_context:
-            return _default_context, ()
-        return _named_context, (self._base.get_start_method(),)
+            return current_context, ()
+        return named_context, (self._base.get_start_method(),)
 
     def get_context(self, method: str | None = None) -> DistsyncContext:
         """The context of a start method: fork, spawn or forkserver; None: this one, or the one that is the default.
@@ -217,11 +218,15 @@ def context_of(base: Any) -> DistsyncContext:
 default_context = context_of(_stdlib.context._default_context)
 
 
-def _default_context() -> DistsyncContext:
+@at_home
+def current_context() -> DistsyncContext:
+    """Return the context of the default start method."""
     return default_context
 
 
-def _named_context(method: str) -> DistsyncContext:
+@at_home
+def named_context(method: str) -> DistsyncContext:
+    """Return the context of a start method."""
     return default_context.get_context(method)
 
 

@@ -25,6 +25,7 @@ from distsync._client import lifecycle
 from distsync._client.naming import inference, paths
 from distsync._objects import base
 from distsync._objects.base import SharedObject
+from distsync._pickle import at_home
 from distsync._protocols.delete_tree import remove_tree
 from distsync.multiprocessing._manager_proxies import (
     ArrayProxy,
@@ -134,7 +135,7 @@ class SyncManager(SharedObject):
 
     def __reduce__(self) -> tuple[Any, ...]:
         origin = None if self._explicit_client is None else self._explicit_client.origin
-        return _arrived, (type(self), self._explicit_path or self.path, origin)
+        return manager, (type(self), self._explicit_path or self.path, origin)
 
     @classmethod
     def register(cls, typeid: str, *args: Any, **keywords: Any) -> NoReturn:
@@ -255,8 +256,9 @@ class SyncManager(SharedObject):
         return multiprocessing.Pool(*args, **keywords)
 
 
-def _arrived(kind: type[SyncManager], path: str, origin: Any) -> SyncManager:
-    """A manager where its pickle arrived: it makes objects, and removes nothing at its end."""
+@at_home
+def manager(kind: type[SyncManager], path: str, origin: Any) -> SyncManager:
+    """Return a manager where its pickle arrived: it makes objects, and removes nothing at its end."""
     from distsync._client import default_client
 
     made = kind(path=path, client=None if origin is None else default_client.client_of(origin))

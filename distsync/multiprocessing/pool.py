@@ -51,7 +51,7 @@ class Pool(_stdlib.Pool, SharedObject):
     [1, 2, 3]
     """
 
-    __module__ = "distsync.multiprocessing"
+    __module__ = "distsync.multiprocessing.pool"
     _kind = "pool"
     _serves_alone = True
 

@@ -21,8 +21,8 @@ from distsync.multiprocessing._ctypes_views import (
     RawSequence,
     RawText,
     all_fields,
+    ctypes_object,
     fields_of,
-    whole,
 )
 from distsync.multiprocessing._stdlib_fallback import stdlib_getattr
 from distsync.multiprocessing.synchronize import RLock
@@ -69,7 +69,7 @@ def RawValue(
     Units, Raises, Cost, Source: as Value.
     """
     kind = _type_of(typecode_or_type)
-    return whole(CtypesBytes(kind, None, bytes(kind(*args)), name=name, client=client, path=path))
+    return ctypes_object(CtypesBytes(kind, None, bytes(kind(*args)), name=name, client=client, path=path))
 
 
 def RawArray(
@@ -88,9 +88,9 @@ def RawArray(
     if isinstance(size_or_initializer, int):
         if size_or_initializer < 0:
             raise ValueError(f"an array cannot have {size_or_initializer} elements")
-        return whole(CtypesBytes(kind, size_or_initializer, name=name, client=client, path=path))
+        return ctypes_object(CtypesBytes(kind, size_or_initializer, name=name, client=client, path=path))
     made = (kind * len(size_or_initializer))(*size_or_initializer)
-    return whole(CtypesBytes(kind, len(made), bytes(made), name=name, client=client, path=path))
+    return ctypes_object(CtypesBytes(kind, len(made), bytes(made), name=name, client=client, path=path))
 
 
 def Value(

@@ -80,6 +80,9 @@ class Finding(NamedTuple):
         return f"{self.file}:{self.line}: {self.what}: {self.advice}"
 
 
+Finding.__module__ = "distsync.patch"  # the body of a NamedTuple has fields only
+
+
 class Binding(NamedTuple):
     """A name that an import binds, and what it stands for: ``threading.Lock``, or a module."""
 

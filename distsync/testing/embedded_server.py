@@ -29,6 +29,8 @@ class Counts(NamedTuple):
     ephemerals: int
 
 
+Counts.__module__ = "distsync.testing"  # the body of a NamedTuple has fields only
+
 _FIGURES = ("zk_global_sessions", "zk_watch_count", "zk_znode_count", "zk_ephemerals_count")
 
 
@@ -42,6 +44,8 @@ class EmbeddedServer(FaultInjectable):
     Clients connect to ``hosts``, which stays the same as long as the object lives, and is where faults happen.
     ``address`` is the server's own, for whatever is to be spared from them.
     """
+
+    __module__ = "distsync.testing"
 
     def __init__(
         self,

@@ -41,6 +41,8 @@ class Ensemble:
     connections happen; faults between servers happen on the wires between them (`partition`).
     """
 
+    __module__ = "distsync.testing"
+
     def __init__(
         self,
         participants: int = 3,

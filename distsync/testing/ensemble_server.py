@@ -52,6 +52,8 @@ class EnsembleServer(FaultInjectable):
     Clients connect to ``hosts``, where the faults of connections happen; ``address`` is the server's own.
     """
 
+    __module__ = "distsync.testing"
+
     def __init__(self, number: int, observes: bool, folder: Path, guardian: ProcessGuard) -> None:
         self.number = number
         self.observes = observes

@@ -138,6 +138,8 @@ class Proxy:
 
     ``sealed``: it is encrypted, so that no request, reply or session can be told from another."""
 
+    __module__ = "distsync.testing"
+
     def __init__(self, upstream: str, *, sealed: bool = False) -> None:
         self.sealed = sealed
         host, _, port = upstream.rpartition(":")

@@ -14,14 +14,15 @@ PACKAGE = Path(__file__).parents[2] / "distsync"
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 FACE = "face"
-"""Every file at the top, but errors.py, _version.py and __main__.py, and those of _objects/ and multiprocessing/."""
+"""Every file at the top, but errors.py, _pickle.py, _version.py and __main__.py, and those of _objects/ and multiprocessing/."""
 
 TOOLS = ("cli", "testing", "patch", "__main__")
 
 ALLOWED: dict[str, tuple[str, ...]] = {
     "errors": (),
     "_version": (),
-    FACE: (FACE, "_protocols", "_client", "_version", "errors"),
+    "_pickle": (),
+    FACE: (FACE, "_protocols", "_client", "_pickle", "_version", "errors"),
     "_protocols": ("_protocols", "errors"),
     "_client": ("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start", "_version", "errors"),
     "_server": ("_server", "_wire", "errors"),

@@ -36,6 +36,8 @@ CLASS_TEXT = "__qualname__"
 class UnnamedObjectWarning(UserWarning):
     """An object made at module or class level that is bound to no name: no other process can find it."""
 
+    __module__ = "distsync"
+
 
 class Name(NamedTuple):
     """A name, and whether it was made up: a fresh one is known to nobody else until it is sent to them."""

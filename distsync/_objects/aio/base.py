@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from distsync._client import default_client
 from distsync._client.driver.task_order import orders
 from distsync._objects.base import FencingToken, SharedObject
+from distsync._pickle import at_home
 from distsync._protocols.locks.lock import Grant
 from distsync.errors import LockLostError
 
@@ -100,7 +101,7 @@ class AsyncObject:
         return client.run(protocol, client.settings.session_timeout if timeout is None else timeout, self._sync)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickle, (type(self), self._sync)
+        return async_object, (type(self), self._sync)
 
     def _repr_state(self, extra: str) -> str:
         """As ``asyncio`` shows its objects."""
@@ -112,7 +113,9 @@ async def _meanwhile(used: Any, protocol: Coroutine[Any, Any, Any]) -> Any:
     return await protocol
 
 
-def _unpickle(kind: type[Self], twin: Any) -> Self:
+@at_home
+def async_object(kind: type[Self], twin: Any) -> Self:
+    """Return the asyncio face of ``twin``, in the process where its pickle arrived."""
     made = kind.__new__(kind)
     made._sync = twin
     return made

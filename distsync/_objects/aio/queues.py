@@ -30,6 +30,7 @@ else:
         """Raised by put and get of a queue that was shut down: as ``asyncio.QueueShutDown`` of Python 3.13."""
 
     _QueueShutDown.__name__ = _QueueShutDown.__qualname__ = "QueueShutDown"
+    _QueueShutDown.__module__ = "distsync.asyncio"
     QueueShutDown = _QueueShutDown
 
 

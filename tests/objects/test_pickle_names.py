@@ -1,0 +1,70 @@
+"""What pickles name: a queue filled by one version of distsync is read by the next."""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.pickle_samples import PROTOCOL, names_in, read, samples
+from helpers.public_names import MODULES, own_names
+
+from distsync import _pickle
+from distsync._client.client import Client
+
+FILES = sorted((Path(__file__).parent / "pickles").glob("*.json"))
+
+
+def is_public(name: str) -> bool:
+    return not any(part.startswith("_") for part in name.split("."))
+
+
+def described(value: Any) -> Any:
+    """Return what two objects that are one thing have in common, in whichever namespace they are."""
+    if isinstance(value, tuple):
+        return type(value), [described(part) for part in value]
+    return type(value), str(getattr(value, "name", "")).rpartition("/")[2], getattr(value, "args", ())
+
+
+@pytest.mark.slow_on("zookeeper")
+def test_pickles_name_public_things_and_the_stable_home_only(client: Client) -> None:
+    for kind, value in samples().items():
+        names = {name for name in names_in(pickle.dumps(value, PROTOCOL)) if name.startswith("distsync.")}
+        strange = [name for name in names if not is_public(name) and name.removeprefix("distsync._pickle.") == name]
+        assert not strange, f"{kind}: {strange}"
+
+
+@pytest.mark.slow_on("zookeeper")
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_pickles_of_earlier_versions_are_read(client: Client, file: Path) -> None:
+    today = samples()
+    for kind, data in read(file).items():
+        found = pickle.loads(data)
+        if kind.startswith("SyncManager."):  # its data is in the other namespace
+            assert type(found) is type(today[kind]), kind
+            continue
+        assert described(found) == described(today[kind]), kind
+        if kind.startswith("value "):
+            assert found == today[kind]
+
+
+def test_there_are_pickles_of_an_earlier_version() -> None:
+    assert FILES
+
+
+def test_stable_home_has_what_it_promises() -> None:
+    for name in _pickle.HOMES:
+        assert getattr(_pickle, name).__module__ == "distsync._pickle"
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = _pickle.nothing
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_public_class_tells_where_users_find_it(module: str) -> None:
+    for name, value in own_names(importlib.import_module(module)):
+        if isinstance(value, type):
+            home = importlib.import_module(value.__module__)
+            assert is_public(value.__module__), f"{module}.{name} says {value.__module__}"
+            assert getattr(home, value.__qualname__) is value
