@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync._objects.base import SharedObject, validate_condition_timeout
-from distsync._objects.observable import CachedReader
+from distsync._objects.observable import Observable
 from distsync._objects.ownership import repr_state
 from distsync._protocols.state.event import EventCore
 from distsync._protocols.state.watch_cache import WatchCache
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from distsync._client.client import Client
 
 
-class Event(CachedReader, SharedObject):
+class Event(Observable, SharedObject):
     """A flag that one sets and many wait for.
 
     Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2; is_set: none while nothing changes.

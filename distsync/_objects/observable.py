@@ -1,4 +1,4 @@
-"""Base of Election, Group, Registry and Config: state that other processes change, read, awaited and listened to.
+"""Base of Event, Election, Group, Registry and Config: state that other processes change, read, awaited and listened to.
 
 Rules for this file: no znode, and no decision that _protocols/state/watch_cache.py does not make. A copy that a watch
 keeps current is read without a protocol; in any other case CachedRead returns nothing, and a protocol reads the state.
@@ -48,8 +48,11 @@ class CachedRead:
         return [] if watch.fired else copy
 
 
-class CachedReader:
-    """Beside a SharedObject: looking at what it watches."""
+Result = TypeVar("Result")
+
+
+class Observable:
+    """Mixin of a `SharedObject` whose state a watch keeps: read it, wait for its changes, listen to them."""
 
     _glance: CachedRead | None = None
 
@@ -63,11 +66,15 @@ class CachedReader:
 
     @property
     def _watched(self) -> WatchCache[Any]:
-        """What is looked at."""
+        """The watched state."""
         raise NotImplementedError
 
     def _seen(self, sync: bool = False) -> Any:
-        """The state: what the watch has kept, or a look; ``sync``: as the leader of the ensemble knows it."""
+        """Return the state: the copy that the watch keeps current, or a read.
+
+        Args:
+            sync: Whether to ask the leader of the ensemble.
+        """
         glance = self._glance
         if glance is not None and not sync and (copy := glance.look()):
             return copy[0]
@@ -75,13 +82,6 @@ class CachedReader:
         value = self._read(watched.get(sync))
         self._glance = CachedRead(watched, client, self._explicit_client is None)
         return value
-
-
-Result = TypeVar("Result")
-
-
-class Observable(CachedReader):
-    """Beside a SharedObject: waiting for changes of what ``_watched`` keeps."""
 
     def wait(self, timeout: float | None = None) -> bool:
         """It is another state than when the call began.
@@ -96,21 +96,21 @@ class Observable(CachedReader):
         return bool(self._run(self._watched.next(), validate_condition_timeout(timeout)))
 
     def _add_listener(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
-        """``listener(before, now)`` is called with each change, in a thread of distsync's own. Never waits."""
+        """Call ``listener(before, now)`` at each change, in a thread of distsync's own. Never waits."""
 
-        def told(before: Any, now: Any) -> None:
+        def notify(before: Any, now: Any) -> None:
             call_logged(listener, before, now)
 
-        self.client.background(self._watched.add_listener(told, before))
-        return told
+        self.client.background(self._watched.add_listener(notify, before))
+        return notify
 
     def _remove_listener(self, listener: Listener) -> None:
-        """It is told no more, soon: behind what asked for it. Never waits."""
+        """Stop calling ``listener``, once what was asked before has been done. Never waits."""
         self.client.background(self._watched.remove_listener(listener))
 
 
 class PredicateWaitable(Observable):
-    """As Observable, and in the shape of a Condition."""
+    """Observable state with the waits of a Condition."""
 
     def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
         """``predicate()`` is true, or the time is over; it is asked at first, and after each change.

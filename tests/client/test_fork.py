@@ -4,57 +4,22 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import signal
 import sys
 import threading
-import time
-import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
+from helpers.forked_children import check, in_child, reaped
 from helpers.sample_protocols import ask, leave, stand
-from helpers.timing import PATIENCE, UNIT
+from helpers.timing import PATIENCE
 
 from distsync._client import lifecycle
 from distsync._client.client import Client
 from distsync._protocols.steps import Call, Connected, Create, Exists, Loss, Signal, Wait
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-
-
-def in_child(work: Callable[[], object], *, leave_by: Callable[[int], object] = os._exit) -> int:
-    """The exit status of a forked child that does ``work``; 0 if that went well. Killed if it hangs."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            leave_by(status)
-    return reaped(child)
-
-
-def reaped(child: int) -> int:
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(UNIT / 5)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return -1
-
-
-def check(condition: object, what: str) -> None:
-    if not condition:
-        raise AssertionError(what)
 
 
 def test_child_has_a_session_of_its_own(near: Client, namespace: str) -> None:

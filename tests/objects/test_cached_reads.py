@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 import pytest
-from client.test_fork import check, in_child
+from helpers.forked_children import check, in_child
 from helpers.timing import eventually
 from helpers.worker_processes import expire
 

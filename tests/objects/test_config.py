@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions.membership import add_to
+from helpers.request_counts import counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, waiting_calls
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
-from objects.test_costs import counted
 
 from distsync import ClientClosedError, CorruptNodeError, PayloadPickleError, PayloadTooLargeError
 from distsync._client.client import Client

@@ -12,24 +12,20 @@ from typing import Any
 
 import pytest
 from helpers.leak_census import Observer
-from helpers.request_counts import Cost, counted
+from helpers.request_counts import Cost, counted, sent, settle, spent
 from helpers.sample_protocols import ask
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Running, is_quiet, waiting_calls
 
 from distsync import JoinableQueue
 from distsync._client.client import Client
-from distsync._protocols.steps import Exists, Sync
+from distsync._protocols.steps import Sync
 from distsync.queue import LifoQueue, PriorityQueue, Queue
 from distsync.threading import Barrier, Condition, Event, Lock, RLock, Semaphore
 
 MakeClient = Callable[..., Client]
 
 pytestmark = pytest.mark.usefixtures("no_guards", "nothing_kept")
-
-
-def sent(client: Client, kind: str) -> int:
-    return client.statistics().requests.get(kind, 0)
 
 
 # ---- alone
@@ -171,13 +167,6 @@ def test_ordered_queue_costs_1_request_to_put_and_3_to_get(client: Client, kind:
     assert get.requests == 3
 
 
-def spent(client: Client, call: Callable[[], Any]) -> tuple[int, int]:
-    """Requests and round trips of one call."""
-    with counted(client) as cost:
-        call()
-    return cost.requests, cost.round_trips
-
-
 def test_looks_at_queues_semaphores_and_barriers_cost_what_their_docstrings_say(client: Client) -> None:
     queue: Queue[int] = Queue(name="q")
     bounded: Queue[int] = Queue(5, name="b")
@@ -277,12 +266,6 @@ def test_release_of_a_lock_wakes_one_of_20_waiters(client: Client, make_client: 
         assert waiting.pop(ended).result()
         lock = Lock(name="a", client=others.pop(ended))
     lock.release()
-
-
-def settle(clients: list[Client]) -> None:
-    """Whatever events were on their way to these clients have come: an answer never overtakes one. 1 request each."""
-    for one in clients:
-        one.run(ask(Exists("/")))
 
 
 def test_release_of_a_permit_wakes_one_waiter_whose_mark_wakes_the_next(

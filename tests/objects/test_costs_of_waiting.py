@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from helpers.request_counts import counted, settle, spent
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Running, is_quiet, waiting_calls
-from objects.test_costs import counted, settle, spent
 
 from distsync import CountDownLatch, Partitioner, Transaction
 from distsync._client.client import Client

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
+from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, results, waiting_calls
-from objects.test_costs import Cost, counted
 
 from distsync import CorruptNodeError, CountDownLatch, MismatchError
 from distsync._client.client import Client

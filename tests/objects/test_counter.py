@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import barriers as remote_barriers
+from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, waiting_calls
 from kazoo.recipe.counter import Counter as KazooCounter
-from objects.test_costs import Cost, counted
 
 from distsync import CorruptNodeError, Counter, NameInUseError, PayloadPickleError, PayloadRefusedError, Value
 from distsync._client.client import Client

@@ -14,9 +14,9 @@ from helpers.interrupt_every_line import strikes
 from helpers.leak_census import Observer
 from helpers.remote_functions import barriers as remote_barriers
 from helpers.remote_functions import general as remote
+from helpers.request_counts import Cost, counted, settle
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, is_quiet, results, waiting_calls
-from objects.test_costs import Cost, counted, settle
 
 from distsync import DoubleBarrier, LockLostError, MismatchError, NotHeldError, UsageError
 from distsync._client.client import Client

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions.membership import lead
+from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, waiting_calls
-from objects.test_costs import Cost, counted
 
 from distsync import LockLostError, NotHeldError, PayloadPickleError
 from distsync._client import background_thread

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
+from helpers.request_counts import Cost, counted, settle
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, results, waiting_calls
 from kazoo.recipe.barrier import Barrier as KazooBarrier
-from objects.test_costs import Cost, counted, settle
 
 from distsync import Event, Gate, NameInUseError
 from distsync._client.client import Client

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions.membership import join
+from helpers.request_counts import Cost, counted
 from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, credentials, expire, waiting_calls
 from kazoo.recipe.party import Party
 from kazoo.security import OPEN_ACL_UNSAFE, make_acl, make_digest_acl
-from objects.test_costs import Cost, counted
 
 from distsync import ConfigurationError, Lock, NotHeldError, PayloadPickleError
 from distsync._client.client import Client

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
+from helpers.request_counts import counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, waiting_calls
-from objects.test_costs import counted
 
 from distsync import (
     Delivery,

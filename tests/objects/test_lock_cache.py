@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from helpers.leak_census import Observer
 from helpers.preempted_lease_clock import Preempted
+from helpers.request_counts import sent, settle
 from helpers.timing import UNIT, eventually
 from helpers.worker_processes import Running
-from objects.test_costs import sent, settle
 
 from distsync import Condition, Lock, RLock, SharedLock
 from distsync._client.client import Client

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions.membership import take_part
+from helpers.request_counts import counted
 from helpers.servers import ServerProcess
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire
 from kazoo.client import KazooClient
 from kazoo.security import make_acl
-from objects.test_costs import counted
 
 from distsync import DeadlineError, MismatchError, NotHeldError
 from distsync._client.client import Client

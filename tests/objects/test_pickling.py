@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from helpers.forked_children import forked
 from helpers.leak_census import Observer
 from helpers.remote_functions import general as remote
 from helpers.servers import ServerProcess
@@ -111,34 +109,6 @@ def test_condition_travels_with_its_lock(client: Client, peer: Peer, observer: O
 
 
 # ---- fork
-
-
-@contextmanager
-def forked(function: Callable[[], Any]) -> Iterator[Callable[[], Any]]:
-    """A forked child calls ``function``; its result is asked for in the block."""
-    ours, theirs = multiprocessing.Pipe()
-
-    def child() -> None:
-        theirs.send(remote.catch(function))
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # since Python 3.12 a fork beside threads is one
-        process = multiprocessing.get_context("fork").Process(target=child)
-        process.start()
-
-    def result() -> Any:
-        assert ours.poll(PATIENCE), "the child has not answered"
-        return ours.recv()
-
-    try:
-        yield result
-    finally:
-        process.join(PATIENCE)
-        process.kill()
-        process.join()
-        process.close()
-        ours.close()
-        theirs.close()
 
 
 def test_forked_child_holds_nothing_and_its_end_releases_nothing(client: Client) -> None:

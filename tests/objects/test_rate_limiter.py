@@ -7,12 +7,13 @@ import signal
 from collections.abc import Callable
 
 import pytest
+from helpers.forked_children import forked
 from helpers.leak_census import Observer
 from helpers.remote_functions import barriers as remote_barriers
 from helpers.remote_functions import general as remote
+from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire
-from objects.test_costs import Cost, counted
 
 from distsync import CorruptNodeError, IdGenerator, MismatchError, RateLimiter
 from distsync._client.client import Client
@@ -182,7 +183,6 @@ def test_ids_of_who_died_are_skipped(ids: IdGenerator, make_mortal: Callable[...
 
 
 def test_forked_child_takes_a_block_of_its_own(ids: IdGenerator, client: Client) -> None:
-    from objects.test_pickling import forked
 
     assert ids.next_id() == 1
 

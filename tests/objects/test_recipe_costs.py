@@ -12,9 +12,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from helpers.request_counts import Cost, counted, is_at_rest, settle, spent
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Running, is_quiet, results, waiting_calls
-from objects.test_costs import Cost, counted, settle, spent
 
 from distsync import (
     ClientClosedError,
@@ -36,7 +36,6 @@ from distsync import (
     Value,
 )
 from distsync._client.client import Client
-from distsync._client.driver.pending_steps import AwaitSignal
 from distsync.queue import PriorityQueue, Queue, SimpleQueue
 from distsync.threading import Barrier, BoundedSemaphore, Condition, Event
 
@@ -57,12 +56,6 @@ def costing(client: Client, requests: int) -> Iterator[None]:
     eventually(lambda: total(client) - before >= requests)
     settle([client])
     assert total(client) - before == requests + 1
-
-
-def is_at_rest(client: Client) -> bool:
-    """Whether it does something in the background, and all of that waits."""
-    tasks = tuple(client._core.keeper._tasks) if client._core else ()
-    return bool(tasks) and all(isinstance(task._pending, AwaitSignal) for task in tasks)
 
 
 # ---- locks

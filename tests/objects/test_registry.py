@@ -10,11 +10,10 @@ from collections.abc import Callable
 import pytest
 from helpers.leak_census import Observer
 from helpers.remote_functions.membership import register
+from helpers.request_counts import counted, is_at_rest
 from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer, Running, expire, waiting_calls
 from kazoo.security import OPEN_ACL_UNSAFE, make_digest_acl
-from objects.test_costs import counted
-from objects.test_recipe_costs import is_at_rest
 
 from distsync import NameTakenError, PayloadPickleError
 from distsync._client.client import Client

@@ -7,10 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
+from helpers.request_counts import Cost, counted, is_at_rest, sent, settle
 from helpers.timing import eventually
 from helpers.worker_processes import Running, results, waiting_calls
-from objects.test_costs import Cost, counted, sent, settle
-from objects.test_recipe_costs import is_at_rest
 
 from distsync import Election, JoinableQueue, Lock, Semaphore, SharedLock, acquire_all
 from distsync._client.client import Client

@@ -8,9 +8,9 @@ from functools import partial
 
 import pytest
 from helpers.leak_census import Observer
+from helpers.request_counts import Cost, counted
 from helpers.timing import PATIENCE, eventually
 from helpers.worker_processes import Running, is_quiet, waiting_calls
-from objects.test_costs import Cost, counted
 
 from distsync import Participant, Transaction
 from distsync._client.client import Client

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[2] / "distsync"
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
 
 FACE = "face"
-"""Every file at the top, but errors.py, _pickle.py, _version.py and __main__.py, and those of _objects/ and multiprocessing/."""
+"""Every file at the top that is no layer of its own below, and those of _objects/ and multiprocessing/."""
 
 TOOLS = ("cli", "testing", "patch", "__main__")
 
@@ -197,3 +197,12 @@ def test_class_name_means_one_thing() -> None:
 def test_module_name_means_one_thing() -> None:
     names = Counter(module_of(file).rpartition(".")[2] for file in FILES if file != "__init__.py")
     assert {name for name, times in names.items() if times > 1} == LAYERS_OF_ONE_THING
+
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("file", sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("*.py")))
+def test_what_tests_share_is_no_test(file: str) -> None:
+    modules = modules_imported(f"../tests/{file}")
+    assert not [name for name in modules if name.split(".")[0] not in ("pytest", "_pytest") and ".test_" in f".{name}"]
