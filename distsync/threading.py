@@ -11,13 +11,13 @@ from types import ModuleType as _ModuleType
 from typing import TYPE_CHECKING, Any
 
 from distsync._objects.barriers import Barrier as Barrier
-from distsync._objects.base import TIMEOUT_MAX as TIMEOUT_MAX
 from distsync._objects.conditions import Condition as Condition
 from distsync._objects.events import Event as Event
 from distsync._objects.locks import Lock as Lock
 from distsync._objects.locks import RLock as RLock
 from distsync._objects.semaphores import BoundedSemaphore as BoundedSemaphore
 from distsync._objects.semaphores import Semaphore as Semaphore
+from distsync._objects.validation import TIMEOUT_MAX as TIMEOUT_MAX
 from distsync.errors import BrokenBarrierError as BrokenBarrierError
 
 if TYPE_CHECKING:  # for type checkers; see __getattr__

@@ -11,9 +11,10 @@ from types import TracebackType
 from typing import Any
 
 from distsync._client.clocks import wait_clock
-from distsync._objects.base import exit_context, validate_timeout
+from distsync._objects.base import exit_context
 from distsync._objects.locks import LockBase
 from distsync._objects.shared_lock import SharedReader
+from distsync._objects.validation import validate_timeout
 from distsync.errors import DeadlineError, DistsyncError, UsageError
 
 Acquirable = LockBase | SharedReader
@@ -108,7 +109,7 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
     Cost: as acquire of each, one after the other.
     Source: recipes.txt, Locks.
     """
-    seconds = validate_timeout(timeout)
+    seconds = validate_timeout(timeout, "call")
     ordered = _in_order(locks)
     deadline = None if seconds is None else wait_clock() + seconds
     begun: list[_Started] = []

@@ -11,9 +11,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe
-from distsync._objects.base import SharedObject, current_owner, exit_context, validate_condition_timeout
+from distsync._objects.base import SharedObject, current_owner, exit_context
 from distsync._objects.ownership import repr_state
-from distsync._objects.validation import validate_int
+from distsync._objects.validation import validate_int, validate_timeout
 from distsync._protocols.barriers.cyclic import BarrierCore
 from distsync._protocols.barriers.double import DoubleBarrierCore
 from distsync.errors import MismatchError
@@ -84,7 +84,7 @@ class Barrier(SharedObject):
         Source: recipes.txt, Double Barriers, Enter.
         """
         seconds = self._timeout if timeout is None else timeout
-        return int(self._run(self._core.wait(describe(), self._action), validate_condition_timeout(seconds)))
+        return int(self._run(self._core.wait(describe(), self._action), validate_timeout(seconds)))
 
     def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError.
@@ -196,7 +196,7 @@ class DoubleBarrier(SharedObject):
         Source: recipes.txt, Double Barriers, Enter, steps 1 to 5.
         """
         core, owner = self._core, current_owner()
-        seconds = validate_condition_timeout(timeout)
+        seconds = validate_timeout(timeout)
         core.check_outside(owner)
         try:
             return bool(self._run(core.enter(describe(), owner), seconds))
@@ -218,7 +218,7 @@ class DoubleBarrier(SharedObject):
         Source: recipes.txt, Double Barriers, Leave, steps 1 to 6.
         """
         try:
-            seconds = validate_condition_timeout(timeout)
+            seconds = validate_timeout(timeout)
             return bool(self._run(self._core.leave(current_owner()), seconds))
         except Exception:
             raise

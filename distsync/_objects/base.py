@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
 CoreT = TypeVar("CoreT")
 
-TIMEOUT_MAX = threading.TIMEOUT_MAX
-
 
 class _ThreadToken(threading.local):
     """A token for the running thread. Unlike its identifier it is never used again for another one."""
@@ -188,30 +186,6 @@ def shared_object(
     """Return the object of this name, in the process where its pickle arrived."""
     client = None if origin is None else default.client_of(origin)
     return kind(*arguments, name=name, path=path, client=client, **options)
-
-
-def validate_timeout(timeout: Any, label: str = "timeout value") -> float | None:
-    """Seconds to wait at most; None: without end. As the C code of ``threading`` takes it."""
-    if timeout is None or timeout == -1:
-        return None
-    seconds = float(timeout) if isinstance(timeout, (int, float)) or hasattr(timeout, "__float__") else None
-    if seconds is None:
-        raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
-    if not seconds >= 0:  # NaN too
-        raise ValueError(f"{label} must be a non-negative number")
-    if seconds > TIMEOUT_MAX:
-        raise OverflowError(f"{label} is too large")
-    return seconds
-
-
-def validate_condition_timeout(timeout: Any) -> float | None:
-    """Seconds to wait at most; None: without end; nothing is waited for if negative. As ``threading.Condition``."""
-    if timeout is None:
-        return None
-    seconds = float(timeout) if timeout > 0 else 0.0
-    if seconds > TIMEOUT_MAX:
-        raise OverflowError("timeout value is too large")
-    return seconds
 
 
 def exit_context(release: Callable[[], None], error: BaseException | None) -> None:

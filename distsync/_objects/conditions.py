@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._client.deadlines import deadline_in, remaining
-from distsync._objects.base import SharedObject, validate_condition_timeout
+from distsync._objects.base import SharedObject
 from distsync._objects.locks import Lock, LockDelegate, RLock
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.condition import ConditionCore
 from distsync._protocols.wait_queue import QueueEntry
 from distsync.errors import DeadlineError, NotHeldError
@@ -119,7 +120,7 @@ class Condition(LockDelegate, SharedObject):
         Fair: the one that waits longest is notified first.
         Source: ``threading.Condition``.
         """
-        deadline = deadline_in(validate_condition_timeout(timeout))
+        deadline = deadline_in(validate_timeout(timeout))
         if not self._is_owned():
             raise self._not_held("cannot wait on un-acquired lock")
         core = self._core
@@ -151,7 +152,7 @@ class Condition(LockDelegate, SharedObject):
         Raises, On loss, On cancel, Cost, Fair, Source: as wait.
         """
         deadline = None if timeout is None else wait_clock() + timeout
-        validate_condition_timeout(timeout)
+        validate_timeout(timeout)
         result = predicate()
         while not result:
             left = None if deadline is None else deadline - wait_clock()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject, validate_condition_timeout
+from distsync._objects.base import SharedObject
 from distsync._objects.ownership import repr_state
-from distsync._objects.validation import validate_int
+from distsync._objects.validation import validate_int, validate_timeout
 from distsync._protocols.state.count_down_latch import LatchCore
 from distsync.errors import MismatchError
 
@@ -103,7 +103,7 @@ class CountDownLatch(SharedObject):
         Cost: 2 requests, 1 round trip, 1 watch; 2 more when it opens, none for the steps before.
         Source: recipes.txt, Barriers.
         """
-        seconds = validate_condition_timeout(timeout)
+        seconds = validate_timeout(timeout)
         return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:

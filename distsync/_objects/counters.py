@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from distsync._objects.base import SharedObject, validate_condition_timeout
+from distsync._objects.base import SharedObject
 from distsync._objects.ownership import repr_state
-from distsync._objects.validation import validate_int
+from distsync._objects.validation import validate_int, validate_timeout
 from distsync._protocols.state.counter import CounterCore
 from distsync._protocols.state.versioned_value import ValueCore
 
@@ -240,7 +240,7 @@ class Value(SharedObject, Generic[Item]):
         Cost: 1 request, 1 watch; 1 request more for the change.
         """
         since = None if version is None else validate_int("version", version)
-        seconds = validate_condition_timeout(timeout)
+        seconds = validate_timeout(timeout)
         node = self._run(self._core.changed(since), seconds)
         return None if node is None else self._decoded(node)
 

@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject, validate_condition_timeout
+from distsync._objects.base import SharedObject
 from distsync._objects.observable import Observable
 from distsync._objects.ownership import repr_state
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.event import EventCore
 from distsync._protocols.state.watch_cache import WatchCache
 
@@ -101,7 +102,7 @@ class Event(Observable, SharedObject):
         Cost: 1 request, 1 watch; 1 request more for each change.
         Source: recipes.txt, Barriers.
         """
-        return bool(self._run(self._core.wait(), validate_condition_timeout(timeout)))
+        return bool(self._run(self._core.wait(), validate_timeout(timeout)))
 
     def __repr__(self) -> str:
         state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject, validate_condition_timeout
+from distsync._objects.base import SharedObject
 from distsync._objects.ownership import repr_state
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.gate import GateCore
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Gate(SharedObject):
         Cost: 1 request, and no watch, if it is open; else 1 watch and 1 request more for each change.
         Source: recipes.txt, Barriers, steps 1 to 4.
         """
-        seconds = validate_condition_timeout(timeout)
+        seconds = validate_timeout(timeout)
         return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:

@@ -11,7 +11,8 @@ from queue import Empty
 from typing import TYPE_CHECKING, Any, Generic
 
 from distsync._client.contender_info import describe
-from distsync._objects.queues import Item, Queue, _checked
+from distsync._objects.queues import Item, Queue
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.queues.batch_limits import BATCH
 from distsync._protocols.queues.bulk import Progress, put_many
 from distsync._protocols.queues.claim_layout import ClaimedItem as Claimed
@@ -233,7 +234,7 @@ class JoinableQueue(Queue[Item]):
         """
         if self.maxsize <= 0 and timeout is not None and timeout < 0:
             timeout = None
-        seconds, later = _checked(block, timeout), _checked_delay(delay)
+        seconds, later = validate_timeout(timeout, "queue", block), _checked_delay(delay)
         if key is not None and not isinstance(key, str):
             raise TypeError(f"key must be a str, not {type(key).__name__}")
         waits, data = seconds if self.maxsize > 0 else timeout, self._encoded(item)
@@ -244,7 +245,13 @@ class JoinableQueue(Queue[Item]):
 
         Units, Raises, On loss, On cancel, Cost, Source: as Queue.put_many.
         """
-        seconds = _checked(block, timeout) if self.maxsize > 0 else timeout if timeout and timeout > 0 else None
+        seconds = (
+            validate_timeout(timeout, "queue", block)
+            if self.maxsize > 0
+            else timeout
+            if timeout and timeout > 0
+            else None
+        )
         encoded = [("", ItemHeader().before(self._encoded(item))) for item in items]
         progress = Progress()
         try:
@@ -268,7 +275,7 @@ class JoinableQueue(Queue[Item]):
         Fair: who waits longest gets first, after those who come anew in that moment.
         Source: recipes.txt, Queues.
         """
-        return self._several(1, _checked(block, timeout), bool(block))[0]
+        return self._several(1, validate_timeout(timeout, "queue", block), bool(block))[0]
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
         """The next item, which is this thread's until `task_done`.
@@ -289,7 +296,7 @@ class JoinableQueue(Queue[Item]):
             raise TypeError(f"n must be an int, not {type(n).__name__}")
         if n < 1:
             raise ValueError(f"n must be 1 or more, not {n}")
-        return [delivery.item for delivery in self._several(n, _checked(block, timeout), bool(block))]
+        return [delivery.item for delivery in self._several(n, validate_timeout(timeout, "queue", block), bool(block))]
 
     def _several(self, max_items: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
         core, who, max_deliveries, prefetch = self._claims, describe(), self.max_deliveries, self.prefetch

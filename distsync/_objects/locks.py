@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from distsync._client.contender_info import Contender, describe
 from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.lock_fast_path import CachedLockFastPath
-from distsync._objects.ownership import validate_acquire
 from distsync._objects.revocation import Revocable
-from distsync._objects.validation import checked_layout
+from distsync._objects.validation import validate_layout, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.cache_revocation import ANSWER_S, holders_and_waiters
 from distsync._protocols.locks.lock import Grant, LockCore, LockSnapshot
@@ -60,7 +59,7 @@ class LockBase(Revocable):
         linger: float | None = None,
     ) -> None:
         super().__init__(name, client, path, on_lost, on_revoke, acl)
-        self._layout = checked_layout(layout, tuple(self._marks))
+        self._layout = validate_layout(layout, tuple(self._marks))
         self._explicit_linger = None if linger is None else validate_linger(linger)
         self._quick: CachedLockFastPath | None = None
 
@@ -256,7 +255,7 @@ class Lock(LockBase):
             quick = self._quick
             if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
                 return True
-            seconds = validate_acquire(blocking, timeout)
+            seconds = validate_timeout(timeout, "lock", blocking)
             before.append(self._core.holding)
             return self._acquire(seconds, blocking)
         except DistsyncError:
@@ -339,7 +338,7 @@ class RLock(LockBase):
             quick = self._quick
             if quick is not None and timeout == -1 and quick.acquire_from_cache(before):
                 return True
-            seconds = validate_acquire(blocking, timeout)
+            seconds = validate_timeout(timeout, "lock", blocking)
             core = self._core
             before.append(core.holding)
             if self._is_owned():

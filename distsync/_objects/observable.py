@@ -1,4 +1,4 @@
-"""Base of Event, Election, Group, Registry and Config: state that other processes change, read, awaited and listened to.
+"""Base of Event, Election, Group, Registry and Config: state that others change, to read, await and listen to.
 
 Rules for this file: no znode, and no decision that _protocols/state/watch_cache.py does not make. A copy that a watch
 keeps current is read without a protocol; in any other case CachedRead returns nothing, and a protocol reads the state.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distsync._client.deadlines import deadline_in, limit_reads, remaining
 from distsync._client.default_client import _default
-from distsync._objects.base import validate_condition_timeout
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.watch_cache import UNKNOWN, Listener, WatchCache
 from distsync.errors import DeadlineError
 
@@ -93,7 +93,7 @@ class Observable:
         Cost: that of looking, for each change; 1 watch.
         Source: ``threading.Condition``; a lock need not be held.
         """
-        return bool(self._run(self._watched.next(), validate_condition_timeout(timeout)))
+        return bool(self._run(self._watched.next(), validate_timeout(timeout)))
 
     def _add_listener(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
         """Call ``listener(before, now)`` at each change, in a thread of distsync's own. Never waits."""
@@ -119,7 +119,7 @@ class PredicateWaitable(Observable):
         Returns: what ``predicate`` returned last; False if no server answered in time.
         On loss, On cancel, Cost, Source: as wait.
         """
-        deadline = deadline_in(validate_condition_timeout(timeout))
+        deadline = deadline_in(validate_timeout(timeout))
         watched = self._watched
         result: Any = False
         while True:

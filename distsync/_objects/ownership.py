@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import Contender
-from distsync._objects.base import FencingToken, SharedObject, parse_contenders, validate_timeout
+from distsync._objects.base import FencingToken, SharedObject, parse_contenders
 from distsync._objects.fenced_transaction import GuardedTransaction
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.lock import Grant
@@ -18,15 +18,6 @@ from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
-
-
-def validate_acquire(blocking: bool, timeout: Any) -> float | None:
-    """The time-out of ``acquire`` in seconds, None for none; as the C code of ``threading`` checks it."""
-    if not blocking and timeout != -1:
-        raise ValueError("can't specify a timeout for a non-blocking call")
-    if timeout is None:
-        raise TypeError("'NoneType' object cannot be interpreted as a number of seconds")
-    return validate_timeout(timeout) if blocking else 0.0
 
 
 def repr_state(obj: SharedObject, protocol: Callable[[], Any]) -> Any:

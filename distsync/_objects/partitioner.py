@@ -14,8 +14,9 @@ from distsync._client import json_data
 from distsync._client.clocks import wait_clock
 from distsync._client.contender_info import describe
 from distsync._client.naming.paths import decode_name, encode_name
-from distsync._objects.base import FencingToken, SharedObject, validate_condition_timeout
+from distsync._objects.base import FencingToken, SharedObject
 from distsync._objects.observable import call_logged
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.state.partitioner import Callbacks, PartitionerCore
 from distsync.errors import MismatchError, NotHeldError
@@ -198,7 +199,7 @@ class Partitioner(SharedObject):
         Returns: what ``predicate`` returned last.
         Cost: none.
         """
-        seconds = validate_condition_timeout(timeout)
+        seconds = validate_timeout(timeout)
         deadline = None if seconds is None else wait_clock() + seconds
         core = self._core
         while True:

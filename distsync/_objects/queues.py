@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from distsync._client.contender_info import describe
 from distsync._objects.base import SharedObject
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.queues.bulk import Progress, get_many, put_many
 from distsync._protocols.queues.fifo import QueueCore
 from distsync._protocols.queues.ordered import OrderedCore, PriorityCore, key_of
@@ -30,15 +31,6 @@ class _Call(threading.local):
 
     block: bool = True
     timeout: float | None = None
-
-
-def _checked(block: bool, timeout: float | None) -> float | None:
-    """The time-out in seconds, None for none."""
-    if not block:
-        return 0.0
-    if timeout is not None and timeout < 0:
-        raise ValueError("'timeout' must be a non-negative number")
-    return timeout
 
 
 class _QueueBase(SharedObject, Generic[Item]):
@@ -122,7 +114,7 @@ class Queue(_QueueBase[Item]):
         """
         if self.maxsize <= 0 and timeout is not None and timeout < 0:
             timeout = None  # the stdlib looks at it only where there is a bound
-        self._call.block, self._call.timeout = bool(block), _checked(block, timeout)
+        self._call.block, self._call.timeout = bool(block), validate_timeout(timeout, "queue", block)
         self._put(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
@@ -139,7 +131,7 @@ class Queue(_QueueBase[Item]):
         Fair: who waits longest gets first, after those who come anew in that moment.
         Source: recipes.txt, Queues.
         """
-        self._call.block, self._call.timeout = bool(block), _checked(block, timeout)
+        self._call.block, self._call.timeout = bool(block), validate_timeout(timeout, "queue", block)
         return self._get()
 
     def _put(self, item: Item) -> None:
@@ -171,7 +163,9 @@ class Queue(_QueueBase[Item]):
         Source: recipes.txt, Queues.
         """
         core, maxsize = self._core, self.maxsize
-        seconds = _checked(block, timeout) if maxsize > 0 else timeout if timeout and timeout > 0 else None
+        seconds = (
+            validate_timeout(timeout, "queue", block) if maxsize > 0 else timeout if timeout and timeout > 0 else None
+        )
         context, codec = self.path, self.client.codec
         encoded = [(self._key(item), codec.encode(item, context)) for item in items]
         progress = Progress()
@@ -198,7 +192,7 @@ class Queue(_QueueBase[Item]):
             raise TypeError(f"n must be an int, not {type(n).__name__}")
         if n < 1:
             raise ValueError(f"n must be 1 or more, not {n}")
-        seconds, core = _checked(block, timeout), self._core
+        seconds, core = validate_timeout(timeout, "queue", block), self._core
         found = self._run(get_many(core, n, describe(), bool(block), self.maxsize), seconds)
         if found is None:
             raise Empty
@@ -363,7 +357,7 @@ class SimpleQueue(_QueueBase[Item]):
 
         Units, Returns, Raises, On loss, On cancel, Cost, Fair, Source: as Queue.get.
         """
-        return self._get_now(bool(block), _checked(block, timeout), 0)
+        return self._get_now(bool(block), validate_timeout(timeout, "queue", block), 0)
 
     def put_nowait(self, item: Item) -> None:
         """``put(item)``."""

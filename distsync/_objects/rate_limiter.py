@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject, validate_condition_timeout
-from distsync._objects.validation import validate_positive
+from distsync._objects.base import SharedObject
+from distsync._objects.validation import validate_positive, validate_timeout
 from distsync._protocols.state.token_bucket import RateCore
 from distsync.errors import MismatchError
 
@@ -87,7 +87,7 @@ class RateLimiter(SharedObject):
         tokens = validate_positive("n", n)
         if tokens > self._burst:
             raise ValueError(f"n is {n}, the burst is {self._burst}: so many tokens are never there at once")
-        seconds = validate_condition_timeout(timeout)
+        seconds = validate_timeout(timeout)
         return bool(self._run(self._core.acquire(tokens, seconds), seconds))
 
     def try_acquire(self, n: float = 1) -> bool:

@@ -14,8 +14,9 @@ from distsync._client import contender_info
 from distsync._client.contender_info import Contender, describe
 from distsync._client.json_data import encode, fields
 from distsync._client.naming.paths import decode_name, encode_name
-from distsync._objects.base import SharedObject, validate_condition_timeout
+from distsync._objects.base import SharedObject
 from distsync._objects.observable import Observable
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.registry import Entries, RegistryCore
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import Node
@@ -182,7 +183,7 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         On cancel: nothing is left behind.
         Cost: 1 request if it is there; else 3, and a watch on this name alone.
         """
-        part, seconds = _part(name), validate_condition_timeout(timeout)
+        part, seconds = _part(name), validate_timeout(timeout)
         node = self._run(self._core.find(part), seconds)
         return None if node is None else _entry(f"{self.path}/{part}", node)
 

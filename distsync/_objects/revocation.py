@@ -10,9 +10,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import TIMEOUT_MAX, validate_condition_timeout
 from distsync._objects.ownership import Ownable
-from distsync._objects.validation import validate_positive
+from distsync._objects.validation import TIMEOUT_MAX, validate_positive, validate_timeout
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
 from distsync._protocols.locks.lock import Grant
@@ -55,7 +54,7 @@ class RevocationFlag:
         Returns: True; False if not in time.
         Raises: NotHeldError when this process does not hold it.
         """
-        seconds = validate_condition_timeout(timeout)
+        seconds = validate_timeout(timeout)
         grant = self._lock._watched_grant() or self._lock._held_grant()
         return bool(self._lock._run(revocation.until_asked(grant), seconds))
 

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import Contender, describe
-from distsync._objects.base import current_owner, exit_context, parse_contenders, validate_condition_timeout
+from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.ownership import Ownable, repr_state
-from distsync._objects.validation import checked_layout
+from distsync._objects.validation import validate_layout, validate_timeout
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores.consumable import SignalCore
 from distsync._protocols.semaphores.foreign_layouts import CuratorSemaphoreCore, KazooSemaphoreCore, PoolSemaphoreCore
@@ -63,7 +63,7 @@ class Semaphore(Ownable):
         if value < 0:
             raise ValueError("semaphore initial value must be >= 0")
         self._initial = value
-        self._layout = checked_layout(layout, ("distsync", *POOLS))
+        self._layout = validate_layout(layout, ("distsync", *POOLS))
         if value == 0 and self._layout in POOLS:
             raise ConfigurationError("value", value, f"a semaphore in {layout}'s layout has at least 1 permit")
         super().__init__(name, client, path, on_lost, acl)
@@ -141,7 +141,7 @@ class Semaphore(Ownable):
         """
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
-        seconds = validate_condition_timeout(timeout) if blocking else 0.0
+        seconds = validate_timeout(timeout, blocking=blocking)
         before: list[tuple[Grant, ...]] = []
         acquired = False
         try:

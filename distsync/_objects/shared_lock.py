@@ -14,8 +14,8 @@ from distsync._client.contender_info import Contender, describe
 from distsync._client.naming import inference
 from distsync._objects.base import current_owner, exit_context, parse_contenders
 from distsync._objects.locks import RLock
-from distsync._objects.ownership import validate_acquire
 from distsync._objects.revocation import Revocable
+from distsync._objects.validation import validate_timeout
 from distsync._pickle import at_home
 from distsync._protocols import wait_queue
 from distsync._protocols.locks import revocation
@@ -223,7 +223,7 @@ class SharedReader(_LockView):
         Fair: first come, first served between processes.
         Source: recipes.txt, Shared Locks, obtaining a read lock, steps 1 to 6.
         """
-        seconds = validate_acquire(blocking, timeout)
+        seconds = validate_timeout(timeout, "lock", blocking)
         before: list[ReadSnapshot] = []
         try:
             core, owner = self._core, current_owner()

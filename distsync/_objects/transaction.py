@@ -11,7 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe
-from distsync._objects.base import SharedObject, validate_timeout
+from distsync._objects.base import SharedObject
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.transactions.coordinator import TransactionCore
 from distsync._protocols.transactions.participant import ParticipantCallbacks, ParticipantCore
 from distsync._protocols.transactions.vote_records import (
@@ -145,7 +146,7 @@ class Transaction(SharedObject):
         size = len(data) + 2 * sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
         if size > self.client.codec.limit_bytes:
             raise PayloadTooLargeError(f"the request that begins {self.path}", size, self.client.codec.limit_bytes)
-        self._mine.id = self._begun = str(self._run(self._core.begin(data), validate_timeout(timeout)))
+        self._mine.id = self._begun = str(self._run(self._core.begin(data), validate_timeout(timeout, "call")))
         return self._begun
 
     def decide(self, timeout: float | None = None) -> bool:
@@ -164,7 +165,7 @@ class Transaction(SharedObject):
         Cost: 13 requests when all have voted; 3 more for each vote that comes, unless peers decide.
         Source: recipes.txt, Two-phased Commit ("have only the coordinator notified of changes").
         """
-        decision: Decision = self._run(self._core.decide(self._id(), self.sites), validate_timeout(timeout))
+        decision: Decision = self._run(self._core.decide(self._id(), self.sites), validate_timeout(timeout, "call"))
         return decision.outcome == COMMIT
 
     def abort(self, reason: str = "the coordinator has aborted") -> bool:
@@ -301,7 +302,7 @@ class Participant:
         """
         work = ParticipantCallbacks(self._vote, partial(self._do, self._commit), partial(self._do, self._abort))
         decision: Decision | None = self.transaction._run(
-            self._side.take_part(work, describe()), validate_timeout(timeout)
+            self._side.take_part(work, describe()), validate_timeout(timeout, "call")
         )
         return decision.outcome if decision else None
 

@@ -1,15 +1,19 @@
-"""What callers give, numbers and the names of layouts, checked where it is given.
-
-Rules for this file: each error says what was given and what is allowed.
-"""
+"""Checks of arguments: numbers, timeouts and names of layouts. Each error gives the value and what is allowed."""
 
 from __future__ import annotations
 
 import operator
 import sys
-from typing import Any
+import threading
+from typing import Any, Literal
 
 from distsync.errors import ConfigurationError
+
+TIMEOUT_MAX = threading.TIMEOUT_MAX
+
+TimeoutRule = Literal["condition", "lock", "queue", "call"]
+"""The rules of a timeout: those of ``threading.Condition.wait``, ``threading.Lock.acquire`` or ``queue.Queue.get``. A
+call that the standard library does not have takes what a lock takes, and None, which waits forever."""
 
 #: How an object may spell the names of its znodes: as Curator does, or as kazoo's own recipes, beside our own way.
 LAYOUTS = ("curator", "kazoo")
@@ -36,7 +40,57 @@ def validate_positive(label: str, number: Any, allow_zero: bool = False) -> floa
     return float(number)
 
 
-def checked_layout(layout: object, known: tuple[str, ...] = LAYOUTS) -> str:
+def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bool = True) -> float | None:
+    """Return the longest wait of a call.
+
+    Args:
+        timeout: Seconds. None waits forever, but a lock refuses it. -1 makes a lock or call wait forever; they and a
+            queue refuse other negative numbers, and a condition then does not wait.
+        rule: Whose rules ``timeout`` follows.
+        blocking: Whether the call waits at all.
+
+    Returns:
+        Seconds; None to wait forever.
+
+    Raises:
+        TypeError: ``timeout`` is no number.
+        ValueError: It is negative or NaN, or given to a lock's call that does not wait.
+        OverflowError: It exceeds ``threading.TIMEOUT_MAX``.
+    """
+    if rule == "lock":
+        if not blocking and timeout != -1:
+            raise ValueError("can't specify a timeout for a non-blocking call")
+        if timeout is None:
+            raise TypeError("'NoneType' object cannot be interpreted as a number of seconds")
+    if not blocking:
+        return 0.0
+    if timeout is None:
+        return None
+    if rule == "condition":
+        seconds = float(timeout) if timeout > 0 else 0.0
+    elif rule == "queue":
+        if timeout < 0:
+            raise ValueError("'timeout' must be a non-negative number")
+        return float(timeout)
+    elif timeout == -1:
+        return None
+    else:
+        seconds = _seconds(timeout)
+    if seconds > TIMEOUT_MAX:
+        raise OverflowError("timeout value is too large")
+    return seconds
+
+
+def _seconds(timeout: Any) -> float:
+    if not hasattr(timeout, "__float__"):
+        raise TypeError(f"'{type(timeout).__name__}' object cannot be interpreted as a number of seconds")
+    seconds = float(timeout)
+    if not seconds >= 0:  # NaN too
+        raise ValueError("timeout value must be a non-negative number")
+    return seconds
+
+
+def validate_layout(layout: object, known: tuple[str, ...] = LAYOUTS) -> str:
     """``layout``, if it is one. Raises ConfigurationError (a ValueError)."""
     if layout not in known:
         raise ConfigurationError("layout", layout, f"it must be one of {', '.join(map(repr, known))}")

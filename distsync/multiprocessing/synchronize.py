@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from distsync._client.contender_info import describe, thread_name
 from distsync._objects import barriers, conditions, events, semaphores
 from distsync._objects import locks as _locks
-from distsync._objects.base import SharedObject, current_owner, validate_condition_timeout
+from distsync._objects.base import SharedObject, current_owner
 from distsync._objects.ownership import repr_state
+from distsync._objects.validation import validate_timeout
 from distsync._protocols.locks import cross_process as cross_process_locks
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores import cross_process as cross_process_semaphores
@@ -33,7 +34,7 @@ __all__ = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event
 
 def _seconds(block: bool, timeout: float | None) -> float:
     """As ``threading`` spells it: -1 for no end, and where nothing is waited for."""
-    seconds = validate_condition_timeout(timeout) if block else None
+    seconds = validate_timeout(timeout) if block else None
     return -1 if seconds is None else seconds
 
 
