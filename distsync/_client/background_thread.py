@@ -38,7 +38,7 @@ LOOK_AFTER_S = 0.5
 #: The longest sleep (seconds) while anything is held: this part of the session's time-out, or this long.
 TICKS, TICK_S = 6, 0.5
 
-logger = logging.getLogger("distsync.session")
+logger = logging.getLogger("distsync.client")
 
 Remains = tuple[ProtocolRun, "BaseException | None"]
 """A call that failed, and what it ended with; None: it goes on here, and nobody waits for it."""

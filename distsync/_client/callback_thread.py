@@ -13,7 +13,7 @@ from queue import SimpleQueue
 
 from distsync._client.own_threads import join
 
-logger = logging.getLogger("distsync.session")
+logger = logging.getLogger("distsync.client")
 
 
 class Dispatcher:

@@ -87,7 +87,7 @@ WAITS_HERE = (
     "signal handler may be: set an Event there, or put into a SimpleQueue"
 )
 
-logger = logging.getLogger("distsync.session")
+logger = logging.getLogger("distsync.client")
 
 
 class ClientRuntime:

@@ -3,8 +3,8 @@
 Rules for this file: it decides when to tell, and what; it never waits. A wait that is not long costs nothing; a long
 one at most one read each time that it is told, and nothing at all unless somebody listens to this log.
 
-``distsync.session``: INFO when it is connected, WARNING when the connection or the session is lost, ERROR when there
-will be none. ``distsync.waiting``: INFO, at most one line about one object and process: after 5 s, then after twice as
+``distsync.client``: INFO when it is connected, WARNING when the connection or the session is lost, ERROR when there
+will be none. ``distsync.wait``: INFO, at most one line about one object and process: after 5 s, then after twice as
 long each time, until it is once a minute.
 """
 
@@ -28,8 +28,8 @@ MAX_LOG_INTERVAL_S = 60.0
 #: Objects that are remembered to have been told about.
 MANY = 1000
 
-logger = logging.getLogger("distsync.waiting")
-logger_of_states = logging.getLogger("distsync.session")
+logger = logging.getLogger("distsync.wait")
+logger_of_states = logging.getLogger("distsync.client")
 
 
 def log_state(state: ConnectionState, where: str, session_id: int | None, failure: Exception | None) -> None:

@@ -240,7 +240,7 @@ def test_each_line_costs_one_read_and_many_threads_share_it(
         return [line for line in heard("waiting") if "held by" in line]
 
     with Lock(name="a", client=client):
-        with caplog.at_level(logging.WARNING, "distsync.waiting"):  # no line before requests are counted
+        with caplog.at_level(logging.WARNING, "distsync.wait"):  # no line before requests are counted
             blocked = [waits(second, Lock(name="a", client=second).acquire)]
             before = asked(second)
         blocked += [Running(Lock(name="a", client=second).acquire) for _ in range(4)]

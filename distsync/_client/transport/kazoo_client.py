@@ -78,7 +78,7 @@ SERVER_CLOSED = (
     "about to start or to stop, or that expects TLS"
 )
 
-logger = logging.getLogger("distsync.session.kazoo")
+logger = logging.getLogger("distsync.client.kazoo")
 
 
 #: Requests whose reprs tell secrets.
