@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from distsync._client.default_client import connect as connect
     from distsync._client.default_client import default_client as default_client
     from distsync._client.default_client import set_default as set_default
+    from distsync._client.embedded_locator import find_embedded_server as find_embedded_server
     from distsync._client.ensemble_status import Role as Role
     from distsync._client.ensemble_status import Server as Server
     from distsync._client.naming.inference import UnnamedObjectWarning as UnnamedObjectWarning
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from distsync._objects.synchronized import synchronized as synchronized
     from distsync._objects.transaction import Participant as Participant
     from distsync._objects.transaction import Transaction as Transaction
+    from distsync._server.autostart.address_file import ServerAddress as ServerAddress
     from distsync.errors import AccessDeniedError as AccessDeniedError
     from distsync.errors import ClientClosedError as ClientClosedError
     from distsync.errors import ConfigurationError as ConfigurationError
@@ -110,6 +112,8 @@ _HOMES = {
     "_client.default_client": "connect default_client set_default close_default",
     "_client.client": "Client",
     "_client.ensemble_status": "Role Server",
+    "_client.embedded_locator": "find_embedded_server",
+    "_server.autostart.address_file": "ServerAddress",
     "_client.naming.inference": "UnnamedObjectWarning",
     "_client.contender_info": "Contender",
     "errors": "DistsyncError UsageError NotHeldError NotOwnerError UpgradeError OverReleaseError"

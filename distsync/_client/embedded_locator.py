@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from distsync._client.own_threads import OwnThread, join
 
 if TYPE_CHECKING:
-    from distsync._server.autostart.find_or_start import Address
+    from distsync._server.autostart.find_or_start import ServerAddress
 
 Auth = Sequence[tuple[str, str]]
 
@@ -23,12 +23,31 @@ PROOF_S = 0.5
 takes."""
 
 
+def find_embedded_server() -> ServerAddress | None:
+    """Return the address of this user's running embedded server.
+
+    distsync's objects find the server by themselves; this is for other ZooKeeper clients that look into it.
+
+    Returns:
+        The address, with the credential that the server asks for; None if no server runs.
+
+    Raises:
+        ConfigurationError: The folder of the address file belongs to another user, who could name a server of theirs.
+
+    Note:
+        Costs one connection to loopback, over which the server proves that it is this user's.
+    """
+    from distsync._server.autostart.find_or_start import find
+
+    return find()
+
+
 class EmbeddedServerLocator:
     """Tells ``found`` the address of this user's server, or ``failed`` why there is none."""
 
     def __init__(self, found: Callable[[str, Auth], object], failed: Callable[[Exception], object], auth: Auth) -> None:
         self._found, self._failed, self._auth = found, failed, tuple(auth)
-        self._address: Address | None = None
+        self._address: ServerAddress | None = None
         self._looking: OwnThread | None = None
         self._busy = threading.Lock()
 

@@ -215,8 +215,10 @@ class FencingToken(int):
 
     @property
     def epoch(self) -> int:
+        """The leader's term in which the ensemble granted this: the upper 32 bits."""
         return self >> 32
 
     @property
     def counter(self) -> int:
+        """The number of the transaction within that term: the lower 32 bits."""
         return self & 0xFFFFFFFF

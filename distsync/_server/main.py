@@ -24,7 +24,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from distsync._server.acl import digest_of
-from distsync._server.autostart.address_file import ADDRESS, USER, Address, read_address, read_private, write_address
+from distsync._server.autostart.address_file import (
+    ADDRESS,
+    USER,
+    ServerAddress,
+    read_address,
+    read_private,
+    write_address,
+)
 from distsync._server.autostart.daemonize import daemonize
 from distsync._server.autostart.directories import make_folder, state_folder
 from distsync._server.engine import Engine
@@ -76,7 +83,7 @@ def serve(
         host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options
     )
     with given as (rim, listening):
-        address = Address(host, listening.getsockname()[1], secret or "", os.getpid())
+        address = ServerAddress(host, listening.getsockname()[1], secret or "", os.getpid())
         with _published(address, Path(data_dir).absolute(), address_file, ready) as announce:
             gc.freeze()  # what was read stays, and is not looked through again
             rim.run(listening, announce)
@@ -152,7 +159,7 @@ def _owner(folder: Path) -> str:
 
 @contextmanager
 def _published(
-    address: Address, folder: Path, user_file: Path | None, ready: Callable[[], None]
+    address: ServerAddress, folder: Path, user_file: Path | None, ready: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
     """What is to be called when the server can be found; when the block is over, it can no longer be."""
 

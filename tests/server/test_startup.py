@@ -24,7 +24,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
 from distsync._server.autostart.address_file import is_alive, read_address, write_address, write_private
-from distsync._server.autostart.find_or_start import Address, find, find_or_start
+from distsync._server.autostart.find_or_start import ServerAddress, find, find_or_start
 from distsync.errors import ConfigurationError, ServerStartError
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ class Home:
     def log(self) -> str:
         return (self.state / "server.log").read_text()
 
-    def start(self) -> Address:
+    def start(self) -> ServerAddress:
         address = find_or_start()
         self.pids.add(address.pid)
         return address
@@ -88,7 +88,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 
 @contextmanager
-def connected(address: Address, **settings: Any) -> Iterator[KazooClient]:
+def connected(address: ServerAddress, **settings: Any) -> Iterator[KazooClient]:
     client = KazooClient(**{"hosts": address.hosts, "auth_data": [address.credential], "timeout": 10.0, **settings})
     client.start(PATIENCE)
     try:
@@ -153,7 +153,7 @@ def test_fifty_processes_at_once_get_the_same_one(home: Home) -> None:
 
 
 def test_threads_at_once_get_the_same_one(home: Home) -> None:
-    found: list[Address] = []
+    found: list[ServerAddress] = []
     threads = [threading.Thread(target=lambda: found.append(find_or_start())) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -305,7 +305,7 @@ def test_address_file_without_sense_is_replaced(home: Home, content: bytes) -> N
 
 def test_stale_address_file_is_replaced(home: Home) -> None:
     home.runtime.mkdir(mode=0o700)
-    write_address(home.address_file, Address(LOOPBACK, 1, "secret", os.getpid()))
+    write_address(home.address_file, ServerAddress(LOOPBACK, 1, "secret", os.getpid()))
     address = home.start()
     assert read_address(home.address_file) == address
 
@@ -321,7 +321,7 @@ def test_address_file_that_is_put_there_between_two_looks_is_not_believed(tmp_pa
     """Who may rename things in a folder above ours has it read no file but ours."""
     names = ours, theirs = tmp_path / "address", tmp_path / "theirs"
     for path in names:
-        write_address(path, Address(LOOPBACK, 1, path.name))
+        write_address(path, ServerAddress(LOOPBACK, 1, path.name))
     theirs.chmod(0o644)
     over = threading.Event()
     swap = partial(ctypes.CDLL(None).renameat2, HERE, bytes(ours), HERE, bytes(theirs), EXCHANGE)
@@ -354,7 +354,7 @@ def test_usual_runtime_folder_that_is_somebody_else_s_is_refused(home: Home, mon
 def test_other_program_on_the_port_is_not_taken_for_it(home: Home, answer: Callable[[bytes], bytes]) -> None:
     home.runtime.mkdir(mode=0o700)
     with stranger(answer) as port:
-        write_address(home.address_file, Address(LOOPBACK, port, "secret", os.getpid()))
+        write_address(home.address_file, ServerAddress(LOOPBACK, port, "secret", os.getpid()))
         assert find() is None
 
 
@@ -367,18 +367,18 @@ def test_program_that_passes_the_question_on_is_not_taken_for_it(home: Home) -> 
             return link.recv(100)
 
     with stranger(ask_the_true_one) as port:
-        assert not is_alive(Address(LOOPBACK, port, true.secret))
+        assert not is_alive(ServerAddress(LOOPBACK, port, true.secret))
     assert is_alive(true)
 
 
 def test_other_secret_does_not_prove(home: Home) -> None:
     address = home.start()
-    assert not is_alive(Address(address.host, address.port, "another secret"))
+    assert not is_alive(ServerAddress(address.host, address.port, "another secret"))
 
 
 def test_program_that_says_nothing_is_given_up(home: Home) -> None:
     with socket.create_server((LOOPBACK, 0)) as silent:
-        assert not is_alive(Address(LOOPBACK, silent.getsockname()[1], "secret"), timeout=UNIT)
+        assert not is_alive(ServerAddress(LOOPBACK, silent.getsockname()[1], "secret"), timeout=UNIT)
 
 
 def test_corrupt_journal_is_told_to_who_wanted_the_server(home: Home) -> None:

@@ -29,8 +29,15 @@ ADDRESS = "address"
 
 
 @dataclass(frozen=True)
-class Address:
-    """A running server of this user, and the secret that it asks for."""
+class ServerAddress:
+    """Where a user's embedded server listens, and the secret that it asks for.
+
+    Attributes:
+        host: Address of an interface, usually loopback.
+        port: TCP port.
+        secret: Part of `credential`.
+        pid: Process id; 0 if unknown.
+    """
 
     host: str
     port: int
@@ -39,25 +46,28 @@ class Address:
 
     @property
     def hosts(self) -> str:
-        """As kazoo wants it."""
+        """Host and port, as ``kazoo.client.KazooClient(hosts=...)`` takes them."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def credential(self) -> tuple[str, str]:
-        """Scheme and credential for kazoo's add_auth: without it the server answers every request with NoAuth."""
+        """Scheme and credential for kazoo's ``auth_data``: without it the server refuses every request with NoAuth."""
         return "digest", f"{USER}:{self.secret}"
 
 
-def write_address(path: Path, address: Address) -> None:
+ServerAddress.__module__ = "distsync"  # dataclass itself looks the module up
+
+
+def write_address(path: Path, address: ServerAddress) -> None:
     """The file says ``address``, and at no moment anything half; mode 0600."""
     write_private(path, json.dumps(asdict(address)).encode() + b"\n")
 
 
-def read_address(path: Path) -> Address | None:
+def read_address(path: Path) -> ServerAddress | None:
     """None when there is no such file, or one that is not what write_address() wrote, or not private."""
     try:
         content = read_private(path)
-        address = None if content is None else Address(**json.loads(content))
+        address = None if content is None else ServerAddress(**json.loads(content))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
     if address is None:
@@ -92,7 +102,7 @@ def prove(secret: str, nonce: bytes, port: int) -> bytes:
     return hmac.digest(secret.encode(), b"distsync server %d " % port + nonce, "sha256")
 
 
-def is_alive(address: Address, timeout: float = PROBE_S) -> bool:
+def is_alive(address: ServerAddress, timeout: float = PROBE_S) -> bool:
     """Whether the server at ``address`` answers now, and is the one that has this secret. ``timeout`` in seconds."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     deadline = time.monotonic() + timeout

@@ -27,12 +27,12 @@ from pathlib import Path
 import filelock
 
 import distsync.errors
-from distsync._server.autostart.address_file import ADDRESS, Address, is_alive, read_address, write_private
+from distsync._server.autostart.address_file import ADDRESS, ServerAddress, is_alive, read_address, write_private
 from distsync._server.autostart.directories import runtime_folder, state_folder
 from distsync._server.file_lock import LockedByAnotherError, locked, open_private
 from distsync.errors import ConfigurationError, ServerStartError
 
-__all__ = ["Address", "find", "find_or_start", "is_alive"]
+__all__ = ["ServerAddress", "find", "find_or_start", "is_alive"]
 
 START_S = 30.0
 """A process waits so long for a server, its own or one that another process is just starting."""
@@ -46,14 +46,14 @@ LOG_BYTES = 1 << 20
 """A longer log is put aside, in the place of the one put aside before."""
 
 
-def find() -> Address | None:
+def find() -> ServerAddress | None:
     """The running server of this user, proven; None when there is none."""
     files = (runtime_folder() / ADDRESS, state_folder() / "data" / ADDRESS)
     written = dict.fromkeys(address for address in map(read_address, files) if address and address.secret)
     return next(filter(is_alive, written), None)
 
 
-def find_or_start(timeout: float = START_S) -> Address:
+def find_or_start(timeout: float = START_S) -> ServerAddress:
     """The running server of this user, which proved itself just now.
 
     Units: ``timeout`` in seconds.
@@ -62,7 +62,7 @@ def find_or_start(timeout: float = START_S) -> Address:
     return find() or _start_once(time.monotonic() + timeout)
 
 
-def _start_once(deadline: float) -> Address:
+def _start_once(deadline: float) -> ServerAddress:
     state = state_folder()
     try:
         with locked(state / "start.lock", max(0.0, deadline - time.monotonic())):
@@ -71,7 +71,7 @@ def _start_once(deadline: float) -> Address:
         raise ServerStartError("another process has been starting it for too long", state / "server.log") from None
 
 
-def _start(state: Path, deadline: float) -> Address:
+def _start(state: Path, deadline: float) -> ServerAddress:
     """Called with the lock held."""
     log = state / "server.log"
     try:
