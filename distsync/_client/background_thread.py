@@ -22,11 +22,12 @@ from distsync._client.driver.blocking_driver import ProtocolRun
 from distsync._client.driver.driver_context import DriverContext, Work
 from distsync._client.driver.pending_steps import UserCall
 from distsync._client.lease.cleanup import watch_held_node
-from distsync._client.lease.holds import ZNODE_DELETED, HeldNode, HoldTable
+from distsync._client.lease.holds import HeldNode, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
 from distsync._client.own_threads import join
 from distsync._client.transport.pending_replies import Batch
 from distsync._client.transport.session import ZooKeeperSession
+from distsync._protocols.steps import ZNODE_DELETED
 from distsync.errors import ClientClosedError
 
 #: A hold gets a watch on its znode when it is this old (seconds): most holds are over before.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from distsync._client.settings import Settings
 
 
-class _Default:
+class CurrentClient:
     """The default client, and the lock under which it is made."""
 
     def __init__(self) -> None:
@@ -35,8 +35,8 @@ class _Default:
         self.lock = threading.RLock()
 
 
-_default = _Default()
-os.register_at_fork(after_in_child=_default.renew_lock)
+current = CurrentClient()
+os.register_at_fork(after_in_child=current.renew_lock)
 
 
 def connect(
@@ -84,27 +84,27 @@ def default_client() -> Client:
     Raises: ConfigurationError for a variable that cannot be used.
     Cost: no request.
     """
-    if _default.client is None:
+    if current.client is None:
         made = _make(**_imported_settings())
-        with _default.lock:
-            if _default.client is None:
-                _default.client = made
-    return _default.client
+        with current.lock:
+            if current.client is None:
+                current.client = made
+    return current.client
 
 
 def export_settings() -> Settings | None:
     """What a child process that begins anew needs to have the same default client. With the secrets."""
-    client = _default.client
-    return _default.imported if client is None else client.settings
+    client = current.client
+    return current.imported if client is None else client.settings
 
 
 def import_settings(settings: Settings | None) -> None:
     """A default client that nobody makes otherwise has these settings, those of the parent process."""
-    _default.imported = settings
+    current.imported = settings
 
 
 def _imported_settings() -> dict[str, Any]:
-    settings = _default.imported
+    settings = current.imported
     return {} if settings is None else {each.name: getattr(settings, each.name) for each in fields(settings)}
 
 
@@ -117,10 +117,10 @@ def client_of(origin: tuple[str | None, str]) -> Client:
     client = default_client()
     if client.origin == origin:
         return client
-    with _default.lock:
-        found = _default.others.get(origin)
+    with current.lock:
+        found = current.others.get(origin)
         if found is None or found.closed:
-            found = _default.others[origin] = _make(hosts=origin[0], namespace=origin[1])
+            found = current.others[origin] = _make(hosts=origin[0], namespace=origin[1])
         return found
 
 
@@ -135,14 +135,14 @@ def set_default(client: Client | None) -> Client | None:
 
     Returns: the one before, None if there was none.
     """
-    with _default.lock:
-        before, _default.client = _default.client, client
+    with current.lock:
+        before, current.client = current.client, client
     return before
 
 
 def close_default() -> None:
     """The default client, if there is one, is closed; the next use of `default_client` makes another."""
-    with _default.lock:
-        client, _default.client = _default.client, None
+    with current.lock:
+        client, current.client = current.client, None
     if client is not None:
         client.close()

@@ -41,12 +41,12 @@ class _ThreadToken(threading.local):
         self.token = object()
 
 
-_me = _ThreadToken()
+this_thread = _ThreadToken()
 
 
 def current_owner() -> object:
     """The running thread, as the owner of what it holds."""
-    return _me.token
+    return this_thread.token
 
 
 def _check_client(client: object) -> None:
@@ -122,7 +122,7 @@ class SharedObject:
         if self._fresh and self._maker == os.getpid():
             client.at_close(path, partial(remove_tree, path))
             if not self._travelled:
-                self._finalizer = weakref.finalize(self, _forget, client, path, self._forks)
+                self._finalizer = weakref.finalize(self, forget_unnamed, client, path, self._forks)
                 self._finalizer.atexit = False
         return make(path)
 
@@ -168,7 +168,7 @@ class SharedObject:
         return shared_object, (type(self), self._arguments(), None if path else self._name, path, origin, options)
 
 
-def _forget(client: Client, path: str, forks: int) -> None:
+def forget_unnamed(client: Client, path: str, forks: int) -> None:
     """An object without a name is gone, and what it was made of goes, unless a forked child knows it too."""
     if lifecycle.fork_count() == forks:
         client.discard(path, partial(remove_tree, path))

@@ -11,7 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._client.naming.paths import check_path
 from distsync._protocols.receipts import Operation, Receipts
-from distsync._protocols.steps import Check, Connected, Create, Delete, ReportLoss, SetData, Wait, WakeReason
+from distsync._protocols.steps import (
+    ZNODE_DELETED,
+    Check,
+    Connected,
+    Create,
+    Delete,
+    ReportLoss,
+    SetData,
+    Wait,
+    WakeReason,
+)
 from distsync.errors import DeadlineError, LockLostError, NoNodeError
 
 if TYPE_CHECKING:
@@ -95,7 +105,7 @@ class GuardedTransaction:
                 # In a forked child, whose session is another one, nothing ends what was under way.
                 if turning is None or (await Connected()).session_id != place.session_id:
                     await ReportLoss(place.path)
-                    raise LockLostError(place.directory, "znode deleted") from error
+                    raise LockLostError(place.directory, ZNODE_DELETED) from error
                 if await Wait(turning) is WakeReason.DEADLINE:
                     raise DeadlineError(f"the downgrade in {place.directory}") from None
         return None if outcome.results is None else outcome.results[1:]

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.clocks import lease_now
-from distsync._client.default_client import _default
+from distsync._client.default_client import current
 from distsync._client.lease.lease_clock import VALID_FRACTION
-from distsync._objects.base import _me
+from distsync._objects.base import this_thread
 from distsync._protocols.locks.grant import Grant
 from distsync._protocols.locks.lock import LockCore
 
@@ -41,7 +41,7 @@ class CachedLockFastPath:
         if (
             core.cached is not grant
             or grant.loss.fired
-            or (self.uses_default_client and _default.client is not self.client)
+            or (self.uses_default_client and current.client is not self.client)
         ):
             return False
         mutex, lease = self.mutex, self.lease
@@ -53,7 +53,7 @@ class CachedLockFastPath:
             if core.cached is not grant or lease.session_id != self.session_id:
                 return False
             before.append((None, None, 0, tuple(core.unreported_losses)))
-            return lease_now() < until and core.acquire_from_cache(_me.token)
+            return lease_now() < until and core.acquire_from_cache(this_thread.token)
 
     def release_to_cache(self, before: list[Any], mine: bool = False) -> bool:
         """Whether the lock was held, by this thread if it has to be, and is kept now, or another thread's."""
@@ -61,11 +61,11 @@ class CachedLockFastPath:
         if (
             core.grant is not grant
             or grant.loss.fired
-            or (self.uses_default_client and _default.client is not self.client)
+            or (self.uses_default_client and current.client is not self.client)
         ):
             return False
         mutex, lease = self.mutex, self.lease
-        if mutex._is_owned() or (mine and (core.owner is not _me.token or core.depth != 1)):
+        if mutex._is_owned() or (mine and (core.owner is not this_thread.token or core.depth != 1)):
             return False
         with mutex:
             until = lease.proven_at + lease.timeout * VALID_FRACTION

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distsync._client.deadlines import deadline_in, limit_reads, remaining
-from distsync._client.default_client import _default
+from distsync._client.default_client import current
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.watch_cache import UNKNOWN, Listener, WatchCache
 from distsync.errors import DeadlineError
@@ -41,7 +41,7 @@ class CachedRead:
         client, core = self.client, self.core
         if core is None or client._core is not core or core.closing:
             return []
-        if self.uses_default_client and _default.client is not client:
+        if self.uses_default_client and current.client is not client:
             return []
         watch = self.watched._watch
         copy = self.watched._copy

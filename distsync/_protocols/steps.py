@@ -104,6 +104,10 @@ class Watch(Signal):
     __slots__ = ()
 
 
+ZNODE_DELETED = "znode deleted"
+"""The reason of a `Loss` whose znode was deleted while its session lived."""
+
+
 class Loss(Signal):
     """Fires when what is held is held no longer; ``reason`` then says why, in a few words."""
 

@@ -167,7 +167,9 @@ class SyncManager(SharedObject):
         made = kind(**self._place(kind._typeid, name))
         made._begin_with(value)
         if name is None:
-            made._finalizer = weakref.finalize(made, base._forget, made.client, made.path, lifecycle.fork_count())
+            made._finalizer = weakref.finalize(
+                made, base.forget_unnamed, made.client, made.path, lifecycle.fork_count()
+            )
             made._finalizer.atexit = False
         return made
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from distsync._server.autostart.find_or_start import _environment
+from distsync._server.autostart.find_or_start import server_environment
 from distsync._server.file_lock import open_private
 from distsync.errors import ServerStartError
 
@@ -73,7 +73,7 @@ class ProcessGuard:
 
     def __init__(self, folder: Path | None = None) -> None:
         words = [sys.executable, "-m", __name__, *([str(folder)] if folder else [])]
-        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, env=_environment(), start_new_session=True)
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, env=server_environment(), start_new_session=True)
 
     def spawn(self, words: list[str], log: Path) -> subprocess.Popen[bytes]:
         """A child that ends with us. What it prints goes to ``log``."""

@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 
-from distsync._server.autostart.find_or_start import _environment
+from distsync._server.autostart.find_or_start import server_environment
 from distsync._server.file_lock import open_private
 from distsync._server.main import open_server, serve
 from distsync._server.net.server import NetworkServer
@@ -103,7 +103,7 @@ class ProcessHost(Host):
         words = [sys.executable, "-m", __name__, str(port or ""), str(self.folder)]
         with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as errors:
             self._process = subprocess.Popen(
-                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=_environment()
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, env=server_environment()
             )
         assert self._process.stdin is not None
         assert self._process.stdout is not None

@@ -153,9 +153,9 @@ def _use(hosts: str, namespace: str, session_timeout: float) -> None:
 
 def _leave() -> None:
     default.close_default()
-    for other in list(default._default.others.values()):
+    for other in list(default.current.others.values()):
         other.close()
-    default._default.others.clear()
+    default.current.others.clear()
 
 
 def credentials(client: Client | None = None) -> Credentials:

@@ -117,7 +117,7 @@ def test_operation_costs_on_a_loop_what_it_costs_in_a_thread(
     threaded, awaited = make_client(namespace=f"{namespace}/t"), make_client(namespace=f"{namespace}/a")
     found = []
     for client, module, run in ((threaded, THREADED, lambda result: result), (awaited, distsync.asyncio, on_the_loop)):
-        monkeypatch.setattr("distsync._client.default_client._default.client", client)
+        monkeypatch.setattr("distsync._client.default_client.current.client", client)
         client.run(ensure(client.path("lock", "warm")))
         found.append(costs(client, steps(module), run))
     in_threads, on_loop = found

@@ -46,7 +46,7 @@ def test_child_process_finds_the_same_objects(distsync_client):
 def test_environment_and_default_are_given_back():
     assert "DISTSYNC_HOSTS" not in os.environ
     from distsync._client import default_client as default
-    assert default._default.client is None
+    assert default.current.client is None
 """
 
 USES_FAULTS = """

@@ -91,7 +91,7 @@ def test_a_client_can_be_made_the_default_one() -> None:
 
 
 def test_a_child_forked_while_a_thread_makes_the_default_client_can_make_its_own() -> None:
-    with default._default.lock:
+    with default.current.lock:
         child = os.fork()
         if child == 0:
             os._exit(0 if default_client().hosts == NOWHERE else 1)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from helpers.preempted_lease_clock import Preempted
 
-from distsync._client.lease.holds import LEASE_RAN_OUT, SESSION_EXPIRED, ZNODE_DELETED, HeldNode, HoldTable
+from distsync._client.lease.holds import LEASE_RAN_OUT, SESSION_EXPIRED, HeldNode, HoldTable
 from distsync._client.lease.lease_clock import HEARTBEAT_FRACTION, MARGIN, LeaseClock
-from distsync._protocols.steps import Hold, Loss
+from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss
 
 SESSION, OTHER, TIMEOUT = 7, 8, 10.0
 VALID = TIMEOUT * (1 - MARGIN)

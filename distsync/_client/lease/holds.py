@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from distsync._client.lease.lease_clock import LeaseClock
-from distsync._protocols.steps import Hold, Loss, Signal
+from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss, Signal
 
 LEASE_RAN_OUT = "lease ran out"
 SESSION_EXPIRED = "session expired"
-ZNODE_DELETED = "znode deleted"
 CLIENT_CLOSED = "client closed"
 INTERRUPTED = "interrupted"
 

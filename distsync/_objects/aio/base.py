@@ -18,7 +18,7 @@ from distsync._client.driver.task_order import orders
 from distsync._objects.base import FencingToken, SharedObject
 from distsync._pickle import at_home
 from distsync._protocols.locks.lock import Grant
-from distsync.errors import LockLostError
+from distsync.errors import LockLostError, NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -35,6 +35,14 @@ def mine() -> object:
     except RuntimeError:  # no loop runs here
         task = None
     return object() if task is None else _owners.setdefault(task, object())
+
+
+def raise_or_note(lost: LockLostError | NotHeldError, error: BaseException | None) -> None:
+    """End an ``async with``: raise ``lost``, or add it as a note to ``error``, which the body raised."""
+    if error is None:
+        raise lost
+    if hasattr(error, "add_note"):
+        error.add_note(f"distsync: {lost}")
 
 
 class AsyncObject:
@@ -80,7 +88,7 @@ class AsyncObject:
         await starting.enter()
         try:
             twin: SharedObject = self._sync
-            client = twin._explicit_client or default_client._default.client
+            client = twin._explicit_client or default_client.current.client
             if client is None or not client.is_started:
                 await asyncio.to_thread(lambda: twin.client.start())
         finally:

@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distsync._client.contender_info import describe
 from distsync._objects import locks
-from distsync._objects.aio.base import AsyncOwnable, mine, shown_waiters
+from distsync._objects.aio.base import AsyncOwnable, mine, raise_or_note, shown_waiters
 from distsync._protocols.locks.lock import LockCore
 from distsync.errors import LockLostError, NotHeldError
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
-
-
-def _note(lost: LockLostError | NotHeldError, error: BaseException | None) -> None:
-    """The end of an ``async with``: what the body raised comes first, a loss is added to it as a note."""
-    if error is None:
-        raise lost
-    if hasattr(error, "add_note"):
-        error.add_note(f"distsync: {lost}")
 
 
 class Lock(AsyncOwnable):
@@ -120,7 +112,7 @@ class Lock(AsyncOwnable):
         try:
             await self._leave()
         except (LockLostError, NotHeldError) as lost:
-            _note(lost, error)
+            raise_or_note(lost, error)
 
     def __repr__(self) -> str:
         used = self._sync._is_used

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from distsync._client.contender_info import describe
 from distsync._objects import semaphores
-from distsync._objects.aio.base import AsyncOwnable, mine
-from distsync._objects.aio.locks import _note
+from distsync._objects.aio.base import AsyncOwnable, mine, raise_or_note
 from distsync._objects.ownership import repr_state
 from distsync._protocols.locks.grant import of_owner
 from distsync._protocols.semaphores.leases import SemaphoreCore
@@ -103,7 +102,7 @@ class Semaphore(AsyncOwnable):
         try:
             await self._await(twin._core.release(1, twin._bound, [False], mine()), client.settings.session_timeout)
         except (LockLostError, NotHeldError) as lost:
-            _note(lost, error)
+            raise_or_note(lost, error)
 
     def __repr__(self) -> str:
         value = repr_state(self._sync, lambda: self._sync._core.value())

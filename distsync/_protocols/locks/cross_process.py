@@ -16,6 +16,7 @@ from distsync._protocols.locks.cache_revocation import is_cached_entry, is_occup
 from distsync._protocols.locks.lock import MAX_LOCAL_HANDOVERS, Grant, LockCore
 from distsync._protocols.retries import INTERRUPTED, read, read_all
 from distsync._protocols.steps import (
+    ZNODE_DELETED,
     Children,
     Connected,
     Delete,
@@ -34,9 +35,6 @@ from distsync.errors import (
     ReleasedTooOftenError,
 )
 
-#: Why something is lost whose znode others deleted while its session lived.
-GIVEN_BACK = "znode deleted"
-
 
 async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking: bool = True) -> bool:
     """As core.acquire; if this process holds the lock, it learns in time that another one gave it back."""
@@ -49,7 +47,7 @@ async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking
             return False
     acquired = await core.acquire(owner, contender_data, blocking)
     if acquired:
-        core.unreported_losses = [entry for entry in core.unreported_losses if entry[1].loss.reason != GIVEN_BACK]
+        core.unreported_losses = [entry for entry in core.unreported_losses if entry[1].loss.reason != ZNODE_DELETED]
     return acquired
 
 
@@ -63,7 +61,7 @@ async def _look_after(grant: Grant) -> None:
         await read(GetData(grant.place.path))
     except NoNodeError:
         if not grant.loss.fired:
-            grant.loss.reason = GIVEN_BACK
+            grant.loss.reason = ZNODE_DELETED
             grant.loss.fire()
             await StopHolding(grant.loss)
 
@@ -75,7 +73,7 @@ async def release(core: LockCore, owner: object) -> None:
     if this process had lost it.
     """
     grant = core.grant
-    known = grant is not None and grant.loss.fired and grant.loss.reason == GIVEN_BACK
+    known = grant is not None and grant.loss.fired and grant.loss.reason == ZNODE_DELETED
     # no hand-over inside the process: the server knows whether it is ours still
     core.local_handovers = MAX_LOCAL_HANDOVERS
     try:
@@ -90,7 +88,7 @@ async def release(core: LockCore, owner: object) -> None:
 
 async def _given_back(grant: Grant | None, lost: LockLostError) -> bool:
     """Whether another process did this, and not the end of our session."""
-    return lost.args[1:] == (GIVEN_BACK,) and (grant is None or await Proven(grant.place.session_id))
+    return lost.args[1:] == (ZNODE_DELETED,) and (grant is None or await Proven(grant.place.session_id))
 
 
 async def _release_elsewhere(directory: str) -> None:

@@ -18,6 +18,7 @@ from distsync._protocols.locks.lock import Grant
 from distsync._protocols.locks.revocation import carry_over, watch_revocation
 from distsync._protocols.retries import delete_guaranteed, delete_until_session_ends, read
 from distsync._protocols.steps import (
+    ZNODE_DELETED,
     Background,
     Connected,
     Create,
@@ -66,7 +67,7 @@ async def into_reader(share: ReadGrant, mark: str) -> None:
     try:
         await StopHolding(grant.loss)  # or the end of the writer's znode would be taken for a loss
         if not await _exchange(share, reader):
-            _lose(grant, "znode deleted")
+            _lose(grant, ZNODE_DELETED)
     except DistsyncError as error:
         await Background(delete_until_session_ends(writer.path, writer.session_id))
         # it may have been made in a later session, beside a writer's that lives on

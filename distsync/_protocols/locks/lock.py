@@ -19,7 +19,7 @@ from distsync._protocols.locks.cache_revocation import is_occupied, watch_for_co
 from distsync._protocols.locks.cached_lock import CachedLockCore, LocalWaiter
 from distsync._protocols.locks.grant import CacheState, Grant, hold
 from distsync._protocols.retries import delete_own, delete_until_session_ends
-from distsync._protocols.steps import Background, Proven, Signal, StopHolding, Wait, WakeReason
+from distsync._protocols.steps import ZNODE_DELETED, Background, Proven, Signal, StopHolding, Wait, WakeReason
 from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 __all__ = ["MAX_LOCAL_HANDOVERS", "Grant", "LockSnapshot", "LockCore", "LocalWaiter", "hold"]
@@ -249,7 +249,7 @@ class LockCore(CachedLockCore):
         if proven and self.grant is grant and ((linger and self.release_to_cache()) or self._hand_to_local_waiter()):
             return
         if not await self._release_node(grant) or not proven:
-            raise LockLostError(self.path, grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
+            raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
 
     async def force_release(self, grant: Grant | None, owner: object) -> None:
         """A call of ``owner``'s was interrupted anywhere: what it was to let go is let go, to the end."""

@@ -29,6 +29,7 @@ from distsync._protocols.locks.lock import MAX_LOCAL_HANDOVERS, Grant, LockCore,
 from distsync._protocols.retries import delete_own, delete_until_session_ends, try_delete_own
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import (
+    ZNODE_DELETED,
     Background,
     Proven,
     Signal,
@@ -271,7 +272,7 @@ class SharedCore:
             await Background(self._leave(share, owner))
             raise
         if not there or not proven:
-            raise LockLostError(self.path, share.grant.loss.reason or ("znode deleted" if proven else "lease ran out"))
+            raise LockLostError(self.path, share.grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
 
     def _claim(self, owner: object) -> ReadGrant:
         """By what he reads. Who lost it is told so, once."""

@@ -17,11 +17,11 @@ from contextlib import suppress
 from functools import partial
 
 from distsync._protocols import wait_queue
-from distsync._protocols.locks.cross_process import GIVEN_BACK
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.retries import read_all
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync._protocols.steps import (
+    ZNODE_DELETED,
     Background,
     Children,
     Connected,
@@ -176,7 +176,7 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
 def _forget_given_back(core: SemaphoreCore) -> None:
     """Permits that others gave back are not held any more, and nobody needs to be told."""
     for grant in tuple(core.grants):
-        if grant.loss.fired and grant.loss.reason == GIVEN_BACK:
+        if grant.loss.fired and grant.loss.reason == ZNODE_DELETED:
             core.grants.remove(grant)
 
 
@@ -248,7 +248,7 @@ async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None
         core.grants.remove(grant)
         await StopHolding(grant.loss)
         await _cancel_wait(core, grant.place, max_permits)
-    elif not grant.loss.fired or grant.loss.reason == GIVEN_BACK:
+    elif not grant.loss.fired or grant.loss.reason == ZNODE_DELETED:
         await _release_rest(core, 1, max_permits, grant.owner)
 
 

@@ -22,6 +22,7 @@ from distsync._protocols import wait_queue
 from distsync._protocols.locks.grant import Grant, hold, of_owner
 from distsync._protocols.retries import delete_guaranteed, delete_own, delete_until_session_ends, ensure, read, read_all
 from distsync._protocols.steps import (
+    ZNODE_DELETED,
     Background,
     Check,
     Children,
@@ -223,7 +224,7 @@ class PoolSemaphoreCore:
                 await Background(self.force_release(grant))
             raise
         if lost:
-            raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
+            raise LockLostError(self.path, lost[0].loss.reason or ZNODE_DELETED)
 
     async def force_release(self, grant: Grant) -> None:
         """Its acquire or its release was interrupted somewhere."""

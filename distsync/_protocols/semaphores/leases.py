@@ -29,6 +29,7 @@ from distsync._protocols.retries import (
 )
 from distsync._protocols.semaphores import capacity_wait
 from distsync._protocols.steps import (
+    ZNODE_DELETED,
     Background,
     Check,
     Children,
@@ -204,7 +205,7 @@ class SemaphoreCore:
                 await Background(self.force_release(grant))
             raise
         if lost:
-            raise LockLostError(self.path, lost[0].loss.reason or "znode deleted")
+            raise LockLostError(self.path, lost[0].loss.reason or ZNODE_DELETED)
 
     async def force_release(self, grant: Grant) -> None:
         """Its acquire or its release was interrupted somewhere."""

@@ -103,7 +103,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
             stdout=subprocess.PIPE,
             stderr=output,
             cwd=state,
-            env=_environment(),
+            env=server_environment(),
             timeout=timeout,
             check=False,
         )
@@ -135,7 +135,7 @@ def _python() -> str:
     return sys.executable
 
 
-def _environment() -> dict[str, str]:
+def server_environment() -> dict[str, str]:
     """The server finds the packages that were found here, also where they are not installed."""
     installed = [*site.getsitepackages(), site.getusersitepackages()]
     roots = [str(Path(str(module.__file__)).resolve().parents[1]) for module in (distsync.errors, filelock)]

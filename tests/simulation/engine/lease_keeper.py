@@ -14,7 +14,7 @@ from distsync._client.driver.created_nodes import LeftoverNode
 from distsync._client.lease import holds
 from distsync._client.lease.cleanup import delete_leftover, watch_held_node
 from distsync._client.lease.lease_clock import LeaseClock
-from distsync._protocols.steps import Hold, Loss, Sync, WatchNode
+from distsync._protocols.steps import ZNODE_DELETED, Hold, Loss, Sync, WatchNode
 
 if TYPE_CHECKING:
     from simulation.engine.process import SimProcess
@@ -96,4 +96,4 @@ class Keeper:
     def _guard(self, held: holds.HeldNode) -> None:
         if not held.over.fired and not held.guarded:
             held.guarded = True
-            self.process.background(watch_held_node(held, lambda: self.holds.mark_lost(held.loss, holds.ZNODE_DELETED)))
+            self.process.background(watch_held_node(held, lambda: self.holds.mark_lost(held.loss, ZNODE_DELETED)))
