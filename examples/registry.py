@@ -22,4 +22,4 @@ match sys.argv[1:]:
         print("nobody knows" if entry is None else entry.address)
     case _:
         for name, entry in services.items():
-            print(f"{name}: {entry.address}, registered by {entry.who}")
+            print(f"{name}: {entry.address}, registered by {entry.owner}")

@@ -30,15 +30,20 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Candidate:
-    """Somebody who leads, or would: its ``data``, who it is, and its term, as its znode says."""
+    """The leader of an election, or a contender for it, as its znode says.
+
+    Attributes:
+        data: What it announced.
+        owner: The process that stands for election.
+    """
 
     data: Any
-    who: Contender
+    owner: Contender
 
     @property
     def fencing_token(self) -> FencingToken:
         """Its term: the token that it has as leader."""
-        return FencingToken(self.who.token)
+        return FencingToken(self.owner.token)
 
 
 Candidate.__module__ = "distsync.recipes"  # dataclass itself looks the module up

@@ -29,12 +29,17 @@ OnMember = Callable[["Member"], Any]
 
 @dataclass(frozen=True)
 class Member:
-    """Somebody who has joined a group. Two are equal if they have the same ``id``; a member that joins again by itself
-    after the loss of its session keeps its id."""
+    """A member of a group. Two are equal if their ``id`` is.
+
+    Attributes:
+        id: Name of its own; a member that joins again after its session was lost keeps it.
+        data: What it joined with.
+        owner: The process that joined.
+    """
 
     id: str
     data: Any = field(compare=False)
-    who: Contender = field(compare=False, repr=False)
+    owner: Contender = field(compare=False, repr=False)
 
 
 Member.__module__ = "distsync.recipes"  # dataclass itself looks the module up

@@ -30,13 +30,19 @@ NOBODY = contender_info.read(b"", "", 0)
 
 @dataclass(frozen=True)
 class Entry:
-    """What a name leads to: an address, and what else is to be known. ``who`` has registered it; ``persistent`` tells
-    whether it outlives him. Two are equal if address and metadata are."""
+    """What a name leads to. Two are equal if address and metadata are.
+
+    Attributes:
+        address: Where the service is; any JSON.
+        metadata: What else is known of it; JSON.
+        persistent: Whether the entry outlives the process that registered it.
+        owner: The process that registered it.
+    """
 
     address: Any
     metadata: Mapping[str, Any] = field(default_factory=dict)
     persistent: bool = field(default=False, compare=False)
-    who: Contender = field(default=NOBODY, compare=False, repr=False)
+    owner: Contender = field(default=NOBODY, compare=False, repr=False)
 
 
 Entry.__module__ = "distsync.recipes"  # dataclass itself looks the module up
@@ -118,7 +124,7 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         said = {**fields(describe()), "address": address, "metadata": metadata}
         if not self._run(self._core.put(part, encode(said, f"the entry {name!r}"), persistent, replace)):
             entry = self._entries().get(name)
-            raise NameTakenError(name, self.path, entry.who if entry else "somebody")
+            raise NameTakenError(name, self.path, entry.owner if entry else "somebody")
 
     def __setitem__(self, name: str, value: Any) -> None:
         entry = value if isinstance(value, Entry) else Entry(value)

@@ -63,7 +63,7 @@ def _values() -> Iterator[Any]:
     yield contender
     yield recipes.FencingToken(7)
     yield recipes.Versioned("v", 3)
-    yield recipes.Entry("db:1", {"zone": "a"}, who=contender)
+    yield recipes.Entry("db:1", {"zone": "a"}, owner=contender)
 
 
 def _errors() -> Iterator[tuple[str, BaseException]]:

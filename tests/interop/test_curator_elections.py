@@ -38,7 +38,7 @@ def test_leadership_passes_both_ways_and_only_one_leads(
         assert json.loads(theirs.do("leader"))["data"] == {"port": 80}
     assert theirs.do("lead", PATIENCE_MS)
     assert election.leader is None
-    assert election.candidates()[0].who.pid is None
+    assert election.candidates()[0].owner.pid is None
     assert not election.acquire(blocking=False)
     assert not election.acquire(timeout=UNIT)
     waiting = Running(lead, election)

@@ -35,7 +35,7 @@ def test_leader_is_known_to_all_who_look(client: Client, other: Client, peer: Pe
         leader = peer.do(election.find_leader)
         assert leader.data == {"port": 80} == seen.leader.data
         assert leader.fencing_token == election.fencing_token == seen.leader.fencing_token
-        assert leader.who.pid is not None
+        assert leader.owner.pid is not None
     assert seen.wait_for(lambda: seen.leader is None, PATIENCE)
     eventually(lambda: peer.do(election.find_leader) is None)  # its own copy hears of it by itself
 
@@ -146,7 +146,7 @@ def test_who_is_deposed_is_told_and_leader_goes(
     told: list[Any] = []
     election = Election(name="e", on_elected=told.append, on_deposed=told.append)
     token = lead(election)
-    observer.kazoo.delete(election.candidates()[0].who.path)
+    observer.kazoo.delete(election.candidates()[0].owner.path)
     eventually(lambda: len(told) == 2)
     assert [type(each).__name__ for each in told] == ["FencingToken", "LockLostError"]
     assert told[0] == token

@@ -37,7 +37,7 @@ def test_everybody_sees_who_joins_and_leaves(client: Client, peers: list[Peer]) 
     assert group.wait_for(lambda: len(group) == 3, PATIENCE)
     assert {member.id for member in group.members} == ids
     assert sorted(member.data for member in group) == [0, 1, 2]
-    assert all(member in group and member.who.pid for member in group)
+    assert all(member in group and member.owner.pid for member in group)
     peers[0].do(group.leave)
     assert group.wait_for(lambda: len(group) == 2, PATIENCE)
     for peer in peers[1:]:

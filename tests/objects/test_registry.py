@@ -121,7 +121,7 @@ def test_entry_returns_after_a_session_loss_unless_it_was_taken(
     before = client.session_id
     expire(client)
     eventually(lambda: client.session_id not in (None, before))
-    eventually(lambda: "a" in elsewhere and elsewhere["a"].who.token > 0)
+    eventually(lambda: "a" in elsewhere and elsewhere["a"].owner.token > 0)
     assert registry.mine == {"a"}
     del registry["a"]
 
