@@ -29,16 +29,16 @@ def test_a_name_is_that_of_its_home(name: str) -> None:
 
 
 def test_type_checkers_see_every_name_that_there_is() -> None:
-    tree = ast.parse((ROOT / "distsync/__init__.py").read_text())
+    tree = ast.parse((ROOT / "distsync/__init__.pyi").read_text())
     imported = {
-        alias.asname: (node.module or "").removeprefix("distsync.")
-        for node in ast.walk(tree)
+        alias.asname: (node.module or "").removeprefix("distsync").removeprefix(".")
+        for node in tree.body
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
-        if alias.asname == alias.name
     }
-    assert imported.items() <= distsync._HOME_OF.items()
-    assert BUILT.items() <= imported.items()
+    assert imported == {**distsync._HOME_OF, **dict.fromkeys(distsync._MODULES, "")}
+    (exported,) = (node.value for node in tree.body if isinstance(node, ast.Assign))
+    assert sorted(ast.literal_eval(exported)) == sorted(distsync.__all__)
 
 
 def test_a_name_that_there_is_not_is_an_attribute_error() -> None:
