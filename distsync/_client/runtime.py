@@ -1,15 +1,12 @@
 """The runtime of a client: everything that a forked child must forget, and the context of the client's drivers.
 
-Rules for this file: it puts the parts together, and decides nothing that a part can decide. GUIDs belong to one
-client in one process. They are made many at a time: each request for random bytes lets other threads run, which costs
-more than the bytes.
+Rules for this file: it puts the parts together, and decides nothing that a part can decide.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import sys
 import threading
 import time
@@ -27,6 +24,7 @@ from distsync._client.driver.blocking_driver import ProtocolRun, drive
 from distsync._client.driver.created_nodes import LeftoverNode
 from distsync._client.driver.driver_context import Work
 from distsync._client.embedded_locator import EmbeddedServerLocator
+from distsync._client.guids import Guids
 from distsync._client.lease.cleanup import delete_leftover
 from distsync._client.lease.holds import CLIENT_CLOSED, INTERRUPTED, HeldNode, HoldTable
 from distsync._client.lease.lease_clock import LeaseClock
@@ -47,33 +45,6 @@ from distsync.errors import (
     UnreachableError,
     UsageError,
 )
-
-GUID_BATCH_SIZE = 64
-GUID_DIGITS = 32
-_GUID_VARIANT = "89ab"
-
-
-class Guids:
-    """Any thread may take one."""
-
-    def __init__(self) -> None:
-        self._made: list[str] = []
-
-    def take(self) -> str:
-        """Another one, as ``str(uuid.uuid4())`` writes it."""
-        while True:
-            try:
-                return self._made.pop()
-            except IndexError:
-                digits = os.urandom(GUID_BATCH_SIZE * GUID_DIGITS // 2).hex()
-                self._made += [format_guid(digits[at : at + GUID_DIGITS]) for at in range(0, len(digits), GUID_DIGITS)]
-
-
-def format_guid(digits: str) -> str:
-    """With the marks of version 4, RFC 4122, 4.4."""
-    variant = _GUID_VARIANT[int(digits[16], 16) % 4]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}"
-
 
 #: A first connection is given at least so long (seconds), whatever the call's own time-out is, so that
 #: acquire(blocking=False) can be the first call of a process; more where the server must be started first.

@@ -10,7 +10,7 @@ import multiprocessing as _stdlib
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from distsync.multiprocessing import _stdlib_modules as _aliases
+from distsync.multiprocessing import _stdlib_modules as _stdlib_modules  # installs its finder
 from distsync.multiprocessing import context as _context
 
 _default = _context.default_context
@@ -57,7 +57,7 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
 __all__ = [*_stdlib.__all__]  # noqa: PLE0604
 
 
-_MODULES = ("managers", "pool", "queues", *_aliases.HOMES)
+_MODULES = ("managers", "pool", "queues", "sharedctypes", "synchronize")
 """Those of multiprocessing's that are replaced."""
 
 

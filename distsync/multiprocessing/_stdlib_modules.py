@@ -13,8 +13,6 @@ from importlib.util import find_spec
 from types import ModuleType
 
 FACE = "distsync.multiprocessing"
-HOMES = {"sharedctypes": f"{FACE}.sharedctypes", "synchronize": f"{FACE}.synchronize"}
-"""Where that is which multiprocessing has in modules that are called otherwise here."""
 
 
 class Aliases:
@@ -27,7 +25,7 @@ class Aliases:
         package, _, rest = name.partition(f"{FACE}.")
         if package or not rest:
             return None
-        home = HOMES.get(rest, f"multiprocessing.{rest}")
+        home = f"multiprocessing.{rest}"
         return ModuleSpec(name, _Loader(home), origin=home) if _exists(home) else None  # type: ignore[arg-type]
 
 

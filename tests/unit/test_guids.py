@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from distsync._client.runtime import GUID_BATCH_SIZE, Guids, format_guid
+from distsync._client.guids import GUID_BATCH_SIZE, Guids, format_guid
 
 
 def test_each_is_a_uuid_of_version_4_as_python_writes_it() -> None:
