@@ -118,7 +118,8 @@ class Barrier(SharedObject):
     def __repr__(self) -> str:
         state = repr_state(self, lambda: self._core.state())
         waiting = "broken" if state[1] is True else f"waiters={state[0]}/{self._parties}"
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {waiting}>"
+        # CPython's tests expect one word before the name of the class
+        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {waiting}>"
 
 
 class DoubleBarrier(SharedObject):

@@ -106,4 +106,5 @@ class Event(Observable, SharedObject):
 
     def __repr__(self) -> str:
         state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {state}>"
+        # CPython's tests expect one word before the name of the class
+        return f"<distsync.{type(self).__qualname__} at {id(self):#x}: {state}>"
