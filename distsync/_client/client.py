@@ -278,16 +278,16 @@ class Client:
 
     # ---- life
 
-    def _opened(self, what: str) -> ClientRuntime:
+    def _opened(self, call: str) -> ClientRuntime:
         """The core, started at the first use."""
         core = self._core
         if core is None:
             with self._starting:
                 if self.closed:
-                    raise ClientClosedError(what)
+                    raise ClientClosedError(call)
                 core = self._core or self._started()
         if core.closing or self.closed:
-            raise ClientClosedError(what)
+            raise ClientClosedError(call)
         return core
 
     def _started(self) -> ClientRuntime:

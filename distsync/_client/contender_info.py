@@ -40,8 +40,8 @@ class Contender:
     token: int
 
     def __str__(self) -> str:
-        who = f"{self.host}:{self.pid} {self.thread}" if self.host else "unknown"
-        return _printable(f"{who} at {self.place}" if self.place else who)
+        thread = f"{self.host}:{self.pid} {self.thread}" if self.host else "unknown"
+        return _printable(f"{thread} at {self.place}" if self.place else thread)
 
 
 Contender.__module__ = "distsync"  # dataclass itself looks the module up
@@ -65,14 +65,14 @@ def describe(linger: float = 0.0) -> bytes:
 
 def read(data: bytes | None, path: str, token: int) -> Contender:
     """Whoever wrote ``data`` into the znode ``path``; every field that cannot be read is unknown."""
-    said = _fields(data)
+    record = _fields(data)
     return Contender(
-        host=_text(said, "host"),
-        pid=_pid(said.get("pid")),
-        thread=_text(said, "thread"),
-        since=_time(said.get("since")),
-        place=_text(said, "place"),
-        version=_text(said, "version"),
+        host=_text(record, "host"),
+        pid=_pid(record.get("pid")),
+        thread=_text(record, "thread"),
+        since=_time(record.get("since")),
+        place=_text(record, "place"),
+        version=_text(record, "version"),
         path=path,
         token=token,
     )
@@ -101,14 +101,14 @@ def thread_name() -> str:
 
 def _fields(data: bytes | None) -> dict[str, Any]:
     try:
-        said = json.loads(data or b"{}")
+        record = json.loads(data or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
-def _text(said: dict[str, Any], key: str) -> str:
-    value = said.get(key)
+def _text(record: dict[str, Any], key: str) -> str:
+    value = record.get(key)
     return value[:MAX_TEXT] if isinstance(value, str) else UNKNOWN
 
 

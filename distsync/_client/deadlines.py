@@ -77,5 +77,5 @@ def limit_reads(deadline: float | None) -> Iterator[None]:
 
 def read_timeout() -> float | None:
     """How many seconds are left for it, never so few that it would count as not waiting; None: without end."""
-    left = remaining(_limit.deadline)
-    return None if left is None else max(left, NO_WAIT_S)
+    seconds = remaining(_limit.deadline)
+    return None if seconds is None else max(seconds, NO_WAIT_S)

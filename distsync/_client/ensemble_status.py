@@ -106,13 +106,13 @@ def _answer(host: str, port: int, context: ssl.SSLContext | None, timeout: float
 
 def read(host: str, port: int, text: str) -> Server:
     """What the answer to ``srvr`` says."""
-    said = dict(re.findall(r"^([\w ]+): (.*)$", text, re.MULTILINE))
-    version, zxid = said.get("Zookeeper version", ""), re.fullmatch(r"0x([0-9a-f]{1,16})", said.get("Zxid", ""))
+    report = dict(re.findall(r"^([\w ]+): (.*)$", text, re.MULTILINE))
+    version, zxid = report.get("Zookeeper version", ""), re.fullmatch(r"0x([0-9a-f]{1,16})", report.get("Zxid", ""))
     if not zxid:
         return Server(host, port, Role.UNKNOWN, problem=_problem(text))
     roles = {role.value: role for role in Role}
-    role = Role.EMBEDDED if "-distsync" in version else roles.get(said.get("Mode", ""), Role.UNKNOWN)
-    problem = READ_ONLY if said.get("Mode") == "read-only" else ""
+    role = Role.EMBEDDED if "-distsync" in version else roles.get(report.get("Mode", ""), Role.UNKNOWN)
+    problem = READ_ONLY if report.get("Mode") == "read-only" else ""
     return Server(host, port, role, int(zxid[1], 16), version.partition(",")[0], problem)
 
 

@@ -26,9 +26,9 @@ def check_patched() -> None:
     monkey = sys.modules.get("gevent.monkey")
     if monkey is None or not any(map(monkey.is_module_patched, WAITED_IN)):
         return
-    left = [name for name in WAITED_IN if not monkey.is_module_patched(name)]
-    if left:
-        reason = f"gevent has patched some modules, and not {', '.join(left)}"
+    unpatched = [name for name in WAITED_IN if not monkey.is_module_patched(name)]
+    if unpatched:
+        reason = f"gevent has patched some modules, and not {', '.join(unpatched)}"
     elif SimpleQueue is not queue.SimpleQueue:
         reason = "gevent has patched the standard library when distsync was imported already"
     else:

@@ -34,10 +34,10 @@ def decode(data: bytes, path: str) -> Any:
 def fields(data: bytes) -> dict[str, Any]:
     """The fields that ``data`` says; none if it makes no sense."""
     try:
-        said = json.loads(data or b"{}")
+        record = json.loads(data or b"{}")
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def with_data(description: bytes, value: Any, label: str) -> bytes:

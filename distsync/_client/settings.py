@@ -89,16 +89,16 @@ class Settings:
 NAMES = tuple(each.name for each in fields(Settings))
 
 
-def read_settings(environment: Mapping[str, str] | None = None, **given: Any) -> Settings:
+def read_settings(environment: Mapping[str, str] | None = None, **arguments: Any) -> Settings:
     """Settings from arguments (None: not given), then ``environment`` (os.environ), then defaults.
 
     Raises ConfigurationError that says the setting, its value unless secret, and what is allowed; TypeError for an
     argument that is none of the settings.
     """
-    unknown = set(given) - set(NAMES)
+    unknown = set(arguments) - set(NAMES)
     if unknown:
         raise TypeError(f"unknown setting {', '.join(sorted(unknown))}: there are {', '.join(NAMES)}")
-    found = _found(os.environ if environment is None else environment, given)
+    found = _found(os.environ if environment is None else environment, arguments)
     values = {name: _checked(name, setting, value) for name, (setting, value) in found.items()}
     if any(values.get(name) for name in TLS_FILES):
         values.setdefault("tls", True)
@@ -106,13 +106,13 @@ def read_settings(environment: Mapping[str, str] | None = None, **given: Any) ->
     return Settings(**values)
 
 
-def _found(environment: Mapping[str, str], given: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+def _found(environment: Mapping[str, str], arguments: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
     """For each setting that has a value: what its giver calls it, and the value."""
     found = {}
     for name in NAMES:
         variable = PREFIX + name.upper()
-        if given.get(name) is not None:
-            found[name] = (name, given[name])
+        if arguments.get(name) is not None:
+            found[name] = (name, arguments[name])
         elif name != "acl" and (environment.get(variable) or (name in GUARDS and variable in environment)):
             found[name] = (variable, environment[variable])
     return found

@@ -131,6 +131,6 @@ async def log_owner(text: str, path: str) -> None:
     except DistsyncError:
         logger.info("%s; it has just changed hands", text)
         return
-    who = contender_info.read(node.data, path, node.stat.czxid)
-    since = f", there since {who.since:%Y-%m-%d %H:%M:%S %Z}" if who.since else ""
-    logger.info("%s; held by %s%s", text, who, since)
+    owner_info = contender_info.read(node.data, path, node.stat.czxid)
+    since = f", there since {owner_info.since:%Y-%m-%d %H:%M:%S %Z}" if owner_info.since else ""
+    logger.info("%s; held by %s%s", text, owner_info, since)

@@ -155,10 +155,10 @@ class Condition(LockDelegate, SharedObject):
         validate_timeout(timeout)
         result = predicate()
         while not result:
-            left = None if deadline is None else deadline - wait_clock()
-            if left is not None and left <= 0:
+            seconds = None if deadline is None else deadline - wait_clock()
+            if seconds is not None and seconds <= 0:
                 break
-            self.wait(left)
+            self.wait(seconds)
             result = predicate()
         return result
 

@@ -209,10 +209,10 @@ class Value(SharedObject, Generic[Item]):
         Cost: 3 requests, 2 round trips.
         """
         while True:
-            seen = self.read(sync=True)
-            if seen.value != expected:
+            current = self.read(sync=True)
+            if current.value != expected:
                 return False
-            if self.set(value, version=seen.version):
+            if self.set(value, version=current.version):
                 return True
 
     def update(self, function: Callable[[Item], Item]) -> Item:
@@ -224,9 +224,9 @@ class Value(SharedObject, Generic[Item]):
         Cost: 2 requests, 2 more each time that others were faster.
         """
         while True:
-            seen = self.read()
-            value = function(seen.value)
-            if self.set(value, version=seen.version):
+            current = self.read()
+            value = function(current.value)
+            if self.set(value, version=current.version):
                 return value
 
     def wait_for_change(self, timeout: float | None = None, *, version: int | None = None) -> Versioned | None:

@@ -113,8 +113,8 @@ class Election(PredicateWaitable, Lock):
     on_deposed = Lock.on_lost
 
     def _acquire(self, timeout: float | None, blocking: bool) -> bool:
-        said = with_data(describe(), self._data, "the data of a candidate")
-        elected: bool = self._run(self._core.acquire(current_owner(), said, blocking), timeout)
+        contender_data = with_data(describe(), self._data, "the data of a candidate")
+        elected: bool = self._run(self._core.acquire(current_owner(), contender_data, blocking), timeout)
         if elected:
             self._register_loss_callback()
             self._tell_elected(self._core.grant)

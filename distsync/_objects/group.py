@@ -46,9 +46,9 @@ Member.__module__ = "distsync.recipes"  # dataclass itself looks the module up
 
 
 def _member(path: str, name: str, node: Node) -> Member:
-    who = contender_info.read(node.data, f"{path}/{name}", node.stat.czxid)
+    owner = contender_info.read(node.data, f"{path}/{name}", node.stat.czxid)
     data = node.data.decode("utf-8", "replace") if KAZOO in name else fields(node.data).get("data")
-    return Member(name, data, who)
+    return Member(name, data, owner)
 
 
 class Group(PredicateWaitable, SharedObject):
@@ -117,12 +117,12 @@ class Group(PredicateWaitable, SharedObject):
         kazoo = self._layout == "kazoo"
         if kazoo and not isinstance(data, (str, type(None))):
             raise TypeError(f"with layout='kazoo' the data must be a str, not {type(data).__name__}")
-        said = (data or "").encode() if kazoo else with_data(describe(), data, "the data of a member")
+        member_data = (data or "").encode() if kazoo else with_data(describe(), data, "the data of a member")
         encode(data, "the data of a member")
         names: list[str] = []
         try:
-            name = self._run(self._core.join(said, kazoo, names))
-            return Member(name, data, contender_info.read(said, f"{self.path}/{name}", 0))
+            name = self._run(self._core.join(member_data, kazoo, names))
+            return Member(name, data, contender_info.read(member_data, f"{self.path}/{name}", 0))
         except Exception:
             raise
         except BaseException:  # perhaps interrupted when it had joined

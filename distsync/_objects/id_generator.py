@@ -62,9 +62,9 @@ class IdGenerator(SharedObject):
     @property
     def _core(self) -> IdsCore:
         core = self._shared_state(partial(IdsCore, block=self._block, start=self._start))
-        for what, theirs, ours in (("block", core.block, self._block), ("start", core.start, self._start)):
+        for label, theirs, ours in (("block", core.block, self._block), ("start", core.start, self._start)):
             if theirs != ours:
-                raise MismatchError(f"the {what}", self.path, theirs, ours)
+                raise MismatchError(f"the {label}", self.path, theirs, ours)
         return core
 
     def next_id(self) -> int:

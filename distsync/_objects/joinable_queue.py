@@ -299,10 +299,10 @@ class JoinableQueue(Queue[Item]):
         return [delivery.item for delivery in self._several(n, validate_timeout(timeout, "queue", block), bool(block))]
 
     def _several(self, max_items: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
-        core, who, max_deliveries, prefetch = self._claims, describe(), self.max_deliveries, self.prefetch
+        core, contender_data, max_deliveries, prefetch = self._claims, describe(), self.max_deliveries, self.prefetch
         claimed: list[Claimed] = []
         try:  # what is ours is known here before the call ends: a signal may strike in its last line
-            self._run(core.claim_into(claimed, who, block, max_items, max_deliveries, prefetch), seconds)
+            self._run(core.claim_into(claimed, contender_data, block, max_items, max_deliveries, prefetch), seconds)
             if not claimed:
                 raise Empty
             found = self._decoded(core, claimed)

@@ -124,14 +124,14 @@ class PredicateWaitable(Observable):
         result: Any = False
         while True:
             try:
-                seen = self._run(watched.get(), remaining(deadline))
+                state = self._run(watched.get(), remaining(deadline))
                 with limit_reads(deadline):
                     result = predicate()
             except DeadlineError:
                 if remaining(deadline) != 0:  # the predicate's own
                     raise
                 return result  # type: ignore[no-any-return]
-            if result or not self._run(watched.changed(seen), remaining(deadline)):
+            if result or not self._run(watched.changed(state), remaining(deadline)):
                 return result  # type: ignore[no-any-return]
 
 

@@ -93,13 +93,13 @@ class Partitioner(SharedObject):
         On cancel: it does not take part.
         Cost: 2 requests, and 1 for each member; in the background 1, and 4 and 1 for each share.
         """
-        said = json_data.encode(
+        member_data = json_data.encode(
             {**json_data.fields(describe()), "data": _said(self._shares)}, "the names of the shares"
         )
         callbacks = Callbacks(partial(self._call, "on_acquire"), partial(self._call, "on_release"))
         names: list[str] = []
         try:
-            before = self._run(self._core.join(said, callbacks, names))
+            before = self._run(self._core.join(member_data, callbacks, names))
             if before is None:
                 raise RuntimeError(f"this process takes part in {self.path} already")
             for node in before.values():

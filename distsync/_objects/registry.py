@@ -49,11 +49,11 @@ Entry.__module__ = "distsync.recipes"  # dataclass itself looks the module up
 
 
 def _entry(path: str, node: Node) -> Entry:
-    said = fields(node.data)
-    metadata = said.get("metadata")
-    who = contender_info.read(node.data, path, node.stat.czxid)
+    record = fields(node.data)
+    metadata = record.get("metadata")
+    owner = contender_info.read(node.data, path, node.stat.czxid)
     return Entry(
-        said.get("address"), metadata if isinstance(metadata, dict) else {}, node.stat.ephemeral_owner == 0, who
+        record.get("address"), metadata if isinstance(metadata, dict) else {}, node.stat.ephemeral_owner == 0, owner
     )
 
 
@@ -121,8 +121,8 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         """
         part = _part(name)
         metadata = {} if metadata is None else dict(metadata)
-        said = {**fields(describe()), "address": address, "metadata": metadata}
-        if not self._run(self._core.put(part, encode(said, f"the entry {name!r}"), persistent, replace)):
+        record = {**fields(describe()), "address": address, "metadata": metadata}
+        if not self._run(self._core.put(part, encode(record, f"the entry {name!r}"), persistent, replace)):
             entry = self._entries().get(name)
             raise NameTakenError(name, self.path, entry.owner if entry else "somebody")
 

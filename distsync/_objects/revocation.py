@@ -153,5 +153,5 @@ class Revocable(Ownable):
         asked = self._run(revocation.request_revocation(self.path, matches, marker))
         if seconds is None:
             return False
-        left = self._run(revocation.still_held(asked, include_downgraded), seconds)
-        return not (left and self._run(revocation.delete(left, include_downgraded)))
+        remaining = self._run(revocation.still_held(asked, include_downgraded), seconds)
+        return not (remaining and self._run(revocation.delete(remaining, include_downgraded)))

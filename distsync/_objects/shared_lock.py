@@ -39,7 +39,11 @@ def _chosen(contenders: list[Contender], matches: wait_queue.Rule, holding: bool
     """Those of them who hold what they stand in line for, or those who wait."""
     parsed = [_parsed(each) for each in contenders]
     front = wait_queue.current_holders(parsed)
-    return [who for who, each in zip(contenders, parsed, strict=True) if matches(each) and (each in front) == holding]
+    return [
+        contender
+        for contender, each in zip(contenders, parsed, strict=True)
+        if matches(each) and (each in front) == holding
+    ]
 
 
 class _LockView(Revocable):

@@ -85,9 +85,9 @@ class _LockThread(threading.Thread):
 
     async def release(self, error: tuple[Any, ...]) -> Any:
         self._depth -= 1
-        given = self._do(self._lock.__exit__, *error)
+        suppressed = self._do(self._lock.__exit__, *error)
         self._end()
-        return await asyncio.shield(asyncio.wrap_future(given))
+        return await asyncio.shield(asyncio.wrap_future(suppressed))
 
     def _do(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
         future: Future[Any] = Future()

@@ -129,10 +129,10 @@ class GroupCommitter(Generic[Payload, Result]):
                 self.waiting.popleft().complete(None, ClientClosedError("a call that waits"))
 
     async def _commit_some(self, calls: Sequence[PendingCall[Payload, Result]]) -> None:
-        left = [each for each in calls if not each.cancelled]
+        pending = [each for each in calls if not each.cancelled]
         try:
-            while left and not await self._is_committed(left):
-                left = [each for each in left if not each.cancelled]
+            while pending and not await self._is_committed(pending):
+                pending = [each for each in pending if not each.cancelled]
         finally:
             for each in calls:
                 each.complete(None, ClientClosedError("a call that waits"))

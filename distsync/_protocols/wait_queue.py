@@ -319,10 +319,10 @@ async def wait_for_turn(place: QueueEntry, listing: Any, rule: Rule = exclusive)
             if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
                 raise listing
             continue
-        verdict = decide(listing.names, place.name, rule)
-        if verdict.state is not QueueState.BEHIND:
-            return verdict.state
-        if await wait_until_deleted(place, verdict.behind) is WakeReason.DEADLINE:
+        state = decide(listing.names, place.name, rule)
+        if state.state is not QueueState.BEHIND:
+            return state.state
+        if await wait_until_deleted(place, state.behind) is WakeReason.DEADLINE:
             return QueueState.BEHIND
         (listing,) = await read_consistent(place, Children(place.directory))
 
@@ -345,9 +345,9 @@ async def acquire(directory: str, name_suffix: str, contender_data: bytes, rule:
             place, (listing,) = await enqueue(directory, name_suffix, contender_data, Children(directory))
         except DeadlineError:
             return None
-        standing = QueueState.GONE
+        state = QueueState.GONE
         try:
-            standing = await wait_for_turn(place, listing, rule)
+            state = await wait_for_turn(place, listing, rule)
         except SessionLostError:
             continue
         except DeadlineError:
@@ -356,9 +356,9 @@ async def acquire(directory: str, name_suffix: str, contender_data: bytes, rule:
         except BaseException:
             await Background(delete_until_session_ends(place.path, place.session_id))
             raise
-        if standing is QueueState.HELD:
+        if state is QueueState.HELD:
             return place._replace(is_sole_contender=getattr(listing, "names", ()) == (place.name,))
-        if standing is QueueState.BEHIND:
+        if state is QueueState.BEHIND:
             await delete_own(place.path, place.session_id)
             return None
 

@@ -215,8 +215,10 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
 
 def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
     """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
-    told = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
-    log.error("the server was killed, and the machine started anew since: %s lost; --sync full would keep them", told)
+    lost_writes = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
+    log.error(
+        "the server was killed, and the machine started anew since: %s lost; --sync full would keep them", lost_writes
+    )
     _advance_zxid(((engine.zxid >> 32) + 1) << 32, engine, journal)
 
 
@@ -318,18 +320,18 @@ def run(
 
 def main(argument: str) -> int:
     """The embedded server, in a process of its own."""
-    given = json.loads(argument)
-    secret = read_secret(Path(given["secret_file"]))
+    options = json.loads(argument)
+    secret = read_secret(Path(options["secret_file"]))
 
     def work(ready: Callable[[], None]) -> None:
         _prepare_process()
         serve(
             "127.0.0.1",
             None,
-            given["data_dir"],
+            options["data_dir"],
             secret=secret,
-            idle_exit=given["idle_exit"],
-            address_file=Path(given["address_file"]),
+            idle_exit=options["idle_exit"],
+            address_file=Path(options["address_file"]),
             ready=ready,
         )
 

@@ -50,12 +50,12 @@ class WatchIndex:
         if not self.persistent_count:
             return self._take(path)
         modes = self.by_path.get(path, {})
-        told = {peer: None for peer, mode in modes.items() if not (of_children and mode is WatcherMode.ALWAYS_BELOW)}
-        for peer in [peer for peer in told if modes[peer] is WatcherMode.ONCE]:
+        peers = {peer: None for peer, mode in modes.items() if not (of_children and mode is WatcherMode.ALWAYS_BELOW)}
+        for peer in [peer for peer in peers if modes[peer] is WatcherMode.ONCE]:
             self.disarm(path, peer)
         if not of_children:
-            told |= self._above(path)
-        return told
+            peers |= self._above(path)
+        return peers
 
     def disarm(self, path: str, peer: int) -> bool:
         """Whether there was a watch."""
@@ -88,13 +88,13 @@ class WatchIndex:
 
     def _above(self, path: str) -> dict[int, None]:
         """Who watches a node above the path, and all below it."""
-        told: dict[int, None] = {}
+        peers: dict[int, None] = {}
         while path != "/":
             path = parent_of(path)
             for peer, mode in self.by_path.get(path, {}).items():
                 if mode is WatcherMode.ALWAYS_BELOW:
-                    told[peer] = None
-        return told
+                    peers[peer] = None
+        return peers
 
     def _leave(self, path: str, peer: int) -> None:
         peers = self.by_path[path]

@@ -186,8 +186,8 @@ def _table(runs: dict[str, tuple[dict[str, Any], float]]) -> Table:
     for name in runs:
         table.add_column(name, justify="right")
     results = [result for result, _ in runs.values()]
-    for what in ("files", "lines", "words"):
-        table.add_row(what, *(f"{result[what]:,}" for result in results))
+    for unit in ("files", "lines", "words"):
+        table.add_row(unit, *(f"{result[unit]:,}" for result in results))
     table.add_row("different names", *(f"{len(result['names']):,}" for result in results))
     table.add_row("most frequent", *("\n".join(_most_frequent(result)) for result in results))
     table.add_row("seconds", *(f"{seconds:.1f}" for _, seconds in runs.values()))
@@ -201,9 +201,9 @@ def _most_frequent(result: dict[str, Any]) -> list[str]:
 def _differences(together: dict[str, Any], alone: dict[str, Any]) -> list[str]:
     """A line for each thing in which the two results differ."""
     lines = [
-        f"{what}: {together[what]:,} together, {alone[what]:,} alone"
-        for what in ("files", "lines", "words")
-        if together[what] != alone[what]
+        f"{unit}: {together[unit]:,} together, {alone[unit]:,} alone"
+        for unit in ("files", "lines", "words")
+        if together[unit] != alone[unit]
     ]
     if together["names"] != alone["names"]:
         names = {name for name, _ in set(together["names"].items()) ^ set(alone["names"].items())}

@@ -83,8 +83,8 @@ class Workers:
     def _story(self, number: int, process: subprocess.Popen[str]) -> str:
         code = process.returncode
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
-        said = self._logs[number].read_text(errors="replace").strip().splitlines()
-        return "\n".join([f"process {number + 1} (pid {process.pid}) {how}", *said[-20:]])
+        lines = self._logs[number].read_text(errors="replace").strip().splitlines()
+        return "\n".join([f"process {number + 1} (pid {process.pid}) {how}", *lines[-20:]])
 
     def end(self) -> None:
         """None of them is left. May be called again."""

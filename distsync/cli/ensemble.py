@@ -35,28 +35,28 @@ def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: 
 
     It needs Java and ZooKeeper: Debian's package zookeeper, or jars named by ZOOKEEPER_CLASSPATH.
     """
-    told = SignalListener()
+    signals = SignalListener()
     try:
         with Ensemble(participants, observers, tick_ms=tick_ms, data_dir=data_dir) as ensemble:
-            _print_changes(ensemble, told)
+            _print_changes(ensemble, signals)
     except DistsyncError as error:
         click.secho(f"ensemble: {error}", fg="red", err=True)
         sys.exit(1)
     finally:
-        told.close()
+        signals.close()
 
 
-def _print_changes(ensemble: Ensemble, told: SignalListener) -> None:
+def _print_changes(ensemble: Ensemble, signals: SignalListener) -> None:
     """Its address; then each server, and again when one of them plays another role, or has come to another epoch."""
     click.echo("DISTSYNC_HOSTS=" + ",".join("{}:{}".format(*server.address) for server in ensemble.servers))
     before: list[tuple[Role, int | None]] = []
-    while not told.signals:
+    while not signals.signals:
         status = ensemble.status()
         now = [(server.role, server.epoch) for server in status]
         if before != now:
             before = now
             click.echo("\n".join(_lines(ensemble, status)))
-        told.wait(seconds=POLL_S)
+        signals.wait(seconds=POLL_S)
 
 
 def _lines(ensemble: Ensemble, status: list[Server]) -> Iterator[str]:

@@ -58,8 +58,8 @@ def run_command(swaps: tuple[str, ...], module: str | None, report: bool, argume
     """
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")
-    what, rest = (module, arguments) if module is not None else (arguments[0], arguments[1:])
-    raise ReplaceCommand(lambda: _run(Program(what, rest, module is not None), swaps, report))
+    target, rest = (module, arguments) if module is not None else (arguments[0], arguments[1:])
+    raise ReplaceCommand(lambda: _run(Program(target, rest, module is not None), swaps, report))
 
 
 def _run(program: Program, swaps: tuple[str, ...], report: bool) -> None:

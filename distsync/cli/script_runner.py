@@ -32,13 +32,13 @@ class ReplaceCommand(BaseException):
 class Program:
     """A script, a folder or archive with ``__main__.py``, or a module."""
 
-    def __init__(self, what: str, arguments: Sequence[str], is_module: bool) -> None:
-        self.what = what
+    def __init__(self, target: str, arguments: Sequence[str], is_module: bool) -> None:
+        self.what = target
         self.arguments = list(arguments)
         self.is_module = is_module
         self.main = ModuleType("__main__")
         self.main.__annotations__ = {}
-        self._load: Callable[[], CodeType] = lambda: compile("", what, "exec")
+        self._load: Callable[[], CodeType] = lambda: compile("", target, "exec")
 
     def prepare(self) -> None:
         """``__main__``, ``sys.argv`` and ``sys.path`` are those of the program.

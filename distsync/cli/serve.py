@@ -153,8 +153,8 @@ def _tls(certificate: Path | None, key: Path | None, ca: Path | None, optional: 
     return None
 
 
-def _some_of(given: str, allowed: frozenset[str], option: str) -> frozenset[str]:
-    chosen = frozenset(filter(None, (word.strip() for word in given.split(","))))
+def _some_of(text: str, allowed: frozenset[str], option: str) -> frozenset[str]:
+    chosen = frozenset(filter(None, (word.strip() for word in text.split(","))))
     unknown = chosen - allowed
     if unknown:
         known = ", ".join(sorted(allowed - {"*"}))

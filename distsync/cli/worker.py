@@ -60,10 +60,10 @@ def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliv
     client.run(core_of(client, path).look())
     spec = WorkerSpec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
     crew = LocalWorkers(default_context.get_context("spawn"), count, spec, [])
-    told = SignalListener()
+    signals = SignalListener()
     click.echo(f"{count} workers for {path}", err=True)
     try:
-        while not told.signals:
+        while not signals.signals:
             crew.poll()
             if crew.is_hopeless:
                 click.secho(
@@ -71,12 +71,12 @@ def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliv
                 )
                 return 1
             crew.start_missing()
-            told.wait(crew.waitables())
+            signals.wait(crew.waitables())
         crew.stop_when_idle()
-        while crew.processes and not told.twice:
-            told.wait(crew.waitables())
+        while crew.processes and not signals.twice:
+            signals.wait(crew.waitables())
             crew.poll()
         return 0
     finally:
         crew.terminate()
-        told.close()
+        signals.close()

@@ -129,9 +129,9 @@ class LocalWorkers:
         member.process.close()
         member.control.close()
 
-    def _send(self, what: str) -> None:
+    def _send(self, message: str) -> None:
         for member in self._members:
             try:
-                member.control.send(what)
+                member.control.send(message)
             except OSError:  # it has ended
                 pass

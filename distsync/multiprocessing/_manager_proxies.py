@@ -103,8 +103,8 @@ def write_method(method: Any, returns_self: bool = False) -> Any:
 
     @wraps(method)
     def change(self: Shared, /, *args: Any, **keywords: Any) -> Any:
-        given = [_listed(arg) for arg in args]  # it may be done several times
-        found = self._apply(lambda value: method(value, *given, **keywords))
+        arguments = [_listed(arg) for arg in args]  # it may be done several times
+        found = self._apply(lambda value: method(value, *arguments, **keywords))
         return self if returns_self else found
 
     return _documented(change)

@@ -250,7 +250,7 @@ class PoolClient:
     def _receive(self) -> None:
         while True:
             try:
-                said = self._next_replies()
+                replies = self._next_replies()
             except ClientClosedError as error:
                 self.fail_all(error)
                 return
@@ -260,17 +260,17 @@ class PoolClient:
                     if self._changed.wait_for(lambda: self._no_more, REFUSED_S):
                         return
             else:
-                if said is None:
+                if replies is None:
                     return
-                for each in said:
+                for each in replies:
                     self._accept(each)
-            said = each = None  # type: ignore[assignment]
+            replies = each = None  # type: ignore[assignment]
 
     def _next_replies(self) -> list[TaskReply] | None:
         """The next answers; None at the end."""
         try:
-            said: list[TaskReply] | None = self._client.run(self._inbox.receive())
-            return said
+            replies: list[TaskReply] | None = self._client.run(self._inbox.receive())
+            return replies
         except NoNodeError:
             self._begin_anew()
             return []
@@ -285,21 +285,21 @@ class PoolClient:
             self._begin()
         self._fail(lost, None)
 
-    def _accept(self, said: TaskReply) -> None:
+    def _accept(self, reply: TaskReply) -> None:
         with self._changed:
-            label = self._under_way.get((said.job, said.part))
+            label = self._under_way.get((reply.job, reply.part))
         if label is not None:
-            self._end(said.job, said.part, self._outcome(said, label))
+            self._end(reply.job, reply.part, self._outcome(reply, label))
 
-    def _outcome(self, said: TaskReply, label: Label) -> tuple[bool, Any]:
-        task, pool = f"the task {label.function} (job {said.job}, part {said.part})", self._core.znodes.path
-        if said.kind == REFUSED:
-            return False, PayloadRefusedError(f"{task} of {pool}", said.data.decode(errors="replace"))
-        if said.kind != DONE:
-            times = said.data.decode(errors="replace")
+    def _outcome(self, reply: TaskReply, label: Label) -> tuple[bool, Any]:
+        task, pool = f"the task {label.function} (job {reply.job}, part {reply.part})", self._core.znodes.path
+        if reply.kind == REFUSED:
+            return False, PayloadRefusedError(f"{task} of {pool}", reply.data.decode(errors="replace"))
+        if reply.kind != DONE:
+            times = reply.data.decode(errors="replace")
             return False, TaskLostError(task, pool, f"it was delivered {times} times, and no worker lived to its end")
         try:
-            return self._encoder.outcome(f"{self._inbox.folder}/{said.job}.{said.part}", said.data)
+            return self._encoder.outcome(f"{self._inbox.folder}/{reply.job}.{reply.part}", reply.data)
         except PayloadRefusedError as error:
             return False, PayloadRefusedError(f"{task} of {pool}, as it came back", error.args[1])
 

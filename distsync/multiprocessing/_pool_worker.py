@@ -177,9 +177,9 @@ class Worker:
             self._changed.notify_all()
         self._poke()
 
-    def _report(self, what: str, more: str | None = None) -> None:
+    def _report(self, kind: str, more: str | None = None) -> None:
         try:
-            self._control.send((what, more))
+            self._control.send((kind, more))
         except OSError:  # the parent is dead, as whoever listens learns too
             pass
 
@@ -291,14 +291,16 @@ class Worker:
 
     async def _fetch(self) -> None:
         """Tasks are claimed whenever there are too few."""
-        who = describe()
+        contender_data = describe()
         while not self._draining:
             appetite = self._appetite
             if not self._needs_tasks():
                 await Wait(appetite)
                 continue
             try:
-                claimed = await self._core.claim(who, True, self._claim_batch_size(), self._spec.max_deliveries)
+                claimed = await self._core.claim(
+                    contender_data, True, self._claim_batch_size(), self._spec.max_deliveries
+                )
             except OutcomeUnknownError:  # with the session, and so has the claim
                 continue
             await self._enqueue_tasks(claimed or [])

@@ -40,8 +40,8 @@ def checked(module: object) -> str:
     if root in UNPATCHABLE:
         raise PatchError(plain, "distsync itself is made of this", "name the modules of your program that use locks")
     if root in sys.stdlib_module_names:
-        what = "belongs to the standard library, which others use too"
-        raise PatchError(plain, what, "name the modules of your program that use it")
+        reason = "belongs to the standard library, which others use too"
+        raise PatchError(plain, reason, "name the modules of your program that use it")
     return name
 
 
@@ -99,8 +99,8 @@ def source_of(name: str, strict: bool) -> Source | None:
     file = (spec and spec.origin) or getattr(module, "__file__", None)
     text = _text(name, spec, file)
     if text is None and strict:
-        what = "there is no source, so nobody can tell what it does with its locks"
-        raise PatchError(name, what, "leave it out, or patch it with strict=False")
+        reason = "there is no source, so nobody can tell what it does with its locks"
+        raise PatchError(name, reason, "leave it out, or patch it with strict=False")
     try:
         return None if text is None else Source(text, file or name, SWAPPED)
     except SyntaxError as error:

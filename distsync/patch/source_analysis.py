@@ -213,8 +213,8 @@ class Source:
 
     def _is_given(self, node: ast.Call, name: str, place: int) -> bool:
         """Whether the call passes a swapped thing as this argument."""
-        given = [each.value for each in node.keywords if each.arg == name] or node.args[place : place + 1]
-        inner = [each.func if isinstance(each, ast.Call) else each for each in given]
+        values = [each.value for each in node.keywords if each.arg == name] or node.args[place : place + 1]
+        inner = [each.func if isinstance(each, ast.Call) else each for each in values]
         known = [self.means(each) for each in inner]
         return any(each is None or self._is_swapped(each) for each in known)
 

@@ -181,8 +181,8 @@ class EmbeddedServer(FaultInjectable):
         ``tls``."""
         if self._options.tls is not None:
             raise UsageError("a server with tls= is not asked in the clear how much it has")
-        told = dict(line.split("\t", 1) for line in self._say(b"mntr").decode().splitlines() if "\t" in line)
-        return Counts(*(int(told[name]) for name in _FIGURES))
+        figures = dict(line.split("\t", 1) for line in self._say(b"mntr").decode().splitlines() if "\t" in line)
+        return Counts(*(int(figures[name]) for name in _FIGURES))
 
     @property
     def _hosted(self) -> Host:

@@ -222,8 +222,8 @@ class EnsembleServer(FaultInjectable):
         while not condition(status := self.status()):
             process = self._process
             if process is None or process.poll() is not None:
-                said = self.log.read_text("utf-8", "replace").strip().splitlines()[-3:]
-                raise EnsembleError(f"server {self.number} ended at once: {' / '.join(said)}", self.log)
+                last_lines = self.log.read_text("utf-8", "replace").strip().splitlines()[-3:]
+                raise EnsembleError(f"server {self.number} ended at once: {' / '.join(last_lines)}", self.log)
             if wait_clock() > until:
                 raise EnsembleError(f"server {self.number} is still {status.role.value}", self.log)
             try:

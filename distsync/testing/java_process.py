@@ -111,11 +111,11 @@ class ProcessGuard:
 
 def guard(lines: Iterable[str]) -> Iterator[int]:
     """Who is left when there is nothing more to read: each line is ``+PID`` or ``-PID``."""
-    left: set[int] = set()
+    remaining: set[int] = set()
     for line in lines:
-        change = left.add if line.startswith("+") else left.discard
+        change = remaining.add if line.startswith("+") else remaining.discard
         change(int(line[1:]))
-    yield from left
+    yield from remaining
 
 
 def main(*folders: str) -> None:

@@ -110,11 +110,11 @@ class ProcessHost(Host):
         with suppress(BrokenPipeError):
             self._process.stdin.write(_packed(self.options))
             self._process.stdin.flush()
-        told = self._process.stdout.readline().decode()
-        if not told:
+        line = self._process.stdout.readline().decode()
+        if not line:
             self.kill()
             raise ServerStartError("it ended at once", log)
-        return int(told.rpartition(":")[2])
+        return int(line.rpartition(":")[2])
 
     def stop(self) -> None:
         self._process.terminate()

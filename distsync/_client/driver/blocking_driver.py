@@ -350,10 +350,10 @@ def _sleep(task: ProtocolRun, wakeup_queue: SimpleQueue[Any]) -> None:
 
 def seconds_to_sleep(task: ProtocolRun) -> float:
     """How long to wait, unless the task is woken, before it is resumed; the log says if it has waited for long."""
-    now, until, seen = task.context.now(), task.wait_until, task.progress
-    if seen is not None:
-        if seen.is_log_due(now):
-            task.context.on_long_wait(seen)
-        until = deadlines.earliest(until, seen.next_log_at)
+    now, until, progress = task.context.now(), task.wait_until, task.progress
+    if progress is not None:
+        if progress.is_log_due(now):
+            task.context.on_long_wait(progress)
+        until = deadlines.earliest(until, progress.next_log_at)
     seconds = deadlines.seconds_until(until, now)
     return MAX_SLEEP_S if seconds is None else min(seconds, MAX_SLEEP_S)

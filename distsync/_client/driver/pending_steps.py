@@ -89,8 +89,8 @@ class RequestInFlight(Pending):
 
     def expired(self) -> Outcome:
         self.drop()
-        what = [reply.request for reply in self._batch.replies if reply.outcome is None]
-        outcome = late(", ".join(f"{type(request).__name__} {request.path}" for request in what) or "the answer")
+        unanswered = [reply.request for reply in self._batch.replies if reply.outcome is None]
+        outcome = late(", ".join(f"{type(request).__name__} {request.path}" for request in unanswered) or "the answer")
         if not any(reply.sent_at for reply in self._batch.replies):
             outcome.error.sent = False  # type: ignore[union-attr]
         return outcome
@@ -180,5 +180,5 @@ class UserCall(Pending):
         return self._outcome
 
 
-def late(what: str) -> Outcome:
-    return Outcome(error=DeadlineError(what))
+def late(awaited: str) -> Outcome:
+    return Outcome(error=DeadlineError(awaited))

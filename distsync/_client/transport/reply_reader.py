@@ -174,11 +174,11 @@ class CallerReadsReplies(kazoo.ConnectionHandler):  # type: ignore[misc]
 
     def _discard_delivered(self) -> bool:
         """Whether what is next has been given; it is gone then."""
-        given = self._given
-        if given is None or HEADER.unpack_from(self._input, int_struct.size)[0] != given:
+        delivered = self._given
+        if delivered is None or HEADER.unpack_from(self._input, int_struct.size)[0] != delivered:
             return False
         pending = self.client._pending
-        if pending and pending[0][2] == given:
+        if pending and pending[0][2] == delivered:
             pending.popleft()
         del self._input[: self._length()]
         return True

@@ -168,14 +168,14 @@ class BarrierCore:
             _, listing, node = await read_all(*reads)
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 return False
-            now, standing = self._turn(node).with_reset_marks(listing.names)
-            mine = next((each for each in standing if mark in each.name), None)
+            now, waiting = self._turn(node).with_reset_marks(listing.names)
+            mine = next((each for each in waiting if mark in each.name), None)
             if mine is None:
                 return any(mark in name for name in now.left)
             if listing.stat.version != node.stat.version:
                 continue
             path = f"{self.path}/{mine.name}"
-            counting = [each for each in standing if now.includes(each)]
+            counting = [each for each in waiting if now.includes(each)]
             if now.broken or mine not in counting[: self.parties]:
                 return await delete_guaranteed(path)
             try:
@@ -239,9 +239,9 @@ class BarrierCore:
             return None
         if listing.stat.version != node.stat.version:
             return None
-        turn, standing = self._turn(node).with_reset_marks(listing.names)
-        present = any(contender.name == place.name for contender in standing)
-        return BarrierSnapshot([contender.name for contender in standing if turn.includes(contender)], present, turn)
+        turn, waiting = self._turn(node).with_reset_marks(listing.names)
+        present = any(contender.name == place.name for contender in waiting)
+        return BarrierSnapshot([contender.name for contender in waiting if turn.includes(contender)], present, turn)
 
     def _turn(self, node: Node) -> BarrierGeneration:
         turn = turn_in(self.path, node)
@@ -324,8 +324,8 @@ class BarrierCore:
                 continue
             if not isinstance(listing, Listing) or not isinstance(node, Node):
                 return
-            now, standing = self._turn(node).with_reset_marks(listing.names)
-            mine = next((each for each in standing if guid in each.name), None)
+            now, waiting = self._turn(node).with_reset_marks(listing.names)
+            mine = next((each for each in waiting if guid in each.name), None)
             if mine is None:
                 return
             if listing.stat.version != node.stat.version:
@@ -335,10 +335,10 @@ class BarrierCore:
             await delete_guaranteed(f"{self.path}/{mine.name}")
             return
 
-    def _counting(self, seen: BarrierSnapshot, place: QueueEntry) -> list[str]:
+    def _counting(self, snapshot: BarrierSnapshot, place: QueueEntry) -> list[str]:
         """Who count there, first one first, if this one still stands."""
-        standing = in_order({*seen.names, place.name})
-        return [each.name for each in standing if seen.turn.includes(each)]
+        waiting = in_order({*snapshot.names, place.name})
+        return [each.name for each in waiting if snapshot.turn.includes(each)]
 
     async def _break(self, turn: BarrierGeneration | None) -> None:
         """The barrier is broken: this turn of it, or (None) the present one."""
@@ -384,8 +384,8 @@ class BarrierCore:
                         return
                     behind = (Sync(self.path),)  # our server may lag
                     continue
-                now, standing = self._turn(node).with_reset_marks(listing.names)
-                after = standing[-1].number if standing else now.after  # should we die before the mark is read
+                now, waiting = self._turn(node).with_reset_marks(listing.names)
+                after = waiting[-1].number if waiting else now.after  # should we die before the mark is read
                 fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
                 asked = True
                 try:

@@ -61,11 +61,11 @@ class BarrierGeneration:
         """This turn, as the marks among the ``names`` of the line complete it, and all who stand there."""
         line = in_order(names)
         marks = [each.number for each in line if RESET in each.name]
-        standing = [each for each in line if RESET not in each.name]
+        waiting = [each for each in line if RESET not in each.name]
         after = (
             marks[-1] if marks and (self.after is None or sequence_distance(marks[-1], self.after) > 0) else self.after
         )
-        return replace(self, after=after), standing
+        return replace(self, after=after), waiting
 
     def includes(self, contender: ContenderNode) -> bool:
         """Whether this contender is of the present generation, or of a later one."""

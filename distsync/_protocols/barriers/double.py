@@ -123,8 +123,8 @@ class DoubleBarrierCore:
                 node = await read(GetData(self.path))
                 parties = parties_in(self.path, node)
                 if parties is None:  # a client of another kind made it
-                    said = DoubleBarrierState(self.path, self.parties, ()).data()
-                    await read(SetData(self.path, said, node.stat.version))
+                    parameters = DoubleBarrierState(self.path, self.parties, ()).data()
+                    await read(SetData(self.path, parameters, node.stat.version))
                 self._check_parties(self.parties if parties is None else parties)
             except BadVersionError:
                 continue
@@ -301,8 +301,8 @@ class DoubleBarrierCore:
         if stay is None:
             raise NotHeldError(f"this thread is not inside {self.path}: it has to enter first")
         try:
-            left = await self._leave(stay)
-            if not left:
+            remaining = await self._leave(stay)
+            if not remaining:
                 await self._go(stay.place)
         except BaseException as error:
             await self._go(stay.place)
@@ -311,7 +311,7 @@ class DoubleBarrierCore:
                 return False
             raise
         self.stays.pop(owner, None)
-        return left
+        return remaining
 
     async def _go(self, place: QueueEntry) -> None:
         """Our znode goes, of whatever session it is, so that nobody waits for it."""
@@ -324,22 +324,22 @@ class DoubleBarrierCore:
         mine = stay.place.name
         while True:
             meeting = await self._read_state(stay)  # step 1
-            left = [name for name in meeting.names if name in stay.group]
-            if mine not in left and not stay.going:
+            remaining = [name for name in meeting.names if name in stay.group]
+            if mine not in remaining and not stay.going:
                 raise LockLostError(self.path, "its znode was deleted")
-            if not left:  # step 2
+            if not remaining:  # step 2
                 if meeting.inside == stay.group:
                     await self._try(*meeting.closing())
                     continue
                 return True
-            if left == [mine]:  # step 3
+            if remaining == [mine]:  # step 3
                 stay.going = True
                 if await self._try(*meeting.closing(mine)):
                     return True
-            elif left[0] == mine:  # step 4
-                if await self._until_gone(left[-1]) is WakeReason.DEADLINE:
+            elif remaining[0] == mine:  # step 4
+                if await self._until_gone(remaining[-1]) is WakeReason.DEADLINE:
                     return False
-            elif await self._go_and_wait(stay, mine in left, left[0]) is WakeReason.DEADLINE:  # step 5
+            elif await self._go_and_wait(stay, mine in remaining, remaining[0]) is WakeReason.DEADLINE:  # step 5
                 return False
 
     async def _read_state(self, stay: Inside) -> DoubleBarrierState:

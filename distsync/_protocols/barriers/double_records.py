@@ -45,9 +45,9 @@ class DoubleBarrierState:
 
     def first(self, parties: int) -> tuple[str, ...]:
         """Those who come inside next: the first ones who stand here; nobody if there are too few."""
-        standing = [contender.name for contender in in_order(self.names)]
-        strangers = [name for name in self.names if name not in standing]
-        return tuple((strangers + standing)[:parties]) if len(self.names) >= parties else ()
+        inside = [contender.name for contender in in_order(self.names)]
+        strangers = [name for name in self.names if name not in inside]
+        return tuple((strangers + inside)[:parties]) if len(self.names) >= parties else ()
 
     def opening(self, inside: tuple[str, ...]) -> tuple[Operation, ...]:
         """Enter, step 5: these come inside, all at once, with ``ready``. Refused if one of them has gone meanwhile."""

@@ -75,10 +75,10 @@ class Caller:
     async def begin(self) -> None:
         """Tasks can be put, and their answers will arrive."""
         session = await Connected()
-        said = json.dumps({"alone": self.is_private, "timeout_ms": session.timeout_ms}).encode()
+        record = json.dumps({"alone": self.is_private, "timeout_ms": session.timeout_ms}).encode()
         await self.core.znodes.make()
         await ensure(self.core.znodes.callers)
-        for path, data in ((self.folder, said), (self.parts, b""), (self.answers, b"")):
+        for path, data in ((self.folder, record), (self.parts, b""), (self.answers, b"")):
             await ensure(path, data)
         await self._announce(session)
 
@@ -209,8 +209,8 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
 
 def _wills(data: bytes) -> tuple[bool, int]:
     try:
-        said = json.loads(data)
-        return bool(said["alone"]), int(said["timeout_ms"])
+        record = json.loads(data)
+        return bool(record["alone"]), int(record["timeout_ms"])
     except DECODE_ERRORS:
         return False, 60_000
 

@@ -246,12 +246,12 @@ class PoolCore(JoinableCore):
     async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
         """A task that was delivered too often is answered so; if its caller is gone, it just goes."""
         task = task_of(item.path)
-        told = Create(self.znodes.answer(task, WORN), json.dumps(deliveries).encode())
+        answer = Create(self.znodes.answer(task, WORN), json.dumps(deliveries).encode())
         used = [Delete(path) for path in _parts_of_task(self.znodes.parts_folder(task.caller), item.payload)]
         ended = (Delete(item.path, version), *claim, SetData(self.znodes.dones), *used)
-        if await self._commit_mine(*ended, told) is not None:
+        if await self._commit_mine(*ended, answer) is not None:
             return True
-        if await read(Exists(parent_of(told.path))) is not None:
+        if await read(Exists(parent_of(answer.path))) is not None:
             return False
         return await self._commit_mine(*ended) is not None
 

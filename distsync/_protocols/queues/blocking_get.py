@@ -96,14 +96,14 @@ async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_dat
         done = Signal()
         try:
             await Background(_leave_when(done, place))
-            standing = await wait_for_turn(place, listing)
-            if standing is QueueState.HELD:
+            state = await wait_for_turn(place, listing)
+            if state is QueueState.HELD:
                 taken = await _first(source, place)
         except SessionLostError:
             continue
         finally:
             done.fire()
-        if taken is not None or standing is not QueueState.GONE:
+        if taken is not None or state is not QueueState.GONE:
             return taken
     return taken
 

@@ -190,10 +190,10 @@ async def release_permits(
     """
     started[0] = True
     lost: LockLostError | None = None
-    left = count
+    remaining = count
     try:
-        while left:
-            left -= 1
+        while remaining:
+            remaining -= 1
             try:
                 while not await _release_one(core, max_permits, owner):
                     pass
@@ -202,8 +202,8 @@ async def release_permits(
     except Exception:
         raise
     except BaseException:
-        if left:
-            await Background(_release_rest(core, left, max_permits, owner))
+        if remaining:
+            await Background(_release_rest(core, remaining, max_permits, owner))
         raise
     if lost is not None:
         raise lost

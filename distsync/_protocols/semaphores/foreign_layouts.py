@@ -264,9 +264,9 @@ class KazooSemaphoreCore(PoolSemaphoreCore):
             node = await read(GetData(self.path))
         except NoNodeError:
             return
-        said = node.data.decode(errors="replace").strip()
-        if said.isdecimal() and len(said) < DIGITS and int(said) != self.initial:
-            raise MismatchError("the initial value", self.path, int(said), self.initial)
+        recorded = node.data.decode(errors="replace").strip()
+        if recorded.isdecimal() and len(recorded) < DIGITS and int(recorded) != self.initial:
+            raise MismatchError("the initial value", self.path, int(recorded), self.initial)
 
 
 class CuratorSemaphoreCore(PoolSemaphoreCore):

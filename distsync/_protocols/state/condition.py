@@ -165,11 +165,11 @@ class ConditionCore:
         if isinstance(node, NoNodeError):
             return None
         present = [] if isinstance(listing, NoNodeError) else [waiter.name for waiter in in_order(listing.names)]
-        given = names_in(self.path, node.data)
+        signalled = names_in(self.path, node.data)
         return ConditionState(
-            waiting=[name for name in present if name not in given],
-            orphans=[name for name in given if name not in present],
-            signalled=[name for name in given if name in present],
+            waiting=[name for name in present if name not in signalled],
+            orphans=[name for name in signalled if name not in present],
+            signalled=[name for name in signalled if name in present],
             version=node.stat.version,
         )
 

@@ -74,8 +74,8 @@ class ConfigCore:
         or raises, by what was there when it was asked: a copy that is older is only good for a write, which fails."""
         sync = False
         while True:
-            seen = await self.view.get(sync)
-            values, error = await Call(partial(attempted, change, dict(seen.values)))
+            current = await self.view.get(sync)
+            values, error = await Call(partial(attempted, change, dict(current.values)))
             if values is None:
                 if not sync:
                     sync = True
@@ -87,7 +87,7 @@ class ConfigCore:
                     del error  # its traceback leads here
                 return False
             try:
-                await self.receipts.commit(self._write(values, seen.version))
+                await self.receipts.commit(self._write(values, current.version))
                 return True
             except (BadVersionError, NodeExistsError):
                 continue

@@ -97,9 +97,9 @@ class LatchCore:
             tally = await self.tally()
             if tally.remaining == 0:
                 tally = await self._tally_now()
-            left = max(0, tally.remaining - steps)
-            if tally.remaining == 0 or await self._write(tally, left, tally.round):
-                return left
+            remaining = max(0, tally.remaining - steps)
+            if tally.remaining == 0 or await self._write(tally, remaining, tally.round):
+                return remaining
 
     async def try_set_count(self, count: int) -> bool:
         """It is closed, with so many steps to zero. False: it was not open. Raises OutcomeUnknownError."""

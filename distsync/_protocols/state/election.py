@@ -68,8 +68,8 @@ def says(data: bytes, place: wait_queue.QueueEntry) -> bytes:
 def leading(data: bytes) -> Leading:
     """Who leads. What others wrote may make no sense, and then tells no more than that there is somebody."""
     try:
-        said = json.loads(data)
-        return Leading(data, str(said["candidate"]), int(said["token"]))
+        record = json.loads(data)
+        return Leading(data, str(record["candidate"]), int(record["token"]))
     except DECODE_ERRORS:
         return Leading(data, "", 0)
 
@@ -108,23 +108,23 @@ class ElectionCore(LockCore):
             grant = self.grant
             if grant is None:
                 continue
-            said = says(contender_data, grant.place)
+            leader_data = says(contender_data, grant.place)
             try:
-                published = await self._publish(grant.place, said)
+                published = await self._publish(grant.place, leader_data)
             except BaseException:
                 await self._release_in_background(grant)
                 raise
             if published:
                 over = self.posts[grant] = Signal()
-                await Background(self._reign(grant, said, over))
+                await Background(self._reign(grant, leader_data, over))
                 return True
             await self._release_in_background(grant)
         return False
 
-    async def _publish(self, place: wait_queue.QueueEntry, said: bytes) -> bool:
+    async def _publish(self, place: wait_queue.QueueEntry, leader_data: bytes) -> bool:
         """LEADER names us; what an earlier leader left goes in the same transaction. False: our candidate is gone."""
         replaces = False
-        create = Create(self.leader_path, said, ephemeral=True)
+        create = Create(self.leader_path, leader_data, ephemeral=True)
         while (await Connected()).session_id == place.session_id:
             try:
                 await Multi((Check(place.path), *([Delete(self.leader_path)] if replaces else []), create))
@@ -142,7 +142,7 @@ class ElectionCore(LockCore):
                 return False
         return False
 
-    async def _reign(self, grant: Grant, said: bytes, over: Signal) -> None:
+    async def _reign(self, grant: Grant, leader_data: bytes, over: Signal) -> None:
         """During our term LEADER comes back whenever somebody deletes it; when we are deposed, it goes."""
         if await Wait(over, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
             while not (over.fired or grant.loss.fired):
@@ -150,7 +150,7 @@ class ElectionCore(LockCore):
                 if await read(Exists(self.leader_path, watch)) is not None:
                     await Wait(over, grant.loss, watch)
                 elif not over.fired:
-                    published = await self._publish(grant.place, said)
+                    published = await self._publish(grant.place, leader_data)
                     if over.fired:
                         await self._unname(grant.place)
                     if not published:

@@ -117,10 +117,10 @@ class WatchCache(Generic[Value]):
             self._looking = None
             looking.fire()
 
-    async def changed(self, seen: Value) -> bool:
-        """Whether the state is another one than ``seen``; False at the deadline."""
+    async def changed(self, known: Value) -> bool:
+        """Whether the state is another one than ``known``; False at the deadline."""
         try:
-            while await self.get() == seen:
+            while await self.get() == known:
                 if await Wait(self._watch) is WakeReason.DEADLINE:
                     return False
             return True

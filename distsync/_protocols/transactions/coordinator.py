@@ -254,9 +254,9 @@ class TransactionCore:
             return sight.view.is_acknowledged and await self.cleanup(transaction)
         if sight.view.has_coordinator:
             return False
-        verdict = resolve(sight.view, self.terms.sites, sight.present, has_coordinator=False)
-        assert verdict is not None
-        return await self.write(transaction, verdict, sight.view)
+        resolution = resolve(sight.view, self.terms.sites, sight.present, has_coordinator=False)
+        assert resolution is not None
+        return await self.write(transaction, resolution, sight.view)
 
     async def _explain_timeout(self, transaction: str) -> str:
         sight = await self.read_votes(transaction)
@@ -284,18 +284,18 @@ class TransactionCore:
                 decided = await self.ended(transaction)
                 await Background(self._step_down(transaction))
                 return decided
-            verdict = resolve(sight.view, sites, sight.present)
-            if verdict is None:
+            resolution = resolve(sight.view, sites, sight.present)
+            if resolution is None:
                 woke = await self._wait_or_timeout(transaction, watch) if waits else WakeReason.DEADLINE
                 if woke is WakeReason.LIMIT:
-                    verdict = Resolution(
+                    resolution = Resolution(
                         ABORT, "somebody has deleted the one before, and this one was forgotten for it"
                     )
                 elif woke is WakeReason.DEADLINE:
                     sight = await self.read_votes(transaction) or sight
-                    verdict = resolve_timeout(sight.view, sites, sight.present)
-            if verdict is not None:
-                await self.write(transaction, verdict, sight.view)
+                    resolution = resolve_timeout(sight.view, sites, sight.present)
+            if resolution is not None:
+                await self.write(transaction, resolution, sight.view)
 
     async def _wait_or_timeout(self, transaction: str, watch: Watch) -> WakeReason:
         """Until ``watch`` fires, or the deadline. LIMIT: no site that comes would find this transaction. Who forgets
@@ -330,15 +330,15 @@ class TransactionCore:
             with suppress(NoNodeError):
                 await read(Delete(f"{self.node(transaction)}/coordinator"))
 
-    async def write(self, transaction: str, verdict: Resolution, view: VoteSnapshot) -> bool:
+    async def write(self, transaction: str, resolution: Resolution, view: VoteSnapshot) -> bool:
         """The decision is written, by us or by somebody before us; False: ask again. One atomic create."""
         node = self.node(transaction)
-        reason = verdict.reason
-        if verdict.responsible is not None:
-            reason = f"{reason}{await self._read_reason(f'{node}/abort-{verdict.responsible}')}"
-        votes = [f"commit-{site}" for site in sorted(view.sites(COMMIT))] if verdict.outcome == COMMIT else []
-        still = [*votes, f"ballot-{verdict.dead}"] if verdict.dead else votes
-        decision = Create(f"{node}/decision", Decision(transaction, verdict.outcome, reason).data)
+        reason = resolution.reason
+        if resolution.responsible is not None:
+            reason = f"{reason}{await self._read_reason(f'{node}/abort-{resolution.responsible}')}"
+        votes = [f"commit-{site}" for site in sorted(view.sites(COMMIT))] if resolution.outcome == COMMIT else []
+        still = [*votes, f"ballot-{resolution.dead}"] if resolution.dead else votes
+        decision = Create(f"{node}/decision", Decision(transaction, resolution.outcome, reason).data)
         try:
             await Multi((*(Check(f"{node}/{name}") for name in still), Delete(f"{node}/open"), decision))
         except CONFLICT_ERRORS:
@@ -350,10 +350,10 @@ class TransactionCore:
 
     async def _read_reason(self, path: str) -> str:
         try:
-            said = (await read(GetData(path))).data.decode(errors="replace")
+            reason = (await read(GetData(path))).data.decode(errors="replace")
         except NoNodeError:
             return ""
-        return f": {said}" if said else ""
+        return f": {reason}" if reason else ""
 
     # Afterwards
 

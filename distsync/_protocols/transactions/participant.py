@@ -134,8 +134,8 @@ class ParticipantCore:
         that nobody begins one without it."""
         if transaction is None:
             return SetData(self.core.folder)
-        seen = f"{self.core.node(transaction)}/seen-{encoded(self.site)}"
-        return Create(seen) if await read(Exists(seen)) is None else SetData(seen)
+        announcement = f"{self.core.node(transaction)}/seen-{encoded(self.site)}"
+        return Create(announcement) if await read(Exists(announcement)) is None else SetData(announcement)
 
     async def leave(self) -> None:
         """The site is there no more."""
@@ -300,9 +300,9 @@ class ParticipantCore:
                 view = VoteSnapshot(()) if isinstance(listing, NoNodeError) else listed(listing)
                 if not view.is_open:
                     return await self._ended(transaction)
-                verdict = resolve(view, core.terms.sites, present_in(sites), has_coordinator)
-                if verdict is not None:
-                    await core.write(transaction, verdict, view)
+                resolution = resolve(view, core.terms.sites, present_in(sites), has_coordinator)
+                if resolution is not None:
+                    await core.write(transaction, resolution, view)
                     continue
             if await Wait(watch) is WakeReason.DEADLINE:
                 return None

@@ -107,8 +107,8 @@ def _connection(link: ConnectionRow) -> str:
         "lcxid": f"0x{link.last_xid & 0xFFFFFFFF:x}",
         "lzxid": f"0x{link.last_zxid & (1 << 64) - 1:x}",
     }
-    told = "".join(f",{key}={value}" for key, value in more.items()) if link.session_id else ""
-    return f"{_head(link)}{told})\n"
+    details = "".join(f",{key}={value}" for key, value in more.items()) if link.session_id else ""
+    return f"{_head(link)}{details})\n"
 
 
 def _mntr(metrics: Metrics) -> str:

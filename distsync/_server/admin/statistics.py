@@ -86,17 +86,18 @@ class ServerStatistics:
         return tuple(connection.metrics() for connection in self.connections)
 
     def _figures(self) -> Metrics:
-        config, told, links = self._engine.config, self._engine.statistics(time.time_ns() // 1_000_000), self._links()
+        config, links = self._engine.config, self._links()
+        figures = self._engine.statistics(time.time_ns() // 1_000_000)
         average = self._all_turns / self._turns if self._turns else 0.0
         return Metrics(
             port=self.port,
             data_dir=str(self._data_dir),
-            zxid=told.zxid,
-            nodes=told.znodes,
-            watches=told.watches,
-            ephemerals=told.ephemerals,
-            data_bytes=told.data_bytes,
-            sessions=told.sessions,
+            zxid=figures.zxid,
+            nodes=figures.znodes,
+            watches=figures.watches,
+            ephemerals=figures.ephemerals,
+            data_bytes=figures.data_bytes,
+            sessions=figures.sessions,
             received=self._received + sum(link.received for link in links),
             sent=self._sent + sum(link.sent for link in links),
             latency=(self._shortest * 1000, average * 1000, self._longest * 1000),

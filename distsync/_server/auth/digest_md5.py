@@ -62,10 +62,10 @@ class DigestMd5Exchange:
         self._over = True
         return self._proved(_directives(token))
 
-    def _proved(self, said: dict[bytes, bytes]) -> bytes:
+    def _proved(self, directives: dict[bytes, bytes]) -> bytes:
         """What proves to the client that the server knows the password too."""
         for name in (b"username", b"nonce", b"cnonce", b"nc", b"digest-uri", b"response"):
-            if not said.get(name):
+            if not directives.get(name):
                 raise ProofRefusedError(f"there is no {name.decode()}")
         for name, wanted in (
             (b"nonce", self._nonce),
@@ -74,21 +74,21 @@ class DigestMd5Exchange:
             (b"charset", b"utf-8"),
             (b"realm", self._realm),
         ):
-            if said.get(name, wanted) != wanted:
+            if directives.get(name, wanted) != wanted:
                 raise ProofRefusedError(f"another {name.decode()} than it may be")
-        if said[b"digest-uri"].lower() != self._uri.lower():
+        if directives[b"digest-uri"].lower() != self._uri.lower():
             raise ProofRefusedError("the digest-uri is of another service")
-        return self._compared(said)
+        return self._compared(directives)
 
-    def _compared(self, said: dict[bytes, bytes]) -> bytes:
+    def _compared(self, directives: dict[bytes, bytes]) -> bytes:
         """It takes as long for who is unknown as for a wrong password, and tries each spelling, whichever is right."""
-        user = self._user_of(said[b"username"])
+        user = self._user_of(directives[b"username"])
         password = DUMMY_PASSWORD if user is None else self._passwords[user]
         responses = [
-            (_response(secret, b"AUTHENTICATE:", said), _response(secret, b":", said))
-            for secret in _secrets(user or "", said.get(b"realm", b""), password)
+            (_response(secret, b"AUTHENTICATE:", directives), _response(secret, b":", directives))
+            for secret in _secrets(user or "", directives.get(b"realm", b""), password)
         ]
-        right = [proof for wanted, proof in responses if hmac.compare_digest(wanted, said[b"response"])]
+        right = [proof for wanted, proof in responses if hmac.compare_digest(wanted, directives[b"response"])]
         if user is None or not right:
             raise ProofRefusedError("an unknown user, or a wrong password")
         self.user = user
@@ -104,12 +104,12 @@ class DigestMd5Exchange:
 
 def _directives(token: bytes) -> dict[bytes, bytes]:
     """``name=value`` by name, without quotes. None may come twice."""
-    said: dict[bytes, bytes] = {}
+    directives: dict[bytes, bytes] = {}
     for name, value in _pairs(token):
-        if name in said:
+        if name in directives:
             raise ProofRefusedError("a directive comes twice")
-        said[name] = value
-    return said
+        directives[name] = value
+    return directives
 
 
 def _pairs(token: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -137,10 +137,10 @@ def _encoded(text: str, encodings: Iterable[str]) -> bytes:
     return text.encode(errors="replace")
 
 
-def _response(secret: bytes, method: bytes, said: dict[bytes, bytes]) -> bytes:
-    nonce, cnonce = said[b"nonce"], said[b"cnonce"]
-    first = b":".join((secret, nonce, cnonce, *([said[b"authzid"]] if b"authzid" in said else [])))
-    parts = (_hex(first), nonce, said[b"nc"], cnonce, b"auth", _hex(method + said[b"digest-uri"]))
+def _response(secret: bytes, method: bytes, directives: dict[bytes, bytes]) -> bytes:
+    nonce, cnonce = directives[b"nonce"], directives[b"cnonce"]
+    first = b":".join((secret, nonce, cnonce, *([directives[b"authzid"]] if b"authzid" in directives else [])))
+    parts = (_hex(first), nonce, directives[b"nc"], cnonce, b"auth", _hex(method + directives[b"digest-uri"]))
     return _hex(b":".join(parts))
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 PROVE = b"prov"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
+SECRET_BYTES = 32
 PROBE_S = 2.0
 USER = "distsync"
 ADDRESS = "address"
@@ -56,6 +57,14 @@ class ServerAddress:
 
 
 ServerAddress.__module__ = "distsync"  # dataclass itself looks the module up
+
+
+def make_secret(folder: Path) -> Path:
+    """Return the file with the user's secret, made once: clients that know it are admitted after a restart too."""
+    path = folder / "secret"
+    if not path.exists():
+        write_private(path, secrets.token_hex(SECRET_BYTES).encode())
+    return path
 
 
 def write_address(path: Path, address: ServerAddress) -> None:

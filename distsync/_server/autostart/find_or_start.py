@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import site
 import subprocess
 import sys
@@ -27,7 +26,7 @@ from pathlib import Path
 import filelock
 
 import distsync.errors
-from distsync._server.autostart.address_file import ADDRESS, ServerAddress, is_alive, read_address, write_private
+from distsync._server.autostart.address_file import ADDRESS, ServerAddress, is_alive, make_secret, read_address
 from distsync._server.autostart.directories import runtime_folder, state_folder
 from distsync._server.file_lock import LockedByAnotherError, locked, open_private
 from distsync.errors import ConfigurationError, ServerStartError
@@ -91,7 +90,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
     arguments = {
         "data_dir": str(state / "data"),
         "address_file": str(runtime_folder() / ADDRESS),
-        "secret_file": str(_secret_file(state)),
+        "secret_file": str(make_secret(state)),
         "idle_exit": _idle_exit(),
     }
     if log.exists() and log.stat().st_size > LOG_BYTES:
@@ -110,22 +109,14 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
     return "" if done.returncode == 0 else done.stdout.decode(errors="replace").strip() or "it ended at once"
 
 
-def _secret_file(state: Path) -> Path:
-    """Made once: clients that know it stay welcome after a restart."""
-    path = state / "secret"
-    if not path.exists():
-        write_private(path, secrets.token_hex(32).encode())
-    return path
-
-
 def _idle_exit() -> float:
-    given = os.environ.get(IDLE_EXIT) or IDLE_EXIT_S
+    setting = os.environ.get(IDLE_EXIT) or IDLE_EXIT_S
     try:
-        seconds = float(given)
+        seconds = float(setting)
     except ValueError:
         seconds = -1.0
     if not seconds > 0:
-        raise ConfigurationError(IDLE_EXIT, given, "it is a number of seconds above 0")
+        raise ConfigurationError(IDLE_EXIT, setting, "it is a number of seconds above 0")
     return seconds
 
 

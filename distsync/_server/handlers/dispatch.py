@@ -124,8 +124,8 @@ class Requests:
         except RequestRefused as refusal:
             failed = self._failed(link, xid, len(request.operations) - len(results), len(results), refusal.code)
             return [core.state.commit(zxid, now_ms, ()), failed]
-        told = zip(changes, audiences, strict=True) if core.watches.any else ()
-        notices = [notice for change, audience in told for notice in core.fire_watches(change, audience, zxid)]
+        notified = zip(changes, audiences, strict=True) if core.watches.any else ()
+        notices = [notice for change, audience in notified for notice in core.fire_watches(change, audience, zxid)]
         body = r.MultiReply(tuple(results))
         return [core.state.commit(zxid, now_ms, changes), *notices, self._reply(link, xid, 0, body)]
 
@@ -163,11 +163,11 @@ class Requests:
                 state.zxid -= 1
             raise
 
-    def _failed(self, link: Peer, xid: int, left: int, done: int, code: int) -> Reply:
+    def _failed(self, link: Peer, xid: int, skipped: int, done: int, code: int) -> Reply:
         """0 for what came before the culprit, its own code, RUNTIME_INCONSISTENCY for what came after."""
         if code == ErrorCode.MARSHALLING_ERROR:
             return self._reply(link, xid, code)
-        codes = [0] * done + [code] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * (left - 1)
+        codes = [0] * done + [code] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * (skipped - 1)
         return self._reply(link, xid, 0, r.MultiReply(tuple(map(r.ErrorReply, codes))))
 
     def _set_watches(

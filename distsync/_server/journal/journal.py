@@ -123,8 +123,8 @@ class Journal:
         marked = self._mark.read()
         lost = max(0, marked.number - self._number)
         if lost and not marked.may_be_lost:
-            told = f"it ends with append {self._number}, but {marked.number} were acknowledged"
-            raise JournalCorruptError(self.path, told)
+            reason = f"it ends with append {self._number}, but {marked.number} were acknowledged"
+            raise JournalCorruptError(self.path, reason)
         with _writing(self.path):
             os.ftruncate(self._file, self._end)
             if self.sync_full:
