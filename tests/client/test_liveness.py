@@ -71,7 +71,7 @@ def test_each_change_is_told_once_to_listeners_and_to_the_log(
     assert near.state == "closed"
     eventually(lambda: len(seen) >= len(LISTENED))
     assert seen == LISTENED
-    levels = [line.split()[0] for line in heard("session")]
+    levels = [line.split()[0] for line in heard("client")]
     assert levels == ["INFO", "WARNING", "WARNING", "INFO"]
 
 
@@ -85,7 +85,7 @@ def test_connection_that_comes_back_in_time_was_never_lost(
     proxy.cut()
     eventually(lambda: seen == ["connected", "suspended", "connected"])
     assert client.session_id == session
-    assert [line.split()[0] for line in heard("session")] == ["INFO", "WARNING", "INFO"]
+    assert [line.split()[0] for line in heard("client")] == ["INFO", "WARNING", "INFO"]
     client.close()
 
 
@@ -118,7 +118,7 @@ def test_what_is_told_last_is_the_state_though_two_threads_tell_at_once(
     near.call_back(all_is_told.set)
     assert all_is_told.wait(PATIENCE)
     assert seen == ["connected"]
-    assert len(heard("session")) == 1
+    assert len(heard("client")) == 1
 
 
 @pytest.mark.slow_on("zookeeper")
@@ -196,8 +196,8 @@ def test_long_wait_says_what_for_and_who_has_it(
     third = make_client()
     blocked.append(waits(third, CONTENDED[kind](third).acquire))
     begins, says = f"INFO {kind} 'a' ({holder.path}): ", f"held by {who}, there since "
-    eventually(lambda: sum(says in line for line in heard("waiting")) >= 2)
-    assert all(line.startswith(begins) for line in heard("waiting") if says in line)
+    eventually(lambda: sum(says in line for line in heard("wait")) >= 2)
+    assert all(line.startswith(begins) for line in heard("wait") if says in line)
     holder.release()
     for one, mine in zip(blocked, (second, third), strict=True):
         one.result()
@@ -208,10 +208,10 @@ def test_long_wait_says_what_for_and_who_has_it(
 def test_wait_without_an_owner_says_what_for(client: Client, heard: Callable[[str], list[str]]) -> None:
     queue = Queue(name="q")
     getting = waits(client, queue.get)
-    eventually(lambda: heard("waiting"))
+    eventually(lambda: heard("wait"))
     queue.put(1)
     getting.result()
-    assert f"Queue 'q' ({queue.path}): get has waited" in heard("waiting")[0]
+    assert f"Queue 'q' ({queue.path}): get has waited" in heard("wait")[0]
 
 
 @pytest.mark.usefixtures("impatient")
@@ -220,7 +220,7 @@ def test_wait_for_a_connection_says_so(near: Client, proxy: Proxy, heard: Callab
     proxy.refuse()
     eventually(lambda: near.state != "connected")
     acquiring = Running(Lock(name="a", client=near).acquire)
-    eventually(lambda: any("there is no connection" in line for line in heard("waiting")))
+    eventually(lambda: any("there is no connection" in line for line in heard("wait")))
     proxy.heal()
     acquiring.result()
     near.close()
@@ -237,7 +237,7 @@ def test_each_line_costs_one_read_and_many_threads_share_it(
     second = make_client()
 
     def lines() -> list[str]:
-        return [line for line in heard("waiting") if "held by" in line]
+        return [line for line in heard("wait") if "held by" in line]
 
     with Lock(name="a", client=client):
         with caplog.at_level(logging.WARNING, "distsync.wait"):  # no line before requests are counted
