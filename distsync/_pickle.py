@@ -1,4 +1,4 @@
-"""The stable home of what pickles name and is not public.
+"""The modules that pickles name: public ones, and this, the stable home of what is not public.
 
 A queue filled by one version is read by the next, so a pickle names public classes and the functions and classes of
 `HOMES` only. Their code may move, and then a row of `HOMES` changes; no name is taken out, and no function loses or
@@ -7,8 +7,9 @@ reorders a parameter. tests/objects/pickles has pickles of earlier versions.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 HOMES = {
     "CtypesBytes": "distsync.multiprocessing._ctypes_views",
@@ -25,12 +26,28 @@ HOMES = {
 """The module that defines each name."""
 
 Thing = TypeVar("Thing")
+Kind = TypeVar("Kind", bound=type[Any])
 
 
 def at_home(thing: Thing) -> Thing:
     """Decorate a function or class of `HOMES`: its pickles name this module."""
     thing.__module__ = __name__
     return thing
+
+
+def public_in(module: str) -> Callable[[Kind], Kind]:
+    """Decorate a class that ``module`` exports: its pickles, reprs and tracebacks name that module.
+
+    For dataclasses and named tuples, which cannot set ``__module__`` in their body. Their annotations, strings so far,
+    are evaluated first: ``typing.get_type_hints`` would look them up in ``module``.
+    """
+
+    def decorate(kind: Kind) -> Kind:
+        kind.__annotations__ = get_type_hints(kind)
+        kind.__module__ = module
+        return kind
+
+    return decorate
 
 
 def __getattr__(name: str) -> Any:

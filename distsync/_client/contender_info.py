@@ -16,12 +16,14 @@ from datetime import datetime, timezone
 from typing import Any
 
 from distsync._client.naming.inference import place
+from distsync._pickle import public_in
 from distsync._version import VERSION
 
 MAX_TEXT = 200  # characters of a field: the data is read by everyone who lists a line
 UNKNOWN = ""
 
 
+@public_in("distsync")
 @dataclass(frozen=True)
 class Contender:
     """Somebody who holds or waits. What its znode does not say is "" or None: a client of another make says nothing.
@@ -42,9 +44,6 @@ class Contender:
     def __str__(self) -> str:
         thread = f"{self.host}:{self.pid} {self.thread}" if self.host else "unknown"
         return _printable(f"{thread} at {self.place}" if self.place else thread)
-
-
-Contender.__module__ = "distsync"  # dataclass itself looks the module up
 
 
 def describe(linger: float = 0.0) -> bytes:

@@ -32,14 +32,15 @@ def find_embedded_server() -> ServerAddress | None:
         The address, with the credential that the server asks for; None if no server runs.
 
     Raises:
-        ConfigurationError: The folder of the address file belongs to another user, who could name a server of theirs.
+        ConfigurationError: Another user owns the folder of the address file, or may write to it, and so could name
+            another server.
 
     Note:
         Costs one connection to loopback, over which the server proves that it is this user's.
     """
     from distsync._server.autostart.find_or_start import find
 
-    return find()
+    return find(create_folders=False)
 
 
 class EmbeddedServerLocator:

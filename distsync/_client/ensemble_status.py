@@ -19,6 +19,7 @@ from kazoo.hosts import collect_hosts
 from distsync._client.clocks import wait_clock
 from distsync._client.settings import Settings
 from distsync._client.tls import context_of
+from distsync._pickle import public_in
 
 WORD = b"srvr"
 MAX_BYTES = 65_536
@@ -42,6 +43,7 @@ class Role(str, enum.Enum):
     UNREACHABLE = "unreachable"
 
 
+@public_in("distsync")
 @dataclass(frozen=True)
 class Server:
     """What a server says of itself. ``zxid`` is that of the last transaction that it knows (None: it does not say);
@@ -63,9 +65,6 @@ class Server:
     def counter(self) -> int | None:
         """Zab's c: which transaction of that leader's it was."""
         return None if self.zxid is None else self.zxid & 0xFFFFFFFF
-
-
-Server.__module__ = "distsync"  # dataclass itself looks the module up
 
 
 def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:

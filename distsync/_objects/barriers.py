@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import describe
-from distsync._objects.base import SharedObject, current_owner, exit_context
+from distsync._objects.base import SharedObject, current_owner, exit_context, type_name
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_int, validate_timeout
 from distsync._protocols.barriers.cyclic import BarrierCore
@@ -83,8 +83,8 @@ class Barrier(SharedObject):
             process 1 more.
         Source: recipes.txt, Double Barriers, Enter.
         """
-        seconds = self._timeout if timeout is None else timeout
-        return int(self._run(self._core.wait(describe(), self._action), validate_timeout(seconds)))
+        seconds = validate_timeout(self._timeout if timeout is None else timeout)
+        return int(self._run(self._core.wait(describe(), self._action), seconds))
 
     def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError.
@@ -253,4 +253,4 @@ class DoubleBarrier(SharedObject):
         self.leave(timeout)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: parties={self._parties}>"
+        return f"<{type_name(self)} at {id(self):#x}: parties={self._parties}>"

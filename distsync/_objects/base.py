@@ -188,6 +188,11 @@ def shared_object(
     return kind(*arguments, name=name, path=path, client=client, **options)
 
 
+def type_name(obj: object) -> str:
+    """Return the module and name of the class of ``obj``, for its repr."""
+    return f"{type(obj).__module__}.{type(obj).__qualname__}"
+
+
 def exit_context(release: Callable[[], None], error: BaseException | None) -> None:
     """The end of a ``with``: what the body raised comes first, a loss is added to it as a note."""
     try:

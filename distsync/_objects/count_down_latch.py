@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, type_name
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_int, validate_timeout
 from distsync._protocols.state.count_down_latch import LatchCore
@@ -109,4 +109,4 @@ class CountDownLatch(SharedObject):
     def __repr__(self) -> str:
         tally = repr_state(self, lambda: self._core.tally())
         count = getattr(tally, "remaining", tally)
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: count={count}>"
+        return f"<{type_name(self)} at {id(self):#x}: count={count}>"

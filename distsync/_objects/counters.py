@@ -9,9 +9,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, type_name
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_int, validate_timeout
+from distsync._pickle import public_in
 from distsync._protocols.state.counter import CounterCore
 from distsync._protocols.state.versioned_value import ValueCore
 
@@ -114,17 +115,15 @@ class Counter(SharedObject):
 
     def __repr__(self) -> str:
         number = repr_state(self, lambda: self._core.get())
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {number}>"
+        return f"<{type_name(self)} at {id(self):#x}: {number}>"
 
 
+@public_in("distsync.recipes")
 class Versioned(NamedTuple):
     """A value, and the number of its version, which grows with each change."""
 
     value: Any
     version: int
-
-
-Versioned.__module__ = "distsync.recipes"  # the body of a NamedTuple has fields only
 
 
 class Value(SharedObject, Generic[Item]):
@@ -245,4 +244,4 @@ class Value(SharedObject, Generic[Item]):
         return None if node is None else self._decoded(node)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {self._name!r}>"
+        return f"<{type_name(self)} at {id(self):#x}: {self._name!r}>"

@@ -16,6 +16,7 @@ from distsync._client.json_data import encode, fields, with_data
 from distsync._objects.base import FencingToken, current_owner
 from distsync._objects.locks import Lock
 from distsync._objects.observable import PredicateWaitable
+from distsync._pickle import public_in
 from distsync._protocols import wait_queue
 from distsync._protocols.locks.lock import Grant
 from distsync._protocols.state.election import ElectionCore, Leading
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+@public_in("distsync.recipes")
 @dataclass(frozen=True)
 class Candidate:
     """The leader of an election, or a contender for it, as its znode says.
@@ -44,9 +46,6 @@ class Candidate:
     def fencing_token(self) -> FencingToken:
         """Its term: the token that it has as leader."""
         return FencingToken(self.owner.token)
-
-
-Candidate.__module__ = "distsync.recipes"  # dataclass itself looks the module up
 
 
 def _candidate(data: bytes, path: str, token: int) -> Candidate:

@@ -102,7 +102,8 @@ class Event(Observable, SharedObject):
         Cost: 1 request, 1 watch; 1 request more for each change.
         Source: recipes.txt, Barriers.
         """
-        return bool(self._run(self._core.wait(), validate_timeout(timeout)))
+        seconds = validate_timeout(timeout)
+        return bool(self._run(self._core.wait(), seconds))
 
     def __repr__(self) -> str:
         state = {True: "set", False: "unset"}.get(repr_state(self, lambda: self._core.is_set()), "unknown")

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, type_name
 from distsync._objects.ownership import repr_state
 from distsync._objects.validation import validate_timeout
 from distsync._protocols.state.gate import GateCore
@@ -95,4 +95,4 @@ class Gate(SharedObject):
 
     def __repr__(self) -> str:
         state = {True: "open", False: "closed"}.get(repr_state(self, lambda: self._core.is_open()), "unknown")
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {state}>"
+        return f"<{type_name(self)} at {id(self):#x}: {state}>"

@@ -14,6 +14,7 @@ from distsync._client.contender_info import Contender, describe
 from distsync._client.json_data import encode, fields, with_data
 from distsync._objects.base import SharedObject
 from distsync._objects.observable import PredicateWaitable, call_logged
+from distsync._pickle import public_in
 from distsync._protocols.state.group import KAZOO, GroupCore, Members
 from distsync._protocols.state.watch_cache import Listener, WatchCache
 from distsync._protocols.steps import Node
@@ -27,6 +28,7 @@ LAYOUTS = ("distsync", "kazoo")
 OnMember = Callable[["Member"], Any]
 
 
+@public_in("distsync.recipes")
 @dataclass(frozen=True)
 class Member:
     """A member of a group. Two are equal if their ``id`` is.
@@ -40,9 +42,6 @@ class Member:
     id: str
     data: Any = field(compare=False)
     owner: Contender = field(compare=False, repr=False)
-
-
-Member.__module__ = "distsync.recipes"  # dataclass itself looks the module up
 
 
 def _member(path: str, name: str, node: Node) -> Member:

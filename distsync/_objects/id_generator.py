@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, type_name
 from distsync._objects.validation import validate_int
 from distsync._protocols.state.id_blocks import IdsCore
 from distsync.errors import MismatchError
@@ -93,4 +93,4 @@ class IdGenerator(SharedObject):
         return self.next_id()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: blocks of {self._block}>"
+        return f"<{type_name(self)} at {id(self):#x}: blocks of {self._block}>"

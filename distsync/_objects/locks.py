@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from distsync._client.contender_info import Contender, describe
-from distsync._objects.base import current_owner, exit_context, parse_contenders
+from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
 from distsync._objects.lock_fast_path import CachedLockFastPath
 from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_layout, validate_timeout
@@ -299,7 +299,7 @@ class Lock(LockBase):
 
     def __repr__(self) -> str:
         state, _ = self._repr_state()
-        return f"<{state} distsync.threading.Lock object name={self.name!r} at {id(self):#x}>"
+        return f"<{state} {type_name(self)} object name={self.name!r} at {id(self):#x}>"
 
 
 class RLock(LockBase):
@@ -413,4 +413,4 @@ class RLock(LockBase):
 
     def __repr__(self) -> str:
         state, depth = self._repr_state()
-        return f"<{state} distsync.threading.RLock object name={self.name!r} count={depth} at {id(self):#x}>"
+        return f"<{state} {type_name(self)} object name={self.name!r} count={depth} at {id(self):#x}>"

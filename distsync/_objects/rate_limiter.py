@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from distsync._objects.base import SharedObject
+from distsync._objects.base import SharedObject, type_name
 from distsync._objects.validation import validate_positive, validate_timeout
 from distsync._protocols.state.token_bucket import RateCore
 from distsync.errors import MismatchError
@@ -101,4 +101,4 @@ class RateLimiter(SharedObject):
 
     def __repr__(self) -> str:
         text = f"{self._rate:g} per {self._per:g} s, burst {self._burst:g}"
-        return f"<{type(self).__module__}.{type(self).__qualname__} at {id(self):#x}: {text}>"
+        return f"<{type_name(self)} at {id(self):#x}: {text}>"

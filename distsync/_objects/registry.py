@@ -17,6 +17,7 @@ from distsync._client.naming.paths import decode_name, encode_name
 from distsync._objects.base import SharedObject
 from distsync._objects.observable import Observable
 from distsync._objects.validation import validate_timeout
+from distsync._pickle import public_in
 from distsync._protocols.state.registry import Entries, RegistryCore
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import Node
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 NOBODY = contender_info.read(b"", "", 0)
 
 
+@public_in("distsync.recipes")
 @dataclass(frozen=True)
 class Entry:
     """What a name leads to. Two are equal if address and metadata are.
@@ -43,9 +45,6 @@ class Entry:
     metadata: Mapping[str, Any] = field(default_factory=dict)
     persistent: bool = field(default=False, compare=False)
     owner: Contender = field(default=NOBODY, compare=False, repr=False)
-
-
-Entry.__module__ = "distsync.recipes"  # dataclass itself looks the module up
 
 
 def _entry(path: str, node: Node) -> Entry:

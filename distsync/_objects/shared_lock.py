@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from distsync._client.contender_info import Contender, describe
 from distsync._client.naming import inference
-from distsync._objects.base import current_owner, exit_context, parse_contenders
+from distsync._objects.base import current_owner, exit_context, parse_contenders, type_name
 from distsync._objects.locks import RLock
 from distsync._objects.revocation import Revocable
 from distsync._objects.validation import validate_timeout
@@ -123,7 +123,7 @@ class SharedWriter(_LockView, RLock):
 
     def __repr__(self) -> str:
         state, depth = self._repr_state()
-        return f"<{state} distsync.recipes.SharedWriter object name={self.name!r} count={depth} at {id(self):#x}>"
+        return f"<{state} {type_name(self)} object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
 class SharedReader(_LockView):
@@ -308,7 +308,7 @@ class SharedReader(_LockView):
     def __repr__(self) -> str:
         depth = self._core.depth(current_owner()) if self._is_used else 0
         state = "locked" if self._is_used and self._core.shares else "unlocked"
-        return f"<{state} distsync.recipes.SharedReader object name={self.name!r} count={depth} at {id(self):#x}>"
+        return f"<{state} {type_name(self)} object name={self.name!r} count={depth} at {id(self):#x}>"
 
 
 class SharedLock:
@@ -417,7 +417,7 @@ class SharedLock:
         return shared_lock, (type(self), self._writer)
 
     def __repr__(self) -> str:
-        return f"<distsync.recipes.SharedLock object name={self.name!r} at {id(self):#x}>"
+        return f"<{type_name(self)} object name={self.name!r} at {id(self):#x}>"
 
 
 @at_home

@@ -49,6 +49,12 @@ class SynchronizedFunction(wrapt.FunctionWrapper):  # type: ignore[type-arg]
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self.__wrapped__.__qualname__
 
+    def __copy__(self) -> SynchronizedFunction:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SynchronizedFunction:
+        return self  # as any function
+
 
 class _LockThread(threading.Thread):
     """Holds a lock for a task. Whatever is done to the lock is done by this one thread: it owns an RLock."""

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distsync._pickle import public_in
+
 SCHEMES = frozenset({"x509", "sasl"})
 """By which a client can prove who it is, beside digest, which anybody may make up."""
 
@@ -36,6 +38,7 @@ class Limits:
     """None: as many as there are file descriptors."""
 
 
+@public_in("distsync.testing")
 @dataclass(frozen=True)
 class Tls:
     """Files in PEM. With ``ca`` a client has to show a certificate that this authority has signed, and is known by it;
@@ -45,9 +48,6 @@ class Tls:
     key: Path
     ca: Path | None = None
     optional: bool = False
-
-
-Tls.__module__ = "distsync.testing"  # dataclass itself looks the module up
 
 
 @dataclass(frozen=True)

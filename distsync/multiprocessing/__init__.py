@@ -11,30 +11,29 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
 from distsync.multiprocessing import _stdlib_modules as _stdlib_modules  # installs its finder
-from distsync.multiprocessing import context as _context
-
-_default = _context.default_context
-
-Array = _default.Array
-Barrier = _default.Barrier
-BoundedSemaphore = _default.BoundedSemaphore
-Condition = _default.Condition
-Event = _default.Event
-JoinableQueue = _default.JoinableQueue
-Lock = _default.Lock
-Manager = _default.Manager
-Pool = _default.Pool
-Process = _default.Process
-Queue = _default.Queue
-RawArray = _default.RawArray
-RawValue = _default.RawValue
-RLock = _default.RLock
-Semaphore = _default.Semaphore
-SimpleQueue = _default.SimpleQueue
-Value = _default.Value
-get_context = _default.get_context
 
 if TYPE_CHECKING:  # for type checkers; see __getattr__
+    from distsync.multiprocessing.context import default_context as _default
+
+    Array = _default.Array
+    Barrier = _default.Barrier
+    BoundedSemaphore = _default.BoundedSemaphore
+    Condition = _default.Condition
+    Event = _default.Event
+    JoinableQueue = _default.JoinableQueue
+    Lock = _default.Lock
+    Manager = _default.Manager
+    Pool = _default.Pool
+    Process = _default.Process
+    Queue = _default.Queue
+    RawArray = _default.RawArray
+    RawValue = _default.RawValue
+    RLock = _default.RLock
+    Semaphore = _default.Semaphore
+    SimpleQueue = _default.SimpleQueue
+    Value = _default.Value
+    get_context = _default.get_context
+
     from multiprocessing import AuthenticationError as AuthenticationError
     from multiprocessing import BufferTooShort as BufferTooShort
     from multiprocessing import Pipe as Pipe
@@ -57,12 +56,39 @@ if TYPE_CHECKING:  # for type checkers; see __getattr__
 __all__ = [*_stdlib.__all__]  # noqa: PLE0604
 
 
-_MODULES = ("managers", "pool", "queues", "sharedctypes", "synchronize")
+_OF_CONTEXT = (
+    "Array",
+    "Barrier",
+    "BoundedSemaphore",
+    "Condition",
+    "Event",
+    "JoinableQueue",
+    "Lock",
+    "Manager",
+    "Pool",
+    "Process",
+    "Queue",
+    "RawArray",
+    "RawValue",
+    "RLock",
+    "Semaphore",
+    "SimpleQueue",
+    "Value",
+    "get_context",
+)
+"""The methods of the default context. They are bound at the first use of one of them: if this package imported a module
+of its own, and a thread imported that module at the same time, each import would wait for the other."""
+
+_MODULES = ("context", "managers", "pool", "process", "queues", "sharedctypes", "synchronize")
 """Those of multiprocessing's that are replaced."""
 
 
 def __getattr__(name: str) -> Any:
     """Whatever else ``multiprocessing`` has, its modules among it."""
+    if name in _OF_CONTEXT:
+        default = _import_module("distsync.multiprocessing.context").default_context
+        globals().update({each: getattr(default, each) for each in _OF_CONTEXT})
+        return globals()[name]
     if name in _MODULES:
         return _import_module(f"distsync.multiprocessing.{name}")
     try:
@@ -72,4 +98,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *dir(_stdlib)})
+    return sorted({*globals(), *_OF_CONTEXT, *dir(_stdlib)})

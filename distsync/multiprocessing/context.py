@@ -12,8 +12,10 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# not `from distsync.multiprocessing import process`, which waits for the package: another thread may be importing that,
+# and be waiting for this module
+import distsync.multiprocessing.process as process
 from distsync._pickle import at_home
-from distsync.multiprocessing import process
 
 if TYPE_CHECKING:
     from distsync._client.client import Client
@@ -215,7 +217,7 @@ def context_of(base: Any) -> DistsyncContext:
     return DistsyncContext(base)
 
 
-default_context = context_of(_stdlib.context._default_context)
+default_context: DistsyncContext = context_of(_stdlib.context._default_context)
 
 
 @at_home

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from importlib import import_module
 from typing import NamedTuple
 
+from distsync._pickle import public_in
+
 MOVE_ADVICE = "use the names of threading, queue and multiprocessing, or leave this in a module that is not patched"
 UNPATCHED = "leave this in a module that is not patched"
 
@@ -67,6 +69,7 @@ SHARED = frozenset(
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
+@public_in("distsync.patch")
 class Finding(NamedTuple):
     """Something in a source that is not swapped: where, what it is, what to do, and whether it forbids to patch."""
 
@@ -78,9 +81,6 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.what}: {self.advice}"
-
-
-Finding.__module__ = "distsync.patch"  # the body of a NamedTuple has fields only
 
 
 class Binding(NamedTuple):

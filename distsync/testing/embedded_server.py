@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
+from distsync._pickle import public_in
 from distsync._server.options import Options, Tls
 from distsync.errors import UsageError
 from distsync.testing.connection_faults import FaultInjectable, end_session, say, session_id
@@ -20,6 +21,7 @@ from distsync.testing.faulty_proxy import Proxy
 from distsync.testing.server_host import LOOPBACK, Host, ProcessHost, ThreadHost
 
 
+@public_in("distsync.testing")
 class Counts(NamedTuple):
     """What a server has at one moment. ``nodes`` has ``/`` and the nodes under ``/zookeeper`` too."""
 
@@ -28,8 +30,6 @@ class Counts(NamedTuple):
     nodes: int
     ephemerals: int
 
-
-Counts.__module__ = "distsync.testing"  # the body of a NamedTuple has fields only
 
 _FIGURES = ("zk_global_sessions", "zk_watch_count", "zk_znode_count", "zk_ephemerals_count")
 

@@ -133,7 +133,7 @@ def test_change_that_is_being_made_as_its_client_closes_is_not_made_again(
     def function(settings: dict[str, Any]) -> None:
         calls.append(settings)
         closer = Running(closing.close)
-        eventually(lambda: closing.closed and closing._core is not None and closing._core.closing)
+        eventually(lambda: any(task._interrupt for task in tuple(closing._core._calls)))
         settings["a"] = 2
         calls.append(closer)
 

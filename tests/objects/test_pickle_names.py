@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import importlib
 import pickle
+import subprocess
+import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 from helpers.pickle_samples import PROTOCOL, names_in, read, samples
 from helpers.public_names import MODULES, own_names
 
-from distsync import _pickle
+import distsync
+from distsync import _pickle, recipes
 from distsync._client.client import Client
 
 FILES = sorted((Path(__file__).parent / "pickles").glob("*.json"))
@@ -59,6 +62,52 @@ def test_stable_home_has_what_it_promises() -> None:
         assert getattr(_pickle, name).__module__ == "distsync._pickle"
     with pytest.raises(AttributeError, match="nothing"):
         _ = _pickle.nothing
+
+
+LOADS_AT_ONCE = """
+import base64, json, pickle, sys, threading
+
+sys.setswitchinterval(1e-5)
+kinds = ["context", "spawn context", "multiprocessing.Value", "multiprocessing.Lock", "multiprocessing.Queue"] * 2
+pickles = [base64.b64decode(json.load(open(sys.argv[1]))[kind]) for kind in kinds]
+begin = threading.Barrier(len(pickles))
+
+def load(data):
+    begin.wait()
+    pickle.loads(data)
+
+threads = [threading.Thread(target=load, args=(data,)) for data in pickles]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+@pytest.mark.parametrize("attempt", range(4))
+def test_threads_of_a_fresh_process_load_pickles_at_once(attempt: int) -> None:
+    """They import the same packages meanwhile."""
+    command = [sys.executable, "-c", LOADS_AT_ONCE, str(FILES[0])]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stderr == ""
+
+
+def test_annotations_of_public_records_can_be_evaluated() -> None:
+    records = [
+        distsync.Contender,
+        distsync.Server,
+        distsync.ServerAddress,
+        distsync.testing.Tls,
+        distsync.testing.Counts,
+    ]
+    records += [recipes.Candidate, recipes.Entry, recipes.Member, recipes.Versioned, distsync.patch.Finding]
+    for record in records:
+        assert get_type_hints(record), record
+
+
+def test_repr_of_a_subclass_names_it(client: Client) -> None:
+    class Mine(distsync.Lock): ...
+
+    assert f".{Mine.__qualname__} object name='m'" in repr(Mine(name="m"))
 
 
 @pytest.mark.parametrize("module", MODULES)

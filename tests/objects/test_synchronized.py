@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import inspect
 import pickle
 import threading
@@ -342,3 +343,11 @@ def test_error_while_the_lock_is_taken_arrives_and_no_thread_stays() -> None:
     with pytest.raises(OSError, match="no lock today"):
         asyncio.run(work())
     eventually(lambda: not any(each.name == "distsync-synchronized" for each in threading.enumerate()))
+
+
+def test_copy_of_a_function_is_the_function(client: Client) -> None:
+    @synchronized(Lock(name="a"))
+    def function() -> None: ...
+
+    assert copy.copy(function) is function
+    assert copy.deepcopy({"function": function}) == {"function": function}

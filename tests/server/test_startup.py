@@ -23,6 +23,7 @@ from helpers.worker_processes import Running
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 
+import distsync
 from distsync._server.autostart.address_file import is_alive, read_address, write_address, write_private
 from distsync._server.autostart.find_or_start import ServerAddress, find, find_or_start
 from distsync.errors import ConfigurationError, ServerStartError
@@ -133,6 +134,20 @@ def test_none_is_found_where_none_was_started(home: Home) -> None:
 
 
 @pytest.mark.slow
+def test_look_for_other_clients_finds_it_and_creates_no_folder(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert distsync.find_embedded_server() is None
+    assert not home.runtime.exists()
+    assert not home.state.exists()
+    started = home.start()
+    assert distsync.find_embedded_server() == started
+    monkeypatch.setenv("DISTSYNC_STATE_DIR", "/proc/nowhere")
+    assert distsync.find_embedded_server() == started
+    home.runtime.chmod(0o777)
+    with pytest.raises(ConfigurationError, match="must belong to this user"):
+        distsync.find_embedded_server()
+    home.runtime.chmod(0o700)
+
+
 def test_fifty_processes_at_once_get_the_same_one(home: Home) -> None:
     code = (
         "import sys; from distsync._server.autostart.find_or_start import find_or_start; sys.stdin.read();"

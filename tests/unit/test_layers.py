@@ -25,8 +25,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     FACE: (FACE, "_protocols", "_client", "_pickle", "_version", "errors"),
     "__init__": (FACE, "_client", "_version", "errors", "_server.autostart.address_file"),
     "_protocols": ("_protocols", "errors"),
-    "_client": ("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start", "_version", "errors"),
-    "_server": ("_server", "_wire", "errors"),
+    "_client": (
+        *("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start"),
+        *("_pickle", "_version", "errors"),
+    ),
+    "_server": ("_server", "_wire", "_pickle", "errors"),
     "_wire": ("_wire", "errors"),
 }
 """From each layer, the layers or single modules that its files may import."""

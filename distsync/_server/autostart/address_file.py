@@ -19,6 +19,8 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from distsync._pickle import public_in
+
 PROVE = b"prov"
 NONCE_BYTES = 32
 PROOF_BYTES = 32
@@ -29,6 +31,7 @@ ADDRESS = "address"
 """The file's name, in the folder of the data (kept) and in the user's runtime folder (while the server runs)."""
 
 
+@public_in("distsync")
 @dataclass(frozen=True)
 class ServerAddress:
     """Where a user's embedded server listens, and the secret that it asks for.
@@ -54,9 +57,6 @@ class ServerAddress:
     def credential(self) -> tuple[str, str]:
         """Scheme and credential for kazoo's ``auth_data``: without it the server refuses every request with NoAuth."""
         return "digest", f"{USER}:{self.secret}"
-
-
-ServerAddress.__module__ = "distsync"  # dataclass itself looks the module up
 
 
 def make_secret(folder: Path) -> Path:

@@ -19,14 +19,18 @@ RUNTIME = "DISTSYNC_RUNTIME_DIR"
 STATE = "DISTSYNC_STATE_DIR"
 
 
-def runtime_folder() -> Path:
-    """Of this login or boot: it may be empty again tomorrow. The folder exists and is private."""
-    return _private(RUNTIME, os.environ.get(RUNTIME) or _usual_runtime_folder())
+def runtime_folder(create: bool = True) -> Path:
+    """Return the folder for files of this login or boot: it may be empty again tomorrow.
+
+    Args:
+        create: Whether to create it if it does not exist. If it exists, it is private.
+    """
+    return _private(RUNTIME, os.environ.get(RUNTIME) or _usual_runtime_folder(), create)
 
 
-def state_folder() -> Path:
-    """Kept for good. The folder exists and is private."""
-    return _private(STATE, os.environ.get(STATE) or platformdirs.user_state_dir("distsync", appauthor=False))
+def state_folder(create: bool = True) -> Path:
+    """Return the folder for files that are kept; ``create`` as for `runtime_folder`."""
+    return _private(STATE, os.environ.get(STATE) or platformdirs.user_state_dir("distsync", appauthor=False), create)
 
 
 def make_folder(folder: Path) -> None:
@@ -47,8 +51,10 @@ def _usual_runtime_folder() -> str:
             raise ConfigurationError(RUNTIME, None, f"it has to be said: {error}") from error
 
 
-def _private(setting: str, name: str) -> Path:
+def _private(setting: str, name: str, create: bool) -> Path:
     folder = Path(name).absolute()
+    if not create and not folder.exists():
+        return folder
     try:
         make_folder(folder)
         found = folder.stat()

@@ -45,9 +45,9 @@ LOG_BYTES = 1 << 20
 """A longer log is put aside, in the place of the one put aside before."""
 
 
-def find() -> ServerAddress | None:
-    """The running server of this user, proven; None when there is none."""
-    files = (runtime_folder() / ADDRESS, state_folder() / "data" / ADDRESS)
+def find(create_folders: bool = True) -> ServerAddress | None:
+    """Return the running server of this user, proven; None if there is none."""
+    files = (runtime_folder(create_folders) / ADDRESS, state_folder(create_folders) / "data" / ADDRESS)
     written = dict.fromkeys(address for address in map(read_address, files) if address and address.secret)
     return next(filter(is_alive, written), None)
 
