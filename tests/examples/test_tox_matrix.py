@@ -42,4 +42,4 @@ def test_environments_that_run_beside_each_other_use_the_database_one_at_a_time(
 
 
 def test_readme_leads_to_the_example() -> None:
-    assert "examples/tox_matrix" in (ROOT / "README.md").read_text()
+    assert "examples/tox_matrix" in (ROOT / "docs" / "examples.md").read_text()
