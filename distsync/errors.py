@@ -81,7 +81,10 @@ class NotHeldError(UsageError, RuntimeError):
 class UpgradeError(UsageError, RuntimeError):
     """A thread that reads wants to write: it would wait for itself. Fields: path."""
 
-    template = "this thread reads {0}, it cannot write too: release the reader first, or take the writer from the start"
+    template = (
+        "cannot upgrade from reader to writer on {0}: release the read lock first, or acquire the write lock "
+        "from the start"
+    )
 
 
 class OverReleaseError(UsageError, ValueError):
@@ -105,7 +108,7 @@ class PayloadError(UsageError, ValueError):
 class PayloadTooLargeError(PayloadError):
     """Fields: what, its size in bytes, the limit in bytes."""
 
-    template = "{0} is {1} bytes, the limit is {2} bytes: send a reference to it instead"
+    template = "{0} is {1} bytes, which exceeds the limit of {2} bytes: send a reference to the data instead"
 
 
 class PayloadPickleError(PayloadError):
@@ -117,28 +120,28 @@ class PayloadPickleError(PayloadError):
 class NameInUseError(UsageError, TypeError):
     """Fields: path, the kind found, the kind asked for."""
 
-    template = "{0} is already a {1}, it cannot be used as a {2}: choose another name"
+    template = "{0} is already a {1} and cannot be used as a {2}: choose another name"
 
 
 class NameTakenError(UsageError, ValueError):
     """Fields: the name, the registry's path, who has it."""
 
-    template = "{0!r} in {1} is registered by {2}: replace it, or choose another name"
+    template = "{0!r} in {1} is already registered by {2}: pass replace=True, or choose another name"
 
 
 class MismatchError(UsageError, ValueError):
     """Fields: what, path, value found, value asked for."""
 
     template = (
-        "{0} of {1} is {2}, not {3}: every member must ask for the same; to change it, stop them and delete {1}, or "
-        "take another name"
+        "{0} of {1} is {2}, not {3}: all processes must use the same; to change it, stop them and delete {1}, or "
+        "choose another name"
     )
 
 
 class VoteRefusedError(UsageError, RuntimeError):
     """It was decided without this vote. Fields: path, site, the decision, its reason."""
 
-    template = "the vote of {1!r} in {0} comes too late, the decision is {2} ({3}): do what was decided"
+    template = "the vote of {1!r} in {0} is too late, the decision is {2} ({3}): carry out the decision"
 
 
 class ConfigurationError(UsageError, ValueError):
@@ -160,7 +163,7 @@ class UnavailableError(DistsyncError):
 class LockLostError(UnavailableError, RuntimeError):
     """What was held is held no longer. Fields: path, reason."""
 
-    template = "{0} was lost while held ({1}): somebody else may hold it now, what it protected must stop"
+    template = "{0} was lost while held ({1}): stop the protected work, another process may hold it now"
 
 
 class UnreachableError(UnavailableError, ConnectionError):
@@ -170,25 +173,28 @@ class UnreachableError(UnavailableError, ConnectionError):
 
     def __str__(self) -> str:
         ended = self.args[3] if len(self.args) > 3 else ""
-        return f"{super().__str__()}. The last attempt: {ended}" if ended else super().__str__()
+        return f"{super().__str__()}. Last attempt: {ended}" if ended else super().__str__()
 
 
 class ServerStartError(UnreachableError):
     """The embedded server could not be started. Fields: the reason, its log file."""
 
-    template = "the embedded server does not start: {0}. Its log is {1}; DISTSYNC_HOSTS would name another server"
+    template = "the embedded server does not start: {0}. See its log {1}, or set DISTSYNC_HOSTS to use another server"
 
 
 class SessionLostError(UnavailableError, ConnectionError):
     """The session ended, its ephemeral nodes are gone. Fields: what was going on."""
 
-    template = "the ZooKeeper session ended during {0}"
+    template = "the ZooKeeper session ended during {0}: what it held is lost, call again"
 
 
 class OutcomeUnknownError(UnavailableError, ConnectionError):
     """The call may or may not have taken effect. Fields: operation, path, what ended before the answer came."""
 
-    template = "{0} on {1}: the {2} ended before the answer came, it may or may not have taken effect"
+    template = (
+        "{0} on {1} may or may not have taken effect, the {2} ended before the reply arrived: read the state "
+        "before you repeat it"
+    )
 
 
 class ClientClosedError(UnavailableError, RuntimeError):
@@ -200,7 +206,10 @@ class ClientClosedError(UnavailableError, RuntimeError):
 class AccessDeniedError(UnavailableError, PermissionError):
     """An ACL forbids. Fields: path, permission."""
 
-    template = "{0}: the ACL of this znode or of its parent does not give {1} to this client's identities"
+    template = (
+        "{0}: the ACL of this znode or of its parent does not grant {1} to this client's identities: check auth= "
+        "and acl="
+    )
 
 
 class DeadlineError(UnavailableError, TimeoutError):
@@ -218,15 +227,15 @@ class SequenceExhaustedError(UnavailableError, RuntimeError):
     """Who stands in a line is numbered, and a server counts no further. Fields: path."""
 
     template = (
-        "{0} has had 2147483647 children, and its server gives all who come now the last number: it begins anew when "
-        "nobody has held it for a minute, or once somebody deletes it"
+        "{0} has had 2147483647 children, and its server numbers no more: wait until nobody has held it for a "
+        "minute, or delete it"
     )
 
 
 class ObjectRemovedError(UnavailableError, ReferenceError):
     """A shared object is not there any more. Fields: path."""
 
-    template = "{0} is gone: the manager that it was made by has shut down, or somebody has deleted it"
+    template = "{0} was deleted, or the manager that made it has shut down: create it again"
 
 
 class TaskLostError(UnavailableError, RuntimeError):
@@ -238,7 +247,7 @@ class TaskLostError(UnavailableError, RuntimeError):
 class WorkerStartError(UnavailableError, RuntimeError):
     """The worker processes of a pool end before they begin. Fields: the pool, how many in a row, how the last ended."""
 
-    template = "{1} workers of pool {0} have ended before they began, the last one so: {2}"
+    template = "{1} workers of pool {0} exited before they were ready, the last one with: {2}"
 
 
 class PeerError(DistsyncError):
@@ -248,13 +257,13 @@ class PeerError(DistsyncError):
 class PayloadRefusedError(PeerError, ValueError):
     """An item was not decoded. Fields: path, reason."""
 
-    template = "the item {0} is refused: {1}"
+    template = "refused to decode the item at {0}: {1}"
 
 
 class CorruptNodeError(PeerError, ValueError):
     """A znode holds what no version of distsync wrote. Fields: path, what was found."""
 
-    template = "{0} holds {1!r}, which distsync did not write: is the name used by another program?"
+    template = "{0} contains {1!r}, which distsync did not write: another program may use this name, choose another one"
 
 
 class ZnodeError(DistsyncError):

@@ -198,7 +198,7 @@ class Keeper:
             try:
                 self._core.look_after_connection()
             except Exception as error:  # no thread or socket is to be had now; what is held depends on this one
-                logger.warning("the connection cannot be made anew, which is tried again: %s", error)
+                logger.warning("cannot reconnect yet, retrying: %s", error)
 
     def _run_close_hooks(self, now: float) -> None:
         """What was begun ends first: it may be what somebody was told, or make what a close hook removes."""

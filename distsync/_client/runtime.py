@@ -128,7 +128,7 @@ class ClientRuntime:
     def _no_server(self, error: Exception) -> None:
         """The embedded server did not start. Before the first connection that is for the caller to know."""
         if self.link.was_connected:
-            logger.warning("the embedded server cannot be started again: %s", error)
+            logger.warning("cannot restart the embedded server: %s", error)
         else:
             self.link.fail(error)
 
@@ -386,9 +386,9 @@ class ClientRuntime:
         """In the keeper: nobody waits for this protocol's result."""
         task.abandon_results(error)
         if isinstance(error, Exception) and not isinstance(error, DistsyncError) and not task.abandoned:
-            logger.error("work in the background failed", exc_info=error)
+            logger.error("background work failed", exc_info=error)
         elif isinstance(error, (AccessDeniedError, RequestError)) and not task.abandoned:
-            logger.warning("work in the background was refused: %s", error)
+            logger.warning("background work was refused by the server: %s", error)
 
 
 async def first_connection() -> None:

@@ -37,11 +37,11 @@ def log_state(state: ConnectionState, where: str, session_id: int | None, failur
     if state is ConnectionState.CONNECTED:
         logger_of_states.info("connected to %s, session 0x%x", where, session_id or 0)
     elif state is ConnectionState.SUSPENDED:
-        logger_of_states.warning("the connection to %s is lost, it is being made anew", where)
+        logger_of_states.warning("connection to %s lost, reconnecting", where)
     elif state is ConnectionState.LOST and failure is not None:
-        logger_of_states.error("there will be no connection to %s: %s", where, failure)
+        logger_of_states.error("cannot connect to %s: %s", where, failure)
     elif state is ConnectionState.LOST:
-        logger_of_states.warning("no session at %s any more, as far as can be known: what was held is lost", where)
+        logger_of_states.warning("session at %s lost (assumed expired); all held locks are lost", where)
 
 
 class Loggable(Protocol):
@@ -129,7 +129,7 @@ async def log_owner(text: str, path: str) -> None:
     try:
         node: Node = await GetData(path)
     except DistsyncError:
-        logger.info("%s; it has just changed hands", text)
+        logger.info("%s; its holder has just changed", text)
         return
     owner_info = contender_info.read(node.data, path, node.stat.czxid)
     since = f", there since {owner_info.since:%Y-%m-%d %H:%M:%S %Z}" if owner_info.since else ""

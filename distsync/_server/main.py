@@ -216,9 +216,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
 def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
     """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
     lost_writes = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
-    log.error(
-        "the server was killed, and the machine started anew since: %s lost; --sync full would keep them", lost_writes
-    )
+    log.error("the server was killed and the machine rebooted: %s lost (use --sync full to prevent this)", lost_writes)
     _advance_zxid(((engine.zxid >> 32) + 1) << 32, engine, journal)
 
 

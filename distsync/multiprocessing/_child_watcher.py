@@ -98,7 +98,7 @@ def _execute(will: SessionHandover) -> None:
     try:
         session_handover.close_session(will)
     except Exception as error:
-        logger.warning("the session of process %d, which died, ends by itself only: %s", will.pid, error)
+        logger.warning("cannot close the session of process %d, which exited; it ends by timeout: %s", will.pid, error)
 
 
 def _pidfd(pid: int) -> int | None:

@@ -320,7 +320,7 @@ class PoolClient:
         try:
             result._set(part, outcome)
         except Exception:  # of a callback: whoever waits for the result must not wait for ever
-            logger.exception("a callback of a pool's result failed")
+            logger.exception("a callback of a pool result raised an exception")
             result._event.set()
             if job in self.cache:
                 del self.cache[job]
@@ -379,7 +379,7 @@ class PoolClient:
             self._client.run(self._inbox.end(), LAST_S)
             self._client.discard(self._inbox.folder, _nothing)
         except DistsyncError as error:
-            logger.warning("the pool %s is not put away: %s", self._core.znodes.path, error)
+            logger.warning("could not clean up pool %s: %s", self._core.znodes.path, error)
         if self._watcher:
             self._watcher.close()
         self.notifier.close()

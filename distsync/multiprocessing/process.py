@@ -66,7 +66,7 @@ class ChildBootstrap:
                 session_handover.attach(os.dup(self.sender.fileno()))
                 self.sender.close()
         except OSError as error:  # too many open files, say; what raises here would end the process without a word
-            logger.warning("the sessions of process %d, if it dies, end by themselves only: %s", os.getpid(), error)
+            logger.warning("cannot watch process %d; if it exits, its sessions end by timeout: %s", os.getpid(), error)
         self.sender = self.receiver = None
 
 

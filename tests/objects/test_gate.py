@@ -156,7 +156,7 @@ def test_bad_input_is_refused(gate: Gate) -> None:
     with pytest.raises(TypeError, match="name or path, not both"):
         Gate(name="g", path="/g")
     assert gate.is_open
-    with pytest.raises(NameInUseError, match=r"is already a gate, it cannot be used as a event"):
+    with pytest.raises(NameInUseError, match=r"is already a gate and cannot be used as a event"):
         Event(path=gate.path).is_set()
 
 

@@ -245,7 +245,7 @@ def test_objects_end_with_their_manager(client: Client, observer: Observer) -> N
     manager = Manager()
     items, path = manager.list([1]), manager.path
     manager.shutdown()
-    with pytest.raises(ObjectRemovedError, match="is gone: the manager"):
+    with pytest.raises(ObjectRemovedError, match="the manager that made it has shut down"):
         items.append(2)
     with pytest.raises(ObjectRemovedError):
         len(items)
@@ -291,7 +291,7 @@ def test_what_cannot_be_stored_changes_nothing(manager: SyncManager) -> None:
     items = manager.list([1])
     with pytest.raises(PayloadPickleError):
         items.append(lambda: None)
-    with pytest.raises(PayloadTooLargeError, match="the limit is 1000000 bytes"):
+    with pytest.raises(PayloadTooLargeError, match="the limit of 1000000 bytes"):
         items.append(bytes(1_000_000))
     assert items == [1]
 

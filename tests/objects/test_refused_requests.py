@@ -20,7 +20,7 @@ def test_transaction_over_the_limit_is_refused_and_nothing_is_done(client: Clien
     with (lock := Lock(name="guard")):
         transaction = lock.transaction()
         transaction.create(f"{client.namespace}/big", b"x" * 2_000_000)
-        with pytest.raises(PayloadTooLargeError, match=r"2\d{6} bytes, the limit is 1048575"):
+        with pytest.raises(PayloadTooLargeError, match=r"2\d{6} bytes, which exceeds the limit of 1048575"):
             transaction.commit()
         assert lock.held
         assert client.state == "connected"

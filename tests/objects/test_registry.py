@@ -101,7 +101,7 @@ def test_entry_goes_with_its_process_unless_it_lasts(
 
 def test_name_of_another_is_refused_or_replaced(registry: Registry, elsewhere: Registry, observer: Observer) -> None:
     registry["a"] = 1
-    with pytest.raises(NameTakenError, match="'a' in .* is registered by "):
+    with pytest.raises(NameTakenError, match="'a' in .* is already registered by "):
         elsewhere.register("a", 2)
     assert registry.resolve("a") == 1
     assert registry.mine == {"a"}

@@ -197,7 +197,7 @@ def test_readers_come_in_when_the_writer_is_downgraded(shared: SharedLock, their
 def test_reader_that_wants_to_write_is_refused(shared: SharedLock, theirs: SharedLock, how: dict[str, Any]) -> None:
     """Hazard 49."""
     with shared.reader:
-        with pytest.raises(UpgradeError, match=r"reads .*/sharedlock/t.* release the reader first"):
+        with pytest.raises(UpgradeError, match=r"upgrade .* on .*/sharedlock/t.*: release the read lock first"):
             shared.writer.acquire(**how)
         assert shared.reader.held
         assert Running(theirs.reader.acquire).result()

@@ -263,7 +263,7 @@ def test_full_disk_at_the_start_is_not_called_corruption(embedded: EmbeddedProce
     assert f"distsync serve: cannot write to the journal {folder}" in done.stderr
     assert "corrupt" not in done.stderr
     embedded.start()
-    assert "the machine started anew" in embedded.output()
+    assert "the machine rebooted" in embedded.output()
     with connected(embedded) as client:
         assert client.get("/kept")[0] == b"data"
 

@@ -56,6 +56,19 @@ def test_every_setting_is_documented_with_its_variable() -> None:
     }
 
 
+def test_message_of_each_error_is_explained() -> None:
+    page = (ROOT / "docs" / "troubleshooting.md").read_text()
+    kinds = [kind for kind in vars(distsync.errors).values() if isinstance(kind, type)]
+    public = [kind for kind in kinds if issubclass(kind, distsync.errors.DistsyncError)]
+    templates = {kind.__name__: kind.template for kind in public if not issubclass(kind, distsync.errors.ZnodeError)}
+    missing = {
+        name: template
+        for name, template in templates.items()
+        if template != "{0}" and f"| `{name}` | {re.sub(r'{[^}]*}', '...', template)} |" not in page
+    }
+    assert not missing
+
+
 def test_readme_is_short() -> None:
     assert len(README.splitlines()) <= 150
 

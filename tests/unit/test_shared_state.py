@@ -91,7 +91,7 @@ def test_what_was_dropped_and_made_again_is_not_dropped_for_its_first_users() ->
 def test_another_kind_is_refused_and_is_no_user() -> None:
     known = SharedStateTable()
     use(known, "/a", "lock")
-    with pytest.raises(NameInUseError, match="/a is already a lock, it cannot be used as a queue"):
+    with pytest.raises(NameInUseError, match="/a is already a lock and cannot be used as a queue"):
         use(known, "/a", "queue")
     sweep(known, 10)
     assert isinstance(use(known, "/a", "queue")[1], Known)

@@ -301,7 +301,7 @@ def connection_class(fast_wire: bool) -> type[KazooConnection]:
     """Who connects: kazoo, where the fast wire is switched off or does not know this kazoo."""
     unknown = fast_io.incompatibility() if fast_wire else "it is switched off"
     if unknown:
-        logger.info("kazoo's own wire is used: %s", unknown)
+        logger.info("fast I/O disabled, using kazoo's: %s", unknown)
     return KazooConnection if unknown else FastKazooConnection
 
 

@@ -216,7 +216,7 @@ class Requests:
 
     def _reject_authentication(self, link: Peer, xid: int, refusal: ProofRefusedError) -> list[Effect]:
         """The one error that has a body: Java's client reads a token while it proves who it is, whatever the error."""
-        log.info("session 0x%x: SASL is refused: %s", link.session.id, refusal)
+        log.info("session 0x%x: SASL authentication failed: %s", link.session.id, refusal)
         required = "sasl" in self._core.config.required_schemes
         code = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH if required else ErrorCode.AUTH_FAILED
         return [Reply(link.peer, xid, 0, code, r.SaslReply(None)), *self._core.drop(link.peer)]

@@ -277,7 +277,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._broken:
             self._broken = True
             trace = reason if isinstance(reason, Exception) and not isinstance(reason, WireError) else None
-            log.info("connection of %s:%s closed: %s", *self.address, reason, exc_info=trace)
+            log.info("closing connection from %s:%s: %s", *self.address, reason, exc_info=trace)
             self.abort()
 
     def abort(self) -> None:

@@ -166,7 +166,7 @@ class NetworkServer:
         if self._connections or self.engine.sessions:
             self._last_busy = now
         elif self._idle_exit is not None and now - self._last_busy >= self._idle_exit:
-            log.info("no sessions for %.0f s: stopping", self._idle_exit)
+            log.info("stopping: no session for %.0f s", self._idle_exit)
             self._stopped.set()
 
     def add(self, connection: Connection) -> None:
@@ -334,7 +334,7 @@ class NetworkServer:
         if self.failure is not None:
             return
         self.failure = error
-        log.error("the server stops, it failed: %s", error)
+        log.error("stopping: %s", error)
         self._stopped.set()
         for connection in tuple(self._connections):
             connection.abort()

@@ -60,12 +60,12 @@ class TlsAcceptor:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                log.info("nobody is accepted for %.0f s: %s", PAUSE_S, error)
+                log.info("accepting no connections for %.0f s: %s", PAUSE_S, error)
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE_S, self._listen)
                 return
             if len(self._under_way) >= self._room():
-                log.info("connection of %s:%s closed: there are as many as may be", *address[:2])
+                log.info("closing connection from %s:%s: connection limit reached", *address[:2])
                 link.close()
             else:
                 self._begin(link)
@@ -82,4 +82,4 @@ class TlsAcceptor:
                 self._make, link, ssl=self._context, ssl_handshake_timeout=self._seconds
             )
         except OSError as error:  # ssl.SSLError is one, and the time-out too
-            log.info("no handshake: %s", error)
+            log.info("TLS handshake failed: %s", error)
