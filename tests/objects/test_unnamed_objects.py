@@ -90,7 +90,7 @@ def test_two_kinds_of_object_on_one_path_are_refused(client: Client) -> None:
     path = client.path("queue", "q")
     queue, stack = Queue[int](path=path), LifoQueue[int](path=path)
     queue.put(1)
-    with pytest.raises(NameInUseError, match="already a queue, it cannot be used as a lifo_queue"):
+    with pytest.raises(NameInUseError, match="already a queue and cannot be used as a lifo_queue"):
         stack.put(2)
     assert queue.get() == 1
 

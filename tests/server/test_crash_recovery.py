@@ -158,7 +158,7 @@ def test_death_of_the_machine_is_survived_with_zxids_above_all_that_were_seen(tm
     mark.write_bytes(b"%020d %-36s\n" % (int(mark.read_bytes().split()[0]) - behind, b"another-boot"))
     server.start()
     try:
-        assert "--sync full would keep them" in server.output()
+        assert "use --sync full to prevent this" in server.output()
         with linked(server.port, greeted=False) as link:
             link.greet(r.ConnectRequest(0, seen, 10_000, mine.session_id, mine.password))
             assert link.ask(1, r.ExistsRequest("/early"), r.StatReply)[2] == 0

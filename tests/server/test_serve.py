@@ -276,7 +276,7 @@ def test_idle_exit_waits_for_the_last_session(tmp_path: Path) -> None:
         threading.Event().wait(30 * UNIT)
         assert client.exists("/")
     assert settled(server) == 0
-    assert "no sessions" in server.output()
+    assert "no session" in server.output()
 
 
 class IdleProcess(EmbeddedProcess):
