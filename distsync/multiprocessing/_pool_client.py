@@ -113,6 +113,8 @@ class PoolClient:
         self._under_way: dict[tuple[int, int], Label] = {}
         self._outgoing: deque[tuple[Task, bytes]] = deque()
         self._outgoing_bytes = 0
+        #: Jobs with tasks that are neither outgoing any more nor surely in the queue yet.
+        self._being_put: set[int] = set()
         self._dropped: set[int] = set()
         self._no_more = self._is_away = False
         self._crew: LocalWorkers
@@ -200,14 +202,20 @@ class PoolClient:
 
     def _put(self) -> None:
         while some := self._next_outgoing():
-            progress = Progress()
+            progress, failure = Progress(), None
             try:
                 self._client.run(self._core.put_tasks(some, progress))
             except NoNodeError:
-                continue  # whoever receives learns the same
+                pass  # whoever receives learns the same
             except Exception as error:
+                failure = error
+            finally:
+                with self._changed:
+                    self._being_put.clear()
+                    self._changed.notify_all()
+            if failure is not None:
                 for task, _ in some[progress.put :]:
-                    self._end(task.job, task.part, (False, error))
+                    self._end(task.job, task.part, (False, failure))
 
     def _next_outgoing(self) -> list[tuple[Task, bytes]]:
         """What has gathered; nothing at the end."""
@@ -220,12 +228,15 @@ class PoolClient:
                 some.append(self._outgoing.popleft())
                 size += len(some[-1][1])
             self._outgoing_bytes -= size
+            self._being_put.update(task.job for task, _ in some)
             self._changed.notify_all()
             return some
 
     def withdraw(self, job: int) -> bool:
         """Whether the job, of one task, was taken out before any worker had it; nobody will hear of it."""
         with self._changed:
+            while job in self._being_put:  # a look into the queue could come before it
+                self._changed.wait()
             if (job, 0) not in self._under_way and job in self.cache:
                 self._dropped.add(job)
                 del self.cache[job]

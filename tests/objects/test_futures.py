@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 from helpers.remote_functions import pool as remote_pool
-from helpers.timing import PATIENCE
+from helpers.timing import PATIENCE, UNIT, eventually
 from helpers.worker_processes import Peer
 
 from distsync import Event
+from distsync._protocols.pool.tasks import PoolCore
+from distsync._protocols.steps import Wait
 from distsync.futures import Executor
 
 LONG = 3 * PATIENCE
@@ -54,6 +56,23 @@ def test_shutdown_cancels_what_nobody_has_begun(client: Any) -> None:
     assert begun.result(LONG) != os.getpid()
     executor.shutdown()
     assert all(each.cancelled() for each in waiting)
+
+
+def test_call_that_is_just_being_put_is_cancelled(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is in neither place where a cancel looks."""
+    put_tasks = PoolCore.put_tasks
+
+    async def put_late(core: PoolCore, *args: Any) -> None:
+        await Wait(limit=4 * UNIT)
+        await put_tasks(core, *args)
+
+    monkeypatch.setattr(PoolCore, "put_tasks", put_late)
+    with Executor(0, name="e") as executor:
+        future = executor.submit(remote_pool.square, 1)
+        pool = executor._pool._submitting
+        eventually(lambda: pool._under_way and not pool._outgoing)
+        assert future.cancel()
+        assert future.cancelled()
 
 
 def test_workers_elsewhere_do_the_calls(client: Any, peer: Peer) -> None:

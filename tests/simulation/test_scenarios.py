@@ -1,6 +1,6 @@
 """distsync's own primitives stand every interleaving and fault that the seeds hold.
 
-DISTSYNC_SIMULATIONS is the number of schedules of each: 25 unless it is set, 100 in ``make test-all``.
+DISTSYNC_SIMULATIONS is the number of schedules of each: 50 unless it is set, 100 in ``make test-all``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pytest
 from simulation.engine.runner import run
 from simulation.scenarios import SCENARIOS
 
-SCHEDULES = int(os.environ.get("DISTSYNC_SIMULATIONS", "25"))
+SCHEDULES = int(os.environ.get("DISTSYNC_SIMULATIONS", "50"))
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
