@@ -104,9 +104,9 @@ def test_children_of_each_start_method_are_swapped_too(shells: Shells, tmp_path:
     written(tmp_path, "helper.py", "import threading\nguard = threading.RLock()")
     script = written(tmp_path, "parent.py", CHILDREN)
     assert shells.run(*RUN, "--swap", "helper", script).splitlines() == [
-        "fork __main__ parent.lock distsync",
-        "spawn __mp_main__ parent.lock distsync",
-        "forkserver __mp_main__ parent.lock distsync",
+        "fork __main__ parent.lock distsync.threading",
+        "spawn __mp_main__ parent.lock distsync.threading",
+        "forkserver __mp_main__ parent.lock distsync.threading",
     ]
 
 
