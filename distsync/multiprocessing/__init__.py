@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
     """Whatever else ``multiprocessing`` has, its modules among it."""
     if name in _OF_CONTEXT:
         default = _import_module("distsync.multiprocessing.context").default_context
-        globals().update({each: getattr(default, each) for each in _OF_CONTEXT})
+        globals().update({each: getattr(default, each) for each in _OF_CONTEXT if each not in globals()})
         return globals()[name]
     if name in _MODULES:
         return _import_module(f"distsync.multiprocessing.{name}")

@@ -6,6 +6,7 @@ import concurrent.futures
 import importlib
 import multiprocessing
 import pkgutil
+import subprocess
 import sys
 from types import ModuleType
 
@@ -54,3 +55,9 @@ def test_module_that_multiprocessing_has_not_is_not_found() -> None:
 @pytest.mark.parametrize("name", concurrent.futures.__all__)
 def test_name_of_concurrent_futures_is_there(name: str) -> None:
     assert hasattr(distsync.futures, name)
+
+
+def test_name_that_a_program_replaces_before_its_first_use_stays_replaced() -> None:
+    program = "import distsync.multiprocessing as mp; mp.Lock = 1; mp.Queue; print(mp.Lock)"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert run.stdout == "1\n"
