@@ -131,7 +131,7 @@ class BarrierCore:
                 self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=served, cancel=withdraws
             )
         except DeadlineError:  # whoever has reset it meanwhile does not count on us
-            await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation)))
+            await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation), True))
             raise BrokenBarrierError from None
         except BaseException:
             if on_cancel_leave and asked:
@@ -340,8 +340,9 @@ class BarrierCore:
         waiting = in_order({*snapshot.names, place.name})
         return [each.name for each in waiting if snapshot.turn.includes(each)]
 
-    async def _break(self, turn: BarrierGeneration | None) -> None:
-        """The barrier is broken: this turn of it, or (None) the present one."""
+    async def _break(self, turn: BarrierGeneration | None, creates: bool = False) -> None:
+        """Break this turn of the barrier, or (None) the present one. A barrier that does not exist is created only if
+        the caller may be its first user: a party that has waited at it would bring a deleted one back."""
         behind: tuple[Sync, ...] = ()
         while True:
             try:
@@ -362,13 +363,13 @@ class BarrierCore:
                     raise
                 raise_deadline(unknown)
             except NoNodeError:
-                if behind:  # it was broken, and is no more: nobody has it made again for that
+                if behind or not creates:  # it existed, and was deleted
                     return
                 await self._parents(self.path)
 
     async def abort(self) -> None:
         """The barrier is broken until it is reset."""
-        await self._break(None)
+        await self._break(None, creates=True)
 
     async def reset(self) -> None:
         """The barrier is empty and whole; who waits gets BrokenBarrierError."""

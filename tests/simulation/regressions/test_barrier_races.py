@@ -12,6 +12,7 @@ from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import receipts
 
 from distsync._protocols.barriers.cyclic import BarrierCore
+from distsync._protocols.delete_tree import remove_tree
 from distsync._protocols.receipts import Receipts
 from distsync._protocols.steps import Connected, Delete, Sync, Together, Wait
 from distsync.errors import BrokenBarrierError
@@ -365,3 +366,35 @@ def test_who_has_not_heard_in_time_that_he_stands_there_breaks_the_generation_th
     played = [Unheard(seed, request).play() for seed in range(5) for request in range(2, 12)]
     assert [state for stood, state in played if stood == 2] == [(0, True)] * sum(stood == 2 for stood, _ in played)
     assert sum(stood == 2 for stood, _ in played) > 3
+
+
+class Deleted:
+    """The parties of a broken barrier leave it while it is deleted, as that of an object without a name is."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = Simulation(seed)
+        self.left = 0
+
+    async def party(self, process: SimProcess) -> None:
+        with suppress(BrokenBarrierError):
+            await Run(BarrierCore(PATH, 9, receipts(process)).wait(b""), 60.0)
+        self.left += 1
+
+    async def breaker(self, process: SimProcess) -> None:
+        await Wait(limit=1.0)
+        await Run(BarrierCore(PATH, 9, receipts(process)).abort())
+        while self.left < 6:
+            await Wait(limit=self.world.rng.randint(1, 5) / 1000)
+        await Run(remove_tree(PATH))
+
+    def play(self) -> set[str]:
+        with self.world as world:
+            for name in ("breaker", *"abcdef"):
+                process = world.process(name)
+                process.spawn(self.breaker(process) if name == "breaker" else self.party(process))
+            world.run()
+            return {path for path in world.leftovers() if path.startswith(PATH)}
+
+
+def test_parties_that_leave_a_deleted_barrier_do_not_bring_it_back() -> None:
+    assert {seed: left for seed in range(200) if (left := Deleted(seed).play())} == {}
