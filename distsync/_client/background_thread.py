@@ -63,7 +63,7 @@ class Keeper:
 
     def __init__(self, core: KeeperContext) -> None:
         self._core = core
-        self._mailbox: SimpleQueue[ProtocolRun | Work | Remains | None] = SimpleQueue()
+        self._mailbox: SimpleQueue[ProtocolRun | Work | Callable[[], Work] | Remains | None] = SimpleQueue()
         self.hand_over: Callable[[Remains], None] = self._mailbox.put
         """A call's remains; the queue's own method, which no signal can interrupt."""
         self._tasks: set[ProtocolRun] = set()
@@ -78,8 +78,9 @@ class Keeper:
 
     # ---- from any thread
 
-    def post(self, protocol: Work) -> None:
-        """``protocol`` will be driven. One put into a queue: safe in a finalizer, and while any lock is held."""
+    def post(self, protocol: Work | Callable[[], Work]) -> None:
+        """Drive ``protocol``, or the one that it returns. One put into a queue: safe in a finalizer, and while any lock
+        is held."""
         self._mailbox.put(protocol)
 
     def wake(self) -> None:
@@ -118,7 +119,7 @@ class Keeper:
             elif isinstance(item, tuple):
                 self._finish_call(*item)
             elif item is not None:
-                self._begin(item)
+                self._begin(item() if callable(item) else item)
             item = None  # while this waits, what is done with is nobody's
             self._tick()
         self._throw_away_rest()

@@ -268,8 +268,7 @@ class Client:
         self._close_hooks.pop(path, None)
         self._access.forget(path)
         if core is not None and core.locals.drop(path):
-            core.cancel_close_hook(path)
-            core.background(protocol())
+            core.discard(path, protocol)
 
     @property
     def origin(self) -> tuple[str | None, str]:

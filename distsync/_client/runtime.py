@@ -348,10 +348,16 @@ class ClientRuntime:
             self.keeper.post(protocol)
 
     def at_close(self, protocol: Callable[[], Work], key: object = None) -> None:
-        """``key``: what `cancel_close_hook` knows it by."""
+        """``key``: what `discard` knows it by."""
         self._close_hooks[object() if key is None else key] = protocol
 
-    def cancel_close_hook(self, key: object) -> None:
+    def discard(self, key: object, protocol: Callable[[], Work]) -> None:
+        """Drive ``protocol`` now, instead of the close hook ``key``. Safe in finalizers, and while the client closes.
+
+        Post it first: a client that closes in between then does both, and never neither.
+        """
+        if not self.forgotten:
+            self.keeper.post(protocol)
         self._close_hooks.pop(key, None)
 
     def on_long_wait(self, progress: WaitProgress) -> None:

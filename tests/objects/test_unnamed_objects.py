@@ -6,8 +6,10 @@ import gc
 import multiprocessing
 import os
 import pickle
+import threading
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,7 +20,7 @@ from distsync._client.client import Client
 from distsync._client.default_client import close_default
 from distsync.errors import NameInUseError
 from distsync.queue import LifoQueue, Queue
-from distsync.threading import Lock
+from distsync.threading import Barrier, Lock
 
 
 def in_forked_child(function: Callable[[], Any]) -> None:
@@ -84,6 +86,38 @@ def test_object_that_travelled_before_its_first_use_stays(client: Client, observ
     gc.collect()
     eventually(lambda: not observer.tree(dropped))
     assert pickle.loads(sent).get(timeout=PATIENCE) == 1
+
+
+def test_object_that_is_dropped_while_its_client_closes_leaves_nothing(client: Client, observer: Observer) -> None:
+    """The close waits for a function of the user's; the object goes after it began, and before it is at its end."""
+    kept, acting, go_on = [Queue[int]()], threading.Event(), threading.Event()
+    kept[0].put(1)
+    path = kept[0].path
+
+    def act() -> None:
+        acting.set()
+        go_on.wait(PATIENCE)
+
+    waiting = threading.Thread(target=suppressed(Barrier(1, act).wait))
+    closing = threading.Thread(target=client.close)
+    waiting.start()
+    assert acting.wait(PATIENCE)
+    closing.start()
+    eventually(lambda: client.closed)
+    kept.clear()
+    gc.collect()
+    go_on.set()
+    closing.join()
+    waiting.join()
+    assert observer.tree(path) == {}
+
+
+def suppressed(function: Callable[[], Any]) -> Callable[[], None]:
+    def call() -> None:
+        with suppress(Exception):
+            function()
+
+    return call
 
 
 def test_two_kinds_of_object_on_one_path_are_refused(client: Client) -> None:
