@@ -1,8 +1,4 @@
-"""``distsync demo``: one program as several processes over distsync, and as one process alone; both must agree.
-
-Rules for this file: the program is the one of examples/wordcount; what it does is not known here, only its options, the
-lines that it prints and its result. What is about pools stands in demo_pool.py.
-"""
+"""``distsync demo``: one program as several processes over distsync, and as one process alone; both must agree."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -33,38 +30,40 @@ from distsync.errors import DistsyncError
 
 PROGRAMS = Path(__file__).parent / "programs"
 SHARED, ALONE = PROGRAMS / "wordcount.py", PROGRAMS / "wordcount_stdlib.py"
-MOST_FREQUENT = 5
+MOST_FREQUENT = 3
 
 
 @click.command("demo", short_help="Run one program as four processes; compare with one.")
-@click.option("--processes", default=4, show_default=True, type=click.IntRange(1, 64), help="How many share the work.")
-@click.option("--files", type=click.IntRange(1), help="Count only so many files.")
+@click.option("--processes", default=4, show_default=True, type=click.IntRange(1, 64), help="Number of processes.")
+@click.option("--files", type=click.IntRange(1), help="Count only this number of files.")
 @click.option(
     "--folder",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="Folder with Python files. Default: this Python's standard library.",
 )
-@click.option("--keep", is_flag=True, help="Keep the results, the logs and the znodes, and say where they are.")
+@click.option("--keep", is_flag=True, help="Keep the results, the logs and the znodes, and print where they are.")
 def demo_command(processes: int, files: int | None, folder: Path | None, keep: bool) -> None:
     """Count the words of Python's library in four processes, and once more in one.
 
-    The processes are started apart, with the same command line. They share a Queue, a Lock, an Event and a Barrier on
-    the server of DISTSYNC_HOSTS, or on your embedded server, which starts by itself. The same program with the
-    standard library's own objects then counts alone. After that two programs hash and compress the same files with
-    pools that share their worker processes, one of which is killed, and one does so alone with multiprocessing's own
-    pool. Exit status 1 if results differ.
+    The processes are started separately, with the same command line. They share a Queue, a Lock and a Barrier on the
+    server of DISTSYNC_HOSTS, or on your embedded server, which is started automatically. Then the same program with the
+    standard library's own objects counts alone. After that, two programs hash and compress the same files with pools
+    that share their worker processes, one of which is killed, and one does so alone with multiprocessing's own pool.
+    The last line says how much was gained. Exit status 1 if results differ.
     """
     options = [*(["--files", str(files)] if files else []), *(["--folder", str(folder.resolve())] if folder else [])]
     console = Console()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process of ours is left
     try:
         with _workplace(keep, console) as place:
-            agree = Demo(console, place, processes, options).run()
-            agree = agree and PoolDemo(console, place, _namespace(place), options, _display).run()
+            gain = Demo(console, place, processes, options).run()
+            agree = gain is not None and PoolDemo(console, place, _namespace(place), options, _display).run()
     except (WorkerFailed, DistsyncError) as error:
         click.secho(f"demo: {error}", fg="red", err=True)
-        agree = False
-    sys.exit(0 if agree else 1)
+        sys.exit(1)
+    if not agree:
+        sys.exit(1)
+    console.print(f"gain: {processes} processes counted {gain:.1f} times as fast as one process", highlight=False)
 
 
 @contextmanager
@@ -114,8 +113,8 @@ class Demo:
         self.processes = processes
         self.options = options
 
-    def run(self) -> bool:
-        """Whether both results are the same."""
+    def run(self) -> float | None:
+        """Run both programs; return the gain in speed, None if their results differ."""
         together, shared_seconds = self._timed("together", SHARED, self.processes, threads=1)
         alone, alone_seconds = self._timed("alone", ALONE, 1, threads=self.processes)
         names = (f"{self.processes} processes, distsync", "1 process, standard library")
@@ -123,9 +122,10 @@ class Demo:
         wrong = _differences(together, alone)
         for line in wrong:
             self._print(f"they differ: {line}")
-        if not wrong:
-            self._print(f"both agree: {shared_seconds:.1f} s together, {alone_seconds:.1f} s alone")
-        return not wrong
+        if wrong:
+            return None
+        self._print(f"both agree: {shared_seconds:.1f} s together, {alone_seconds:.1f} s alone")
+        return alone_seconds / shared_seconds
 
     def _timed(self, name: str, program: Path, processes: int, threads: int) -> tuple[dict[str, Any], float]:
         """The result of the program, and the seconds that it took."""
@@ -136,11 +136,25 @@ class Demo:
         started = time.monotonic()
         with _display(self.console, processes) as report:
             environment = {"DISTSYNC_NAMESPACE": _namespace(self.place)}
-            Workers(command, processes, self.place, environment, report).wait()
+            Workers(command, processes, self.place, environment, _summed(report)).wait()
         return json.loads(result.read_text()), time.monotonic() - started
 
     def _print(self, text: str) -> None:
         self.console.print(text, soft_wrap=True, markup=False, highlight=False)
+
+
+def _summed(report: Report) -> Report:
+    """Return a report function for processes that each print a line for each part that they have done."""
+    lock = threading.Lock()
+    done = 0
+
+    def add(number: int, more: int, total: int) -> None:
+        nonlocal done
+        with lock:
+            done += more
+            report(number, done, total)
+
+    return add
 
 
 @contextmanager
@@ -161,7 +175,7 @@ def _lines(console: Console) -> Report:
         quarter = done * 4 // total
         if quarter not in quarters:
             quarters.add(quarter)
-            console.print(f"  {done} of {total} batches", highlight=False)
+            console.print(f"  {done} of {total}", highlight=False)
 
     return report
 

@@ -1,8 +1,4 @@
-"""The part of ``distsync demo`` that is about pools: two programs share their workers, one of which is killed.
-
-Rules for this file: the program is the one of examples/worker_pool; what it does is not known here, only its options,
-the lines that it prints and its result.
-"""
+"""The part of ``distsync demo`` that is about pools: two programs share their workers, one of which is killed."""
 
 from __future__ import annotations
 
@@ -40,7 +36,7 @@ class PoolDemo:
         self._killed: int | None = None
 
     def run(self) -> bool:
-        """Whether both results are the same."""
+        """Run all programs; return whether their results are the same."""
         self._print(f"pools: {PARTS} x python {SHARED.name} --part .../{PARTS}, which share their workers")
         began = time.monotonic()
         together = self._run([(SHARED, f"{number}/{PARTS}") for number in range(1, PARTS + 1)])
@@ -50,11 +46,12 @@ class PoolDemo:
         self._print(f"pool: python {ALONE.name}")
         began = time.monotonic()
         alone = self._run([(ALONE, "1/1")])
+        alone_seconds = time.monotonic() - began
         if together != alone:
             different = sum(together.get(file) != alone.get(file) for file in {*together, *alone})
             self._print(f"they differ: {different} files of {len(alone)}")
             return False
-        times = f"{seconds:.1f} s together, {time.monotonic() - began:.1f} s alone"
+        times = f"{seconds:.1f} s together, {alone_seconds:.1f} s alone"
         self._print(f"both pools hash and compress {len(alone)} files to the same: {times}")
         return True
 

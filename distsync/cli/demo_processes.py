@@ -1,7 +1,4 @@
-"""Several processes of one program, watched from outside: how far each is, and whether one of them failed.
-
-Rules for this file: it knows subprocesses and lines of text; nothing of distsync, and nothing of how it is shown.
-"""
+"""Several processes of one program, watched from outside: how far each is, and whether one of them failed."""
 
 from __future__ import annotations
 
@@ -16,10 +13,10 @@ from pathlib import Path
 
 POLL_S = 0.1
 STOP_S = 5.0
-DONE = re.compile(r"(\d+) of (\d+) batches")
+DONE = re.compile(r"(\d+) of (\d+) (?:batches|parts)")
 
 Report = Callable[[int, int, int], None]
-"""Called with the number of the process, how many batches all have done, and how many there are."""
+"""Called with the number of the process, and the numbers in its line ``... of ... batches`` or ``... of ... parts``."""
 
 
 class WorkerFailed(Exception):

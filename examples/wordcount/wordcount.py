@@ -1,10 +1,10 @@
-"""Count the lines, words and names in a folder of Python files, with several workers.
+"""Count the lines, words and names in the Python files of a folder, with several workers.
 
-The result is one JSON file, which every worker updates under a lock. Each worker is a thread, and --parties says how
-many there are in all: one process alone needs only --threads.
+One worker lists the folder and puts its directories into a queue. Each worker counts what it gets in a counter of its
+own, and adds that to the result, a JSON file, once, under a lock. Workers are threads; --parties is their number in
+all processes together, so one process alone needs only --threads.
 
-Nothing is counted twice: the result says which batches are in it. A worker that is killed takes the batch along that
-it had got from the queue, and join() waits for that one for ever, as it does for a thread without task_done().
+Nothing is counted twice. If a worker is killed, the others wait for it at the barrier, as threads do.
 """
 
 from __future__ import annotations
@@ -13,97 +13,108 @@ import argparse
 import json
 import keyword
 import os
-import re
 import sysconfig
+import tokenize
 from collections import Counter
+from itertools import groupby
 from pathlib import Path
-from distsync.queue import Empty, Queue
-from distsync.threading import Barrier, Event, Lock, Thread
+from distsync.queue import Queue
+from distsync.threading import Barrier, Lock, Thread, get_ident
 from typing import Any
 
 parser = argparse.ArgumentParser(description="Count lines, words and names in Python files.")
 parser.add_argument("--folder", type=Path, default=Path(sysconfig.get_path("stdlib")), help="default: Python's own")
-parser.add_argument("--files", type=int, help="only so many files, the first ones by name")
-parser.add_argument("--batches", type=int, default=32, help="parts that the files are handed out in")
+parser.add_argument("--files", type=int, help="only this number of files, the first ones by name")
+parser.add_argument("--most", type=int, default=40, help="files of a directory that a worker gets at a time")
 parser.add_argument("--threads", type=int, default=1, help="workers in this process")
-parser.add_argument("--parties", type=int, help="workers in all; default: as many as --threads")
+parser.add_argument("--parties", type=int, help="workers in all; default: the number of --threads")
 parser.add_argument("--result", type=Path, default=Path("wordcount.json"))
 options = parser.parse_args()
+parties: int = options.parties or options.threads
 
-all_here = Barrier(options.parties or options.threads)
-batches: Queue[Any] = Queue()
+all_here = Barrier(parties)
+parts: Queue[Any] = Queue()
 result_lock = Lock()
-finished = Event()
-
-NAME = re.compile(r"\b[^\W\d]\w*")
 
 
 def work() -> None:
-    """What each worker does. The barrier picks one of all, who gets somebody to hand out the batches too."""
+    """Count parts of the folder until none is left, and add them to the result."""
     if all_here.wait() == 0:
-        Thread(target=hand_out, daemon=True).start()
-    while not finished.is_set():
-        try:
-            number, files = batches.get(timeout=0.5)
-        except Empty:
-            continue
-        try:
-            add(number, count(files))
-        except RuntimeError as error:  # the lock was not ours any more: hand_out() will see what is missing
-            print(f"batch {number} again: {error}", flush=True)
-        finally:
-            batches.task_done()
-    if all_here.wait() == 0:
-        finished.clear()  # for the next run
+        hand_out()
+    found: Counter[str] = Counter()
+    names: Counter[str] = Counter()
+    while (part := parts.get()) is not None:
+        total, files = part
+        for file in files:
+            count(file, found, names)
+        print(f"1 of {total} parts", flush=True)
+    for word in keyword.kwlist:
+        del names[word]
+    while not everybody_added(found, names):
+        print("adding again: the lock was lost", flush=True)
 
 
 def hand_out() -> None:
-    """Every batch is in the result."""
-    found = [path for path in sorted(options.folder.rglob("*.py")) if "site-packages" not in path.parts]
-    files = [str(path) for path in found if path.is_file()][: options.files]
-    parts = [files[start :: options.batches] for start in range(min(options.batches, len(files)))]
+    """Put all parts into the queue, and after them an end for each worker."""
+    found = list_parts()
     with result_lock:
-        write({"batches": len(parts), "counted": [], "files": 0, "lines": 0, "words": 0, "names": {}})
-    while missing := sorted(set(range(len(parts))) - set(read()["counted"])):
-        for number in missing:
-            batches.put((number, parts[number]))
-        batches.join()
-    finished.set()
+        write({"workers": [], "files": 0, "lines": 0, "words": 0, "names": {}})
+    for files in found:
+        parts.put((len(found), files))
+    for _ in range(parties):
+        parts.put(None)
 
 
-def count(files: list[str]) -> dict[str, Any]:
-    lines = words = 0
-    names: Counter[str] = Counter()
-    for file in files:
-        text = text_of(file)
-        lines += len(text.splitlines())
-        words += len(text.split())
-        names.update(NAME.findall(text))
-    for word in keyword.kwlist:
-        del names[word]
-    return {"files": len(files), "lines": lines, "words": words, "names": names}
+def list_parts() -> list[list[str]]:
+    """Return the files, those of a directory together, at most --most at a time."""
+    files = []
+    for folder, folders, names in os.walk(options.folder):
+        folders[:] = [name for name in folders if name != "site-packages"]
+        paths = [os.path.join(folder, name) for name in names if name.endswith(".py")]
+        files += [path for path in paths if os.path.isfile(path)]
+    found = []
+    for _, group in groupby(sorted(files)[: options.files], os.path.dirname):
+        together = list(group)
+        found += [together[start : start + options.most] for start in range(0, len(together), options.most)]
+    return found
 
 
-def text_of(file: str) -> str:
+def count(file: str, found: Counter[str], names: Counter[str]) -> None:
+    """Count one file: lines and words of its text, and the names in its code, up to the first error."""
     try:
-        return Path(file).read_text(encoding="utf-8", errors="replace")
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         print(f"counted as empty: {error}", flush=True)
-        return ""
+        text = ""
+    found.update(files=1, lines=len(text.splitlines()), words=len(text.split()))
+    try:
+        tokens = tokenize.generate_tokens(iter(text.splitlines(keepends=True)).__next__)
+        names.update(token.string for token in tokens if token.type == tokenize.NAME)
+    except (SyntaxError, tokenize.TokenError):
+        pass
 
 
-def add(number: int, found: dict[str, Any]) -> None:
-    """The batch is in the result, once."""
-    with result_lock:
-        result = read()
-        if number in result["counted"]:
-            return
-        result["counted"].append(number)
-        result["names"] = Counter(result["names"]) + found.pop("names")
-        for what, more in found.items():
-            result[what] += more
+def everybody_added(found: Counter[str], names: Counter[str]) -> bool:
+    """Add what this worker has counted, unless it is in the result; return whether that of all workers is."""
+    try:
+        with result_lock:
+            add(f"{os.getpid()}-{get_ident()}", found, names)
+    except RuntimeError:  # the lock was lost: this or another worker's addition may be missing
+        pass
+    all_here.wait()
+    complete = len(read()["workers"]) == parties
+    all_here.wait()
+    return complete
+
+
+def add(worker: str, found: Counter[str], names: Counter[str]) -> None:
+    result = read()
+    if worker not in result["workers"]:
+        result["workers"].append(worker)
+        result["names"] = Counter(result["names"]) + names
+        for what, number in found.items():
+            result[what] += number
         write(result)
-    print(f"{len(result['counted'])} of {result['batches']} batches", flush=True)
 
 
 def read() -> dict[str, Any]:

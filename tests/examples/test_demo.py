@@ -37,6 +37,8 @@ def test_demo_finds_that_both_agree_and_leaves_nothing(shells: Shells, observer:
     status, output, errors = demo(shells, "--files", 24)
     assert (status, errors) == (0, "")
     assert re.search(r"both agree: [\d.]+ s together, [\d.]+ s alone", output)
+    assert re.fullmatch(r"gain: 4 processes counted [\d.]+ times as fast as one process", output.splitlines()[-1])
+    assert len(output.splitlines()) <= 40
     assert re.search(r"files +│ +24 │ +24", output)
     assert [name for name in observer.kazoo.get_children("/") if name.startswith("distsync-demo")] == []
 
@@ -67,6 +69,7 @@ def test_demo_ends_the_others_when_a_process_dies(home: Home) -> None:
     os.kill(workers[1], signal.SIGKILL)
     output, errors = process.communicate(timeout=LIMIT)
     assert process.returncode == 1
+    assert "gain" not in output
     assert f"process 2 (pid {workers[1]}) was killed by signal 9" in errors
     assert "agree" not in output
     assert not any(Path(f"/proc/{pid}").exists() for pid in workers)
@@ -81,7 +84,7 @@ def workers_of(process: subprocess.Popen[str]) -> list[int]:
 def test_demo_shows_where_the_two_differ(shells: Shells, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.py"
     program = demo_module.ALONE.read_text()
-    wrong.write_text(program.replace("len(text.splitlines())", "1").replace("NAME.findall(text)", '["odd"]'))
+    wrong.write_text(program.replace("len(text.splitlines())", "1").replace("token.string for", '"odd" for'))
     process = shells.start("-c", DEMO_WITH, wrong, "--files", 8, "--processes", 2)
     output, errors = process.communicate(timeout=LIMIT)
     assert (process.returncode, errors) == (1, "")
