@@ -21,11 +21,11 @@ from bench.harness import Place
 
 LOCAL, LOCAL_RLOCK, MANAGER, REDIS = "multiprocessing.Lock", "multiprocessing.RLock", "Manager", "redis"
 LESS = {
-    LOCAL: "one machine; a holder that dies keeps it for ever",
+    LOCAL: "one machine; a holder that is killed never releases it",
     LOCAL_RLOCK: "as multiprocessing.Lock",
-    MANAGER: "one machine, in the memory of one process, and gone with it; a holder that dies keeps its lock for ever",
-    REDIS: "one server, which forgets the last second when its machine dies; a lock is a time-out, whether its holder "
-    "lives or not, and in no order; an item that was popped is gone with its getter",
+    MANAGER: "one machine, in the memory of one process; a holder that is killed never releases its lock",
+    REDIS: "one server, which loses the last second when its machine fails; a lock is a timeout, whether its holder is "
+    "alive or not, without order; a popped item is lost with its getter",
 }
 SERVER = "redis-server"
 

@@ -1,4 +1,4 @@
-"""Rounds that all processes begin together.
+"""Rounds that all processes start together.
 
 Start it as often as the number says, here three times:   python examples/barrier.py 3
 """

@@ -1,4 +1,4 @@
-"""An account in a file; who wants more than there is waits until others have paid in.
+"""An account in a file. A process that takes more than the balance waits until others have paid in.
 
 Start in some shells:   python examples/condition.py /tmp/account take 5
 and then in others:     python examples/condition.py /tmp/account pay 10

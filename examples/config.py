@@ -1,9 +1,9 @@
 """Settings that all processes share.
 
-Watch them in some shells:     python examples/config.py watch     (until the setting "stop" is there)
+Watch them in some shells:     python examples/config.py watch     (until there is a setting "stop")
 change them in another one:    python examples/config.py set colour=red size=3
                                python examples/config.py add size 2
-and look:                      python examples/config.py
+and print them:                python examples/config.py
 """
 
 import json

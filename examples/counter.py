@@ -1,4 +1,4 @@
-"""Votes that all processes count, and a result that one hears of when it changes.
+"""Votes that all processes count, and a result that is watched.
 
 Vote in some shells, a hundred times each:   python examples/counter.py vote ann 100
 and in another one:                          python examples/counter.py watch 300

@@ -1,7 +1,7 @@
-"""A computation in steps that all begin together and all end together.
+"""A computation in steps that all processes start together and end together.
 
-Each process adds up its share of the numbers of a step, and writes the sum into a file. Since nobody leaves before all
-have written, each one can read the sums of all right after.
+Each process adds up its share of the numbers of a step, and writes the sum into a file. No process leaves before all
+have written, so each can read the sums of all afterwards.
 
 Start it as often as the number says, here three times:
 
@@ -24,10 +24,10 @@ folder.mkdir(exist_ok=True)
 
 for step in range(3):
     if not together.enter(timeout=60):
-        sys.exit("the others have not come")
+        sys.exit("the others have not arrived")
     numbers = range(100 * step, 100 * (step + 1))[mine::parties]
     (folder / f"{step}-{mine}").write_text(str(sum(numbers)))
     if not together.leave(timeout=60):
-        sys.exit("the others have not ended")
+        sys.exit("the others have not finished")
     total = sum(int((folder / f"{step}-{each}").read_text()) for each in range(parties))
     print(f"step {step}: {total} in all")

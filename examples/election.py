@@ -1,7 +1,7 @@
-"""One of several processes leads; when it is gone, the next one does.
+"""One of several processes leads. When it resigns or exits, the next one does.
 
 Start it in several shells:    python examples/election.py NAME 5     (5 terms of a tenth of a second each)
-and look on in another one:    python examples/election.py
+and watch in another one:      python examples/election.py
 """
 
 import sys
@@ -20,7 +20,7 @@ if len(sys.argv) < 3:
     sys.exit(__doc__)
 
 name, terms = sys.argv[1], int(sys.argv[2])
-election = Election(name, name="example")  # its data is what the others see of it
+election = Election(name, name="example")  # the first argument is what others see of this candidate
 
 
 def lead() -> None:

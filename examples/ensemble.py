@@ -1,4 +1,4 @@
-"""What each server is, and whether it knows what we have written just now.
+"""The role of each server, and a read that is at least as new as the last write.
 
 Start it in a shell:   python examples/ensemble.py
 """
@@ -8,7 +8,7 @@ from distsync import Value, default_client
 client = default_client()
 note = Value("", name="note")
 note.set("here")
-client.sync()  # the server that this client talks to knows at least what has been written until now
+client.sync()  # the connected server now knows everything that was written before
 print("read back:", note.read().value)
 for server in client.ensemble():
     if server.zxid is None:

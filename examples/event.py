@@ -1,4 +1,4 @@
-"""Processes that wait for a word.
+"""Processes that wait for a signal.
 
 Start in some shells:   python examples/event.py wait
 and then in one:        python examples/event.py go      (or: reset)

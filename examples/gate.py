@@ -1,7 +1,7 @@
-"""Workers that stand still while somebody repairs something.
+"""Workers that pause while something is repaired.
 
 Start in some shells:   python examples/gate.py work 20
-and meanwhile in one:   python examples/gate.py close        (later: open)
+and then in another:    python examples/gate.py close        (later: open)
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""Who is there.
+"""The members of a group.
 
-Start it in several shells:    python examples/group.py NAME 3     (until three are there)
+Start it in several shells:    python examples/group.py NAME 3     (until there are three)
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Order numbers that no two processes give twice.
+"""Order numbers that are unique among all processes.
 
 Start it in some shells, here for 1500 numbers each:   python examples/ids.py 1500
 """

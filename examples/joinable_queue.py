@@ -1,6 +1,6 @@
-"""Work that is done though workers die: kill any of them (Ctrl-C, SIGKILL), and another one does its item.
+"""Work that is done although workers are killed: another worker gets the item of a killed one.
 
-Start some workers, and then give them something to do, an hour's work or a word that nobody can do:
+Start some workers, and then add jobs. The job "fail" cannot be done by any of them:
     python examples/joinable_queue.py work
     python examples/joinable_queue.py work
     python examples/joinable_queue.py add mow bake fail sweep
@@ -28,7 +28,7 @@ what, *names = sys.argv[1:]
 if what == "add":
     for name in names:
         if not jobs.put(name, key=name):
-            print(f"{name} is to be done already")
+            print(f"{name} is queued already")
     jobs.join()
     print(f"{jobs.dead_letters.qsize()} dead letters", flush=True)
     jobs.shutdown()
@@ -41,6 +41,6 @@ else:
         try:
             print(work(delivery.item), flush=True)
         except RuntimeError:
-            delivery.nack(delay=0.1)  # somebody may have more luck, a little later
+            delivery.nack(delay=0.1)  # another worker may succeed, a little later
         else:
             delivery.done()

@@ -1,4 +1,4 @@
-"""A number in a file, counted up by any number of processes, and no step is lost.
+"""A number in a file that any number of processes increment without losing a step.
 
 Start it in several shells:   python examples/lock.py /tmp/number 1000
 """

@@ -1,4 +1,4 @@
-"""Eight shares of a work, each one process's at a time, however many take part.
+"""Eight partitions of the work, each owned by one process at a time.
 
 Start it in several shells:    python examples/partitioner.py 10     (for ten seconds)
 """

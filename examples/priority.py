@@ -1,4 +1,4 @@
-"""A list of things to do, the most urgent first, for anybody.
+"""A shared to-do list, the most urgent task first.
 
 In some shells:       python examples/priority.py add 2 "water the plants"
                       python examples/priority.py add 1 "put out the fire"

@@ -1,4 +1,4 @@
-"""Three stages, each as many processes as you like: names of files, their lines, the sum.
+"""Three stages with any number of processes each: file names, their lines, the sum.
 
 Start in some shells, in any order, with the same word for the same run, and another one for the next:
     python examples/queue_pipeline.py monday count
@@ -23,7 +23,7 @@ counts = Queue(name=f"{options.run}/counts")
 
 
 def items(queue):
-    """Each item, until the queue is shut down and empty."""
+    """Yield items until the queue is shut down and empty."""
     while True:
         try:
             yield queue.get()

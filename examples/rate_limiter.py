@@ -1,4 +1,4 @@
-"""Calls to a service that takes only so many a second, from all processes together.
+"""Calls to a service that accepts a limited number per second, from all processes together.
 
 Start it in some shells, here for ten calls each:   python examples/rate_limiter.py 10
 """

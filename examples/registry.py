@@ -1,8 +1,8 @@
-"""Names that lead to addresses.
+"""Services that are found by name.
 
 Start a service in some shells:    python examples/registry.py serve NAME ADDRESS 5     (for five seconds)
 and find it in another one:        python examples/registry.py find NAME
-All that there is:                 python examples/registry.py
+List all services:                 python examples/registry.py
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""At most two processes at a time, of all that run this, on any host. Who dies inside frees the place.
+"""At most two of the processes that run this program, on any host, are inside. A killed process frees its place.
 
 Start it in several shells:   python examples/semaphore.py 0.5
 """

@@ -1,7 +1,7 @@
-"""A table in a file: many read it at once, one at a time writes, and a writer looks at what it wrote before others do.
+"""A table in a file, with many readers or one writer; a writer reads its own row before others can write.
 
 Start it in several shells:   python examples/shared_lock.py /tmp/table 20
-and once, to be let in:       python examples/shared_lock.py /tmp/table maintenance
+and once, for maintenance:    python examples/shared_lock.py /tmp/table maintenance
 """
 
 import argparse
@@ -27,14 +27,14 @@ def rows() -> list[int]:
 
 
 def add_row() -> None:
-    """Written in two steps: who reads in between would see a broken file."""
+    """Write in two steps. A reader in between would see a broken file."""
     text = json.dumps([*rows(), len(rows())])
     options.file.write_text(text[:1])
     options.file.write_text(text)
 
 
 def maintain() -> None:
-    """Whoever holds the table is asked to let go, and loses it after ten seconds; then it and the backup are ours."""
+    """Ask the holders to release the table, take it from them after ten seconds, and lock table and backup."""
     with suppress(NotHeldError):  # nobody holds it
         table.revoke(grace=10)
     with acquire_all(table.writer, backup, timeout=60) as held:
@@ -44,7 +44,7 @@ def maintain() -> None:
 if options.what == "maintenance":
     maintain()
 else:
-    table.writer.on_revoke = table.reader.on_revoke = lambda lock: print("asked to let go, and does so soon")
+    table.writer.on_revoke = table.reader.on_revoke = lambda lock: print("asked to release, and will do so soon")
     seen = []
     for _ in range(int(options.what)):
         with table.reader:
@@ -52,7 +52,7 @@ else:
         table.writer.acquire()
         add_row()
         table.reader.acquire()
-        table.writer.release()  # from here on others read too, and nobody writes before us
+        table.writer.release()  # others may read now, but not write
         seen.append(len(rows()))
         table.reader.release()
     print("rows seen:", *seen)

@@ -1,6 +1,6 @@
-"""Accounts in files that change all or not at all, each account kept by a process of its own.
+"""Accounts in files, each kept by a process of its own. A transfer changes all of them or none.
 
-Start the keepers, each in a shell of its own, then let somebody pay; the letters are the accounts:
+Start the keepers, each in a shell of its own, and then a transfer. The letters are the accounts:
     python examples/transaction.py ./a keep
     python examples/transaction.py ./b keep
     python examples/transaction.py ./a pay ./b 5
@@ -24,14 +24,14 @@ def balance():
 
 
 def prepare(changes):
-    """The vote: whether there is enough. What is needed to commit is safe before this returns."""
+    """Vote whether the balance suffices. Save what commit needs first."""
     new = balance() + changes[account.name]
     account.with_suffix(".new").write_text(str(new))
     return new >= 0
 
 
 def commit(changes):
-    """It may be called twice, if this process dies in between: the second time nothing is left to do."""
+    """Carry out the change. A second call, after a crash of this process, finds nothing left to do."""
     if account.with_suffix(".new").exists():
         account.with_suffix(".new").replace(account)
     print(f"{account.name} has {balance()}", flush=True)

@@ -133,7 +133,7 @@ MEASURES = [
         "Election: after SIGKILL",
         killed,
         (figure(LATE, at_most=0.2, unit=" s"), figure(LATE, of=KAZOO, unit=" s")),
-        "the server, who ends sessions: ZooKeeper rounds each time-out up to its next tick (0.5 s here)",
+        "the server, which ends sessions: ZooKeeper rounds each timeout up to its next tick (0.5 s here)",
         rounds=5,
         counted=False,
         operation="hand-over",

@@ -96,7 +96,7 @@ MEASURES = [
             counted("requests", "acquisition", 1e9),
             faster(),
         ),
-        "the requests do not grow, the bytes do: each who is woken reads a list of all who wait",
+        "the requests do not grow, the bytes do: each woken waiter reads a list of all waiters",
         sizes=(10, 100, 1000),
         of_what="waiters",
         rounds=1,

@@ -32,7 +32,7 @@ class Commands(click.Group):
 def group() -> None:
     """Locks, queues and the other tools of threading and queue, across processes and hosts.
 
-    Commands that need a server take the one of DISTSYNC_HOSTS (host:port,host:port), or else your embedded server,
-    which starts by itself.
+    Commands that need a server use that of DISTSYNC_HOSTS (host:port,host:port), or your embedded server, which is
+    started automatically.
     """
     logging.getLogger("distsync").addHandler(logging.NullHandler())  # a command says itself, once, what went wrong

@@ -1,7 +1,4 @@
-"""``distsync ensemble``: a ZooKeeper ensemble for a developer.
-
-Rules for this file: it names the options, prints who is who, and waits; the servers are testing/ensemble.py.
-"""
+"""``distsync ensemble``: run a ZooKeeper ensemble for a developer."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ POLL_S = 1.0
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="Folder that keeps znodes and logs. Default: a temporary one, removed at the end.",
+    help="Folder for znodes and logs. Default: a temporary one, removed at the end.",
 )
 def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: Path | None) -> None:
-    """Run a ZooKeeper ensemble on loopback until SIGTERM or Ctrl-C, and say who leads, also when that changes.
+    """Run a ZooKeeper ensemble on loopback until SIGTERM or Ctrl-C, and print the roles of its servers on each change.
 
-    It needs Java and ZooKeeper: Debian's package zookeeper, or jars named by ZOOKEEPER_CLASSPATH.
+    Requires Java and ZooKeeper: Debian's package zookeeper, or the jars named by ZOOKEEPER_CLASSPATH.
     """
     signals = SignalListener()
     try:

@@ -1,7 +1,6 @@
-"""``distsync run``: an unmodified program with distsync's objects.
+"""``distsync run``: run an unmodified program with distsync's objects.
 
-Rules for this file: it names the options; what is swapped is decided in patch/, and how programs run in
-script_runner.py. The program runs when click has let go of the process: its exceptions and its end are its own.
+The program runs after click has returned, so its exceptions and its exit status are its own.
 """
 
 from __future__ import annotations
@@ -44,17 +43,16 @@ def _end_of_options(args: list[str]) -> int | None:
     "swaps",
     multiple=True,
     metavar="MODULE",
-    help="Swap in this module too; package.* is a package and all in it. May be given several times.",
+    help="Also swap in this module; package.* is a package with everything in it. May be repeated.",
 )
 @click.option("-m", "module", metavar="MODULE", help="Run this module, as python -m does.")
-@click.option("--report", is_flag=True, help="Say what is kept as it was, and where, before the program begins.")
+@click.option("--report", is_flag=True, help="List what is not swapped, and where, before the program starts.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT] [ARGUMENTS]...")
 def run_command(swaps: tuple[str, ...], module: str | None, report: bool, arguments: tuple[str, ...]) -> None:
-    """Run SCRIPT, or with -m a module, as Python would: but threading, queue and multiprocessing mean distsync in it.
+    """Run SCRIPT, or with -m a module, as Python does, with distsync in place of threading, queue and multiprocessing.
 
-    They do in the script or module itself, in the modules named by --swap, and nowhere else; in processes that the
-    program starts by multiprocessing as well. Objects of the script are named after it: started twice, in two shells,
-    it shares them.
+    They are replaced in the script or module itself, in the modules named by --swap, and in the processes that the
+    program starts by multiprocessing. Objects of the script are named after it, so two runs of it share them.
     """
     if module is None and not arguments:
         raise click.UsageError("name a script, or a module with -m")

@@ -1,7 +1,4 @@
-"""``distsync serve``: a server by hand.
-
-Rules for this file: it names the options; what they mean is decided in _server/main.py.
-"""
+"""``distsync serve``: run a server; its options are explained in _server/main.py."""
 
 from __future__ import annotations
 
@@ -23,69 +20,69 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path),
-    help="Folder that keeps znodes and sessions; it is made if need be. Default: in the user's state folder.",
+    help="Folder for znodes and sessions; created if necessary. Default: in the user's state folder.",
 )
 @click.option(
     "--secret-file",
     type=click.Path(path_type=Path),
-    help="File of mode 0600 with a secret: who does not show it as digest identity distsync:SECRET is refused.",
+    help="File of mode 0600 with a secret. Clients without it, as digest identity distsync:SECRET, are refused.",
 )
 @click.option(
-    "--idle-exit", type=click.FloatRange(0, min_open=True), help="Stop after so many seconds without sessions."
+    "--idle-exit", type=click.FloatRange(0, min_open=True), help="Stop after this number of seconds without sessions."
 )
 @click.option(
     "--allow-remote",
     is_flag=True,
-    help="Allow a --host that other machines can reach without TLS, or without a secret.",
+    help="Allow a --host that other machines can reach, without TLS or without a secret.",
 )
 @click.option(
     "--sync",
     type=click.Choice(["process", "full"]),
     default="process",
     show_default=True,
-    help="What an acknowledged write outlives: the death of the process, or a power cut too.",
+    help="What an acknowledged write survives: the end of the process, or also a power failure.",
 )
 @click.option("--tls-cert", type=FILE, help="Certificate (PEM) to speak TLS with; needs --tls-key.")
 @click.option("--tls-key", type=FILE, help="Its key (PEM).")
 @click.option(
     "--tls-ca",
     type=FILE,
-    help="Clients must show a certificate that this authority (PEM) has signed, and are known by it (ACLs of x509).",
+    help="Clients must show a certificate that this authority (PEM) has signed; its subject is their identity (x509).",
 )
 @click.option(
     "--tls-client-auth",
     type=click.Choice(["need", "want"]),
     default="need",
     show_default=True,
-    help="With --tls-ca: whether a client may also show no certificate.",
+    help="With --tls-ca: want also admits clients without a certificate.",
 )
 @click.option(
     "--sasl-users",
     type=click.Path(path_type=Path),
-    help="File of mode 0600 with lines USER:PASSWORD: who may say who he is by SASL, DIGEST-MD5 (ACLs of sasl).",
+    help="File of mode 0600 with lines USER:PASSWORD, for authentication by SASL, DIGEST-MD5 (ACLs of sasl).",
 )
 @click.option(
     "--require-auth",
     default="",
-    help="sasl, x509 or sasl,x509: who has not said by one of them who he is, is closed at his first request.",
+    help="sasl, x509 or sasl,x509: refuse clients that have not authenticated by one of them.",
 )
 @click.option(
     "--words",
     default=",".join(sorted(WORDS)),
     show_default=True,
-    help="Four-letter words to answer, with commas between; * for all.",
+    help="Four-letter words to answer, separated by commas; * for all.",
 )
 @click.option(
     "--jute-maxbuffer",
     default=USUAL.jute_maxbuffer,
     show_default=True,
     type=click.IntRange(1024, (1 << 31) - 1),
-    help="Bytes of the longest request.",
+    help="Maximum size of a request in bytes.",
 )
 @click.option(
     "--super-digest",
-    help="USER:BASE64(SHA1(USER:PASSWORD)) of the identity that no ACL binds. All users of the machine can read it "
-    "here, and try passwords.",
+    help="USER:BASE64(SHA1(USER:PASSWORD)) of the super user, whom no ACL restricts. All users of the machine can read "
+    "it here, and guess passwords.",
 )
 @click.option("--super-file", type=click.Path(path_type=Path), help="The same from a file of mode 0600.")
 @click.option("--enforce-quota", is_flag=True, help="Refuse writes beyond the hard limits of quotas.")
@@ -94,7 +91,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     default=USUAL.reaping_seconds,
     show_default=True,
     type=click.FloatRange(0, min_open=True),
-    help="Seconds between two looks for empty containers and nodes that have outlived their time.",
+    help="Seconds between two searches for empty containers and expired TTL nodes.",
 )
 def serve_command(
     host: str,

@@ -1,8 +1,4 @@
-"""``distsync worker``: more workers for a pool, on any machine.
-
-Rules for this file: it names the options, starts processes as a pool does, and ends them; what they do is known to
-multiprocessing/_pool_worker.py.
-"""
+"""``distsync worker``: add workers to a pool, on any machine."""
 
 from __future__ import annotations
 
@@ -23,25 +19,23 @@ from distsync.multiprocessing.pool import MAX_DELIVERIES
 
 @click.command("worker", short_help="Work on the tasks of a pool.")
 @click.argument("name")
-@click.option("--processes", type=click.IntRange(1, 1024), help="How many. Default: one for each CPU.")
-@click.option(
-    "--max-tasks-per-child", type=click.IntRange(1), help="A process is replaced by a new one after so many tasks."
-)
+@click.option("--processes", type=click.IntRange(1, 1024), help="Number of processes. Default: one for each CPU.")
+@click.option("--max-tasks-per-child", type=click.IntRange(1), help="Replace a process after this number of tasks.")
 @click.option(
     "--max-deliveries",
     default=MAX_DELIVERIES,
     show_default=True,
     type=click.IntRange(0),
-    help="A task is given up after so many workers that did not live to its end; 0: never.",
+    help="Give up a task after this number of workers that exited before its end; 0: never.",
 )
-@click.option("--path", multiple=True, help="Folder to import modules from, beside the current one. May be repeated.")
+@click.option("--path", multiple=True, help="Further folder to import modules from. May be repeated.")
 def worker_command(
     name: str, processes: int | None, max_tasks_per_child: int | None, max_deliveries: int, path: tuple[str, ...]
 ) -> None:
-    """Work on the tasks that Pool(name="NAME") puts, here or anywhere else, until SIGTERM or Ctrl-C.
+    """Work on the tasks of Pool(name="NAME"), wherever it was created, until SIGTERM or Ctrl-C.
 
-    Then each process finishes its task at hand and goes; the second Ctrl-C breaks it off, and others do the task. The
-    functions' modules must be importable here.
+    Then each process finishes its current task and exits. A second Ctrl-C interrupts the task, and another worker does
+    it. The modules of the functions must be importable here.
     """
     sys.path[:0] = [os.getcwd(), *map(os.path.abspath, path)]
     count = processes or os.cpu_count() or 1
@@ -55,7 +49,7 @@ def worker_command(
 
 
 def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliveries: int) -> int:
-    """The exit status, when all processes have gone."""
+    """Return the exit status when all processes have exited."""
     Encoder(client.settings)  # a codec that cannot be used is told here
     client.run(core_of(client, path).look())
     spec = WorkerSpec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
