@@ -1,7 +1,7 @@
 """Locks, queues and the other tools of threading and queue, across processes and hosts.
 
-A name is imported from its home at its first use, so that ``import distsync`` loads no kazoo and starts nothing.
-`__init__.pyi` has the same names for type checkers and IDEs.
+A name is imported from its module at its first use, so that ``import distsync`` does not load kazoo
+and starts nothing. `__init__.pyi` has the same names for type checkers and IDEs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The face of ``asyncio``: the same names, signatures, results and exceptions, across processes and hosts.
+"""The names of ``asyncio``, with its locks, events and queues shared by processes and hosts.
 
-Rules for this file: names only. What is not replaced here (run, Task, timeout, ...) is the stdlib's own.
+Signatures, results and exceptions are those of ``asyncio``. Names that are not replaced here (run,
+Task, timeout, ...) are the standard library's own.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """Whatever else ``asyncio`` has."""
+    """Return the standard library's object for a name that is not replaced here."""
     try:
         return getattr(_stdlib, name)
     except AttributeError:

@@ -1,44 +1,45 @@
-"""The error tree. Who must act decides the branch.
+"""The exceptions of distsync, grouped by what the caller should do about them.
 
 ::
 
     DistsyncError
-      UsageError                    you: fix the call
-        NotHeldError      (RuntimeError)      release of what is not held
-          NotOwnerError   (AssertionError)      ... of multiprocessing's RLock or Condition
-        UpgradeError      (RuntimeError)      a reader of a SharedLock that wants to write
-        OverReleaseError  (ValueError)        a BoundedSemaphore released too often
-          ReleasedTooOftenError                 ... or a Lock, of multiprocessing; it is a NotHeldError too
-        PayloadError      (ValueError)        an item that cannot be sent
-          PayloadTooLargeError                  ... it is over the size limit
-          PayloadPickleError                    ... it does not pickle, or not to JSON
-        NameInUseError    (TypeError)         one name, two kinds of object
-        NameTakenError    (ValueError)        a name of a registry that somebody else has
-        MismatchError     (ValueError)        members disagree about a parameter
+      UsageError                    fix the call
+        NotHeldError      (RuntimeError)      release, wait or notify without holding the lock
+          NotOwnerError   (AssertionError)      the same, for a thread's own lock of multiprocessing
+        UpgradeError      (RuntimeError)      a reader of a SharedLock asked for the write lock
+        OverReleaseError  (ValueError)        a BoundedSemaphore was released too many times
+          ReleasedTooOftenError                 the same, for multiprocessing; also a NotHeldError
+        PayloadError      (ValueError)        an item cannot be sent
+          PayloadTooLargeError                  it exceeds the size limit
+          PayloadPickleError                    it cannot be pickled, or encoded as JSON
+        NameInUseError    (TypeError)         the name belongs to another kind of object
+        NameTakenError    (ValueError)        the name is already registered in a registry
+        MismatchError     (ValueError)        processes disagree about a parameter
         VoteRefusedError  (RuntimeError)      a vote after the decision
-        ConfigurationError (ValueError)       a setting that cannot be used
+        ConfigurationError (ValueError)       an invalid setting
         PatchError        (ValueError)        a module that cannot be patched
-      UnavailableError              the world: stop the protected work, or try again
-        LockLostError     (RuntimeError)      what was held is held no longer
-        UnreachableError  (ConnectionError)   no server answers
-          ServerStartError                      ... and the embedded one does not start
-        SessionLostError  (ConnectionError)   the ZooKeeper session has ended
+      UnavailableError              stop the protected work, or try again
+        LockLostError     (RuntimeError)      a lock was lost while it was held
+        UnreachableError  (ConnectionError)   no server answered
+          ServerStartError                      the embedded server did not start
+        SessionLostError  (ConnectionError)   the ZooKeeper session ended
         OutcomeUnknownError (ConnectionError) the call may or may not have taken effect
         ClientClosedError (RuntimeError)      the client was closed
-        AccessDeniedError (PermissionError)   an ACL forbids
-        DeadlineError     (TimeoutError)      the deadline of the call has passed
-        SequenceExhaustedError (RuntimeError) a line in which a server numbers nobody any more
-        ObjectRemovedError (ReferenceError)   a shared object that somebody has removed
-        TaskLostError     (RuntimeError)      a pool's task whose workers die, or that has gone
-        WorkerStartError  (RuntimeError)      a pool's workers end before they begin
-      PeerError                     the peer: somebody wrote what he should not
-        PayloadRefusedError                   unsigned, altered or unreadable item
-        CorruptNodeError                      a znode that holds no sense
-      ZnodeError                    the ensemble's answer about one znode (internal to protocols)
+        AccessDeniedError (PermissionError)   an ACL denies the access
+        DeadlineError     (TimeoutError)      the deadline of the call passed
+        SequenceExhaustedError (RuntimeError) a queue of contenders used up its sequence numbers
+        ObjectRemovedError (ReferenceError)   a shared object was deleted
+        TaskLostError     (RuntimeError)      a task of a pool has no result
+        WorkerStartError  (RuntimeError)      the workers of a pool exit before they are ready
+      PeerError                     another program wrote invalid data
+        PayloadRefusedError                   an item is unsigned, altered or unreadable
+        CorruptNodeError                      a znode contains invalid data
+      ZnodeError                    a server's reply about one znode (internal to protocols)
         NoNodeError, NodeExistsError, BadVersionError, NotEmptyError,
         ChildrenOfEphemeralError, DisconnectedError, RequestError
 
-Each error keeps its fields; ``str`` composes them into a sentence that says what to do; each pickles.
+The fields of an error are its ``args``. ``str()`` composes them into a sentence that says what to
+do. All errors pickle.
 """
 
 from __future__ import annotations
@@ -52,11 +53,15 @@ try:
 except ImportError:  # before Python 3.13
 
     class ShutDown(Exception):  # type: ignore[no-redef,unused-ignore]
-        """Raised by put and get of a queue that was shut down: as ``queue.ShutDown`` of Python 3.13."""
+        """A queue was shut down, like ``queue.ShutDown`` of Python 3.13."""
 
 
 class DistsyncError(Exception):
-    """Root of every error that distsync itself raises."""
+    """Base of all errors that distsync itself raises.
+
+    Args:
+        *fields: The fields of the error, which the class composes into its message.
+    """
 
     template = "{0}"
 
@@ -71,15 +76,23 @@ class DistsyncError(Exception):
 
 
 class UsageError(DistsyncError):
-    """The call is wrong; fix the call."""
+    """The call was wrong. Fix the call."""
 
 
 class NotHeldError(UsageError, RuntimeError):
-    """A release, wait or notify on something that the caller does not hold."""
+    """Release, wait or notify of an object that the caller does not hold.
+
+    Acquire it first, and release it once for each acquire.
+    """
 
 
 class UpgradeError(UsageError, RuntimeError):
-    """A thread that reads wants to write: it would wait for itself. Fields: path."""
+    """A thread that holds a SharedLock as a reader asked to hold it as a writer.
+
+    It would wait for itself. Release the read lock first, or acquire the write lock from the start.
+
+    Its ``args`` are the path.
+    """
 
     template = (
         "cannot upgrade from reader to writer on {0}: release the read lock first, or acquire the write lock "
@@ -88,49 +101,86 @@ class UpgradeError(UsageError, RuntimeError):
 
 
 class OverReleaseError(UsageError, ValueError):
-    """A BoundedSemaphore was released more often than it was acquired."""
+    """A BoundedSemaphore was released more often than it was acquired.
+
+    Release it once for each acquire.
+    """
 
 
 class NotOwnerError(NotHeldError, AssertionError):
-    """As NotHeldError, for the objects of multiprocessing that belong to a thread."""
+    """NotHeldError for an RLock or Condition of multiprocessing, which belongs to a thread.
+
+    Acquire it in the thread that uses it.
+    """
 
 
 class ReleasedTooOftenError(NotHeldError, OverReleaseError):
-    """A Lock or BoundedSemaphore of multiprocessing that nobody holds was released. Fields: path."""
+    """A Lock or BoundedSemaphore of multiprocessing was released, but no process held it.
+
+    Release it once for each acquire.
+
+    Its ``args`` are the path.
+    """
 
     template = "semaphore or lock released too many times: {0}"
 
 
 class PayloadError(UsageError, ValueError):
-    """An item that cannot be sent; nothing was put."""
+    """An item cannot be sent. Nothing was put."""
 
 
 class PayloadTooLargeError(PayloadError):
-    """Fields: what, its size in bytes, the limit in bytes."""
+    """An item exceeds the size limit.
+
+    Send a reference to the data instead.
+
+    Its ``args`` are a description of the item, its size in bytes, and the limit in bytes.
+    """
 
     template = "{0} is {1} bytes, which exceeds the limit of {2} bytes: send a reference to the data instead"
 
 
 class PayloadPickleError(PayloadError):
-    """Fields: what, codec, reason."""
+    """An item cannot be encoded.
+
+    Put an item that the codec can encode, or use another codec.
+
+    Its ``args`` are a description of the item, the codec, and the reason.
+    """
 
     template = "{0} cannot be encoded with {1}: {2}"
 
 
 class NameInUseError(UsageError, TypeError):
-    """Fields: path, the kind found, the kind asked for."""
+    """The name belongs to another kind of object.
+
+    Choose another name.
+
+    Its ``args`` are the path, the kind found, and the kind requested.
+    """
 
     template = "{0} is already a {1} and cannot be used as a {2}: choose another name"
 
 
 class NameTakenError(UsageError, ValueError):
-    """Fields: the name, the registry's path, who has it."""
+    """The name is already registered in the registry.
+
+    Pass ``replace=True``, or choose another name.
+
+    Its ``args`` are the name, the path of the registry, and the owner of the entry.
+    """
 
     template = "{0!r} in {1} is already registered by {2}: pass replace=True, or choose another name"
 
 
 class MismatchError(UsageError, ValueError):
-    """Fields: what, path, value found, value asked for."""
+    """Processes use different parameters for the same object.
+
+    Use the same parameter in all processes. To change it, stop them and delete the object's znode,
+    or choose another name.
+
+    Its ``args`` are the parameter, the path, the value found, and the value requested.
+    """
 
     template = (
         "{0} of {1} is {2}, not {3}: all processes must use the same; to change it, stop them and delete {1}, or "
@@ -139,35 +189,57 @@ class MismatchError(UsageError, ValueError):
 
 
 class VoteRefusedError(UsageError, RuntimeError):
-    """It was decided without this vote. Fields: path, site, the decision, its reason."""
+    """A vote arrived after the decision.
+
+    Carry out the decision.
+
+    Its ``args`` are the path, the site, the decision, and the reason of the decision.
+    """
 
     template = "the vote of {1!r} in {0} is too late, the decision is {2} ({3}): carry out the decision"
 
 
 class ConfigurationError(UsageError, ValueError):
-    """Fields: setting, value, what is allowed."""
+    """A setting is not valid.
+
+    Its ``args`` are the setting, its value, and the reason or the allowed values.
+    """
 
     template = "{0}={1!r} cannot be used: {2}"
 
 
 class PatchError(UsageError, ValueError):
-    """Nothing was patched. Fields: the module or ``file:line``, what is the matter, what to do."""
+    """A module cannot be patched. Nothing was patched.
+
+    Its ``args`` are the module or ``file:line``, the problem, and the advice.
+    """
 
     template = "{0}: {1}: {2}"
 
 
 class UnavailableError(DistsyncError):
-    """Something outside failed; stop the protected work, or try again."""
+    """Something outside the program failed. Stop the protected work, or try again."""
 
 
 class LockLostError(UnavailableError, RuntimeError):
-    """What was held is held no longer. Fields: path, reason."""
+    """A lock was lost while it was held.
+
+    Stop the protected work: another process may hold the lock now.
+
+    Its ``args`` are the path and the reason.
+    """
 
     template = "{0} was lost while held ({1}): stop the protected work, another process may hold it now"
 
 
 class UnreachableError(UnavailableError, ConnectionError):
-    """No server answered. Fields: hosts, seconds waited, the setting to change, and how the last attempt ended."""
+    """No server answered.
+
+    Start a server, or change the setting that the message names.
+
+    Its ``args`` are the hosts, the seconds waited, the setting to change, and how the last attempt
+    ended.
+    """
 
     template = "no ZooKeeper server answered at {0} within {1:.1f} s: start one, or set {2}"
 
@@ -177,19 +249,35 @@ class UnreachableError(UnavailableError, ConnectionError):
 
 
 class ServerStartError(UnreachableError):
-    """The embedded server could not be started. Fields: the reason, its log file."""
+    """The embedded server could not be started.
+
+    Read its log file, or set DISTSYNC_HOSTS to use another server.
+
+    Its ``args`` are the reason and the path of the log file.
+    """
 
     template = "the embedded server does not start: {0}. See its log {1}, or set DISTSYNC_HOSTS to use another server"
 
 
 class SessionLostError(UnavailableError, ConnectionError):
-    """The session ended, its ephemeral nodes are gone. Fields: what was going on."""
+    """The session ended, and its ephemeral znodes were deleted.
+
+    Repeat the call.
+
+    Its ``args`` are the operation.
+    """
 
     template = "the ZooKeeper session ended during {0}: what it held is lost, call again"
 
 
 class OutcomeUnknownError(UnavailableError, ConnectionError):
-    """The call may or may not have taken effect. Fields: operation, path, what ended before the answer came."""
+    """The call may or may not have taken effect.
+
+    Read the state before you repeat the call.
+
+    Its ``args`` are the operation, the path, and what ended before the reply: the session, for
+    example.
+    """
 
     template = (
         "{0} on {1} may or may not have taken effect, the {2} ended before the reply arrived: read the state "
@@ -198,13 +286,23 @@ class OutcomeUnknownError(UnavailableError, ConnectionError):
 
 
 class ClientClosedError(UnavailableError, RuntimeError):
-    """The client was closed. Fields: what was asked of it."""
+    """The client was closed.
+
+    Call ``distsync.connect()`` again.
+
+    Its ``args`` are the operation.
+    """
 
     template = "the client is closed, {0} needs an open one: call distsync.connect()"
 
 
 class AccessDeniedError(UnavailableError, PermissionError):
-    """An ACL forbids. Fields: path, permission."""
+    """An ACL denies the access.
+
+    Check the identities of the client (``auth=``) and the ACLs (``acl=``).
+
+    Its ``args`` are the path and the missing permission.
+    """
 
     template = (
         "{0}: the ACL of this znode or of its parent does not grant {1} to this client's identities: check auth= "
@@ -213,9 +311,12 @@ class AccessDeniedError(UnavailableError, PermissionError):
 
 
 class DeadlineError(UnavailableError, TimeoutError):
-    """The deadline of the call passed. Fields: what was waited for.
+    """The deadline of the call passed.
 
-    ``sent`` is False where the requests that were waited for surely never left this process.
+    Try again, or give the call more time.
+
+    Its ``args`` are a description of the awaited event. ``sent`` is False if the awaited requests
+    certainly never left this process.
     """
 
     sent = True
@@ -224,7 +325,13 @@ class DeadlineError(UnavailableError, TimeoutError):
 
 
 class SequenceExhaustedError(UnavailableError, RuntimeError):
-    """Who stands in a line is numbered, and a server counts no further. Fields: path."""
+    """A queue of contenders has used up the sequence numbers of its znode.
+
+    The contenders are numbered by the server, which cannot count further. Wait until no process has
+    held the object for a minute, or delete its znode.
+
+    Its ``args`` are the path.
+    """
 
     template = (
         "{0} has had 2147483647 children, and its server numbers no more: wait until nobody has held it for a "
@@ -233,59 +340,85 @@ class SequenceExhaustedError(UnavailableError, RuntimeError):
 
 
 class ObjectRemovedError(UnavailableError, ReferenceError):
-    """A shared object is not there any more. Fields: path."""
+    """A shared object was deleted, or the manager that created it has shut down.
+
+    Create it again.
+
+    Its ``args`` are the path.
+    """
 
     template = "{0} was deleted, or the manager that made it has shut down: create it again"
 
 
 class TaskLostError(UnavailableError, RuntimeError):
-    """A task of a pool has no result. Fields: the task, the pool, what became of it."""
+    """A task of a pool has no result.
+
+    Submit it again if it may run twice.
+
+    Its ``args`` are the task, the path of the pool, and the reason.
+    """
 
     template = "{0} in pool {1} has no result: {2}"
 
 
 class WorkerStartError(UnavailableError, RuntimeError):
-    """The worker processes of a pool end before they begin. Fields: the pool, how many in a row, how the last ended."""
+    """The worker processes of a pool exit before they are ready.
+
+    Fix what makes them exit: the initializer, for example.
+
+    Its ``args`` are the path of the pool, the number of workers that exited in a row, and how the
+    last one exited.
+    """
 
     template = "{1} workers of pool {0} exited before they were ready, the last one with: {2}"
 
 
 class PeerError(DistsyncError):
-    """Somebody else wrote what he should not have."""
+    """Another program wrote invalid data."""
 
 
 class PayloadRefusedError(PeerError, ValueError):
-    """An item was not decoded. Fields: path, reason."""
+    """An item was not decoded, because it is unsigned, altered or unreadable.
+
+    Give all processes the same authkey and codec.
+
+    Its ``args`` are the path and the reason.
+    """
 
     template = "refused to decode the item at {0}: {1}"
 
 
 class CorruptNodeError(PeerError, ValueError):
-    """A znode holds what no version of distsync wrote. Fields: path, what was found."""
+    """A znode contains data that no version of distsync has written.
+
+    Choose another name, if another program uses this one.
+
+    Its ``args`` are the path and the data.
+    """
 
     template = "{0} contains {1!r}, which distsync did not write: another program may use this name, choose another one"
 
 
 class ZnodeError(DistsyncError):
-    """The ensemble's answer about one znode. Fields: path."""
+    """A server's reply about one znode. Its ``args`` are the path."""
 
     template = "{0}"
 
 
 class NoNodeError(ZnodeError):
-    """There is no such znode."""
+    """The znode does not exist."""
 
     template = "no znode {0}"
 
 
 class NodeExistsError(ZnodeError):
-    """The znode is there already."""
+    """The znode already exists."""
 
     template = "znode {0} exists already"
 
 
 class BadVersionError(ZnodeError):
-    """The znode's version is another one."""
+    """The znode has another version."""
 
     template = "znode {0} has another version"
 
@@ -297,15 +430,15 @@ class NotEmptyError(ZnodeError):
 
 
 class ChildrenOfEphemeralError(ZnodeError):
-    """An ephemeral znode cannot have children."""
+    """The parent of the znode is ephemeral, and so cannot have children."""
 
     template = "the parent of {0} is ephemeral"
 
 
 class DisconnectedError(ZnodeError):
-    """The connection broke before the answer: a write may or may not have been executed.
+    """The connection was lost before the reply. A write may or may not have been executed.
 
-    ``sent`` is False where the request surely never left this process.
+    ``sent`` is False if the request certainly never left this process.
     """
 
     template = "connection lost before the answer about {0}"
@@ -313,7 +446,10 @@ class DisconnectedError(ZnodeError):
 
 
 class RequestError(ZnodeError):
-    """Any other refusal by the server. Fields: path, ZooKeeper's error name or code, maybe what to do."""
+    """Any other refusal by the server.
+
+    Its ``args`` are the path, the name or code of ZooKeeper's error, and optionally an advice.
+    """
 
     template = "the server refused the request about {0}: {1}"
 

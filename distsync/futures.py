@@ -1,7 +1,4 @@
-"""The face of ``concurrent.futures``: an Executor whose calls run on the workers of a pool, here and elsewhere.
-
-Rules for this file: a pool does the work; here is what a Future can do beside it.
-"""
+"""Drop-in replacement for ``concurrent.futures``: an Executor on the workers of a distributed pool."""
 
 from __future__ import annotations
 
@@ -20,7 +17,14 @@ Result = TypeVar("Result")
 
 
 class PoolFuture(_stdlib.Future[Result]):
-    """A call that was put into a pool. `cancel` takes it out again, as long as no worker has begun it."""
+    """A call that was submitted to an Executor, like ``concurrent.futures.Future``.
+
+    `Executor.submit` creates it.
+
+    Args:
+        withdraw: Called with this future by `cancel`. It removes the call from the queue of the
+            pool, and returns whether no worker had started it.
+    """
 
     __module__ = "distsync.futures"
 
@@ -29,10 +33,17 @@ class PoolFuture(_stdlib.Future[Result]):
         self._withdraw = withdraw
 
     def cancel(self) -> bool:
-        """No worker will begin it. False: one has, or it is done.
+        """Cancel the call if no worker has started it.
 
-        Cost: 1 request for each segment of waiting tasks, 1 more to take it out.
-        Source: ``concurrent.futures.Future.cancel``.
+        Returns:
+            True if the call was cancelled, now or before. False if a worker has started it, or if
+            it is done.
+
+        Note:
+            Costs no request if the call was not sent yet. Otherwise it costs 1 request for each
+            segment of waiting tasks, and 1 more to remove the call.
+
+            Source: ``concurrent.futures.Future.cancel``.
         """
         if self.cancelled():
             return True
@@ -45,22 +56,52 @@ class PoolFuture(_stdlib.Future[Result]):
 
 
 class Executor(_stdlib.Executor):
-    """A ``concurrent.futures.Executor`` on the workers of a pool, with a name also on those of other machines.
+    """A ``concurrent.futures.Executor`` on the workers of a distributed pool.
 
-    A call whose worker dies is done by another one. ``running()`` stays False until it is done: who has begun it is
-    known to the ensemble only, which `Future.cancel` asks. At its end a program waits until all calls are done, as with
-    the stdlib's executors.
+    An executor with a name also uses the workers of this name on other machines. If a worker exits
+    before it has finished a call, another worker runs the call again.
 
-    Units: ``max_workers``: local workers; None: one for each CPU; 0, with a name: none, others do the work.
-    Raises: as Pool. A Future raises what the function raised, or as Pool's results.
-    On loss: as Pool.
-    Cost: as Pool.
-    Fair: as Pool.
-    Source: ``concurrent.futures.ProcessPoolExecutor``.
+    ``running()`` of a future stays False until the call is done, because only the ensemble knows
+    which calls were started. `PoolFuture.cancel` asks it. At its end, a program waits until all
+    calls are done, as with the executors of the standard library.
 
-    >>> with Executor(2, name="squares") as executor:
-    ...     list(executor.map(abs, [-1, 2, -3])), executor.submit(pow, 2, 5).result()
-    ([1, 2, 3], 32)
+    Args:
+        max_workers: Number of local workers. None starts one for each CPU. 0 starts none, so that
+            workers elsewhere run the calls; it requires a name.
+        mp_context: Context of ``distsync.multiprocessing`` that starts the workers; None uses the
+            default one.
+        initializer: Called in each local worker before its first call; None calls nothing.
+        initargs: Arguments of ``initializer``.
+        max_tasks_per_child: Number of tasks after which a local worker is replaced; None never
+            replaces it.
+        name: Name of the pool, shared by its workers and by all processes that submit calls.
+            Without a name, an executor assigned at module or class level is named after its
+            variable; any other executor has a pool of its own.
+        client: The client to use; None uses the default client.
+        max_deliveries: Number of workers that may exit while they run the same call, before its
+            result is a TaskLostError; 0 means no limit, None means 5.
+        max_payload: Maximum size of one encoded task or one encoded result, in bytes; None means
+            64,000,000.
+        progress: Whether to show a progress bar on stderr. It requires rich.
+
+    Raises:
+        ValueError: A number is out of range, or ``max_workers`` is 0 without a name.
+        TypeError: ``initializer`` is not callable.
+        UnreachableError: No server could be reached for the client's first connection.
+        ConfigurationError: The codec of the client is JSON.
+        ModuleNotFoundError: ``progress`` is set, and rich is not installed.
+
+    Note:
+        A future raises what its function raised, or one of the errors of a Pool's results.
+
+        Costs, fairness, losses and znodes are those of Pool.
+
+        Source: ``concurrent.futures.ProcessPoolExecutor``.
+
+    Example:
+        >>> with Executor(2, name="squares") as executor:
+        ...     list(executor.map(abs, [-1, 2, -3])), executor.submit(pow, 2, 5).result()
+        ([1, 2, 3], 32)
     """
 
     __module__ = "distsync.futures"
@@ -95,15 +136,27 @@ class Executor(_stdlib.Executor):
 
     @property
     def name(self) -> str:
-        """The name that workers elsewhere find the pool by."""
+        """Name by which workers elsewhere find the pool."""
         return self._pool.name
 
     def submit(self, fn: Callable[..., Result], /, *args: Any, **kwargs: Any) -> _stdlib.Future[Result]:
-        """``fn(*args, **kwargs)`` will be called by a worker.
+        """Submit the call ``fn(*args, **kwargs)`` to the workers.
 
-        Returns: a Future. Raises: RuntimeError after `shutdown`.
-        Cost: as Pool.
-        Source: ``concurrent.futures.Executor.submit``.
+        Args:
+            fn: The function to call. It is sent by its name, so a worker must be able to import it.
+            *args: Its positional arguments. They must pickle.
+            **kwargs: Its keyword arguments. They must pickle.
+
+        Returns:
+            A future of the result.
+
+        Raises:
+            RuntimeError: The executor was shut down.
+
+        Note:
+            Costs 1 request, sent in the background, together with those of other calls.
+
+            Source: ``concurrent.futures.Executor.submit``.
         """
         future: PoolFuture[Result] = PoolFuture(self._take_out)
         with self._lock:
@@ -139,11 +192,29 @@ class Executor(_stdlib.Executor):
         self, fn: Callable[..., Result], *iterables: Iterable[Any], timeout: float | None = None, chunksize: int = 1,
         **options: Any,
     ) -> Iterator[Result]:  # fmt: skip
-        """The results of ``fn`` for the items of the iterables, in order.
+        """Call a function with the items of the iterables, and return an iterator over the results.
 
-        Units: seconds from this call, None: without end; items that travel together.
-        Raises: TimeoutError; what a call raised, where its result would come.
-        Source: ``concurrent.futures.ProcessPoolExecutor.map``.
+        The iterator yields the results in the order of the items. If a call raised an exception,
+        the iterator raises it in place of the result. It raises TimeoutError if a result is not
+        available in time.
+
+        Args:
+            fn: The function to call. It is sent by its name, so a worker must be able to import it.
+            *iterables: One iterable for each parameter of ``fn``; the shortest one ends the calls.
+            timeout: Maximum wait in seconds, from this call; None waits forever.
+            chunksize: Number of items that are sent to a worker as one task.
+            **options: Further options of ``concurrent.futures.Executor.map``, such as
+                ``buffersize``.
+
+        Returns:
+            An iterator over the results.
+
+        Raises:
+            ValueError: ``chunksize`` is less than 1.
+            RuntimeError: The executor was shut down.
+
+        Note:
+            Source: ``concurrent.futures.ProcessPoolExecutor.map``.
         """
         if chunksize < 1:
             raise ValueError("chunksize must be >= 1.")
@@ -152,11 +223,14 @@ class Executor(_stdlib.Executor):
         return (result for several in results for result in several)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """No call is taken any more; the local workers go when all are done.
+        """Refuse further calls, and stop the local workers once all calls are done.
 
-        With ``cancel_futures`` those that no worker has begun are cancelled. Without ``wait`` it returns at once.
+        Args:
+            wait: Whether to wait until all calls are done and the local workers have exited.
+            cancel_futures: Whether to cancel the calls that no worker has started.
 
-        Source: ``concurrent.futures.Executor.shutdown``.
+        Note:
+            Source: ``concurrent.futures.Executor.shutdown``.
         """
         with self._lock:
             self._is_shut = True
@@ -169,7 +243,7 @@ class Executor(_stdlib.Executor):
 
 
 def _at_end(pool: Any) -> None:
-    """Nobody has the executor any more, and nothing is to be done; or the program ends, when all has been done."""
+    """Close the pool of a deleted executor; at the end of the program, wait for its calls."""
     from multiprocessing import util
 
     pool.close()
@@ -188,7 +262,7 @@ def _call_all(fn: Callable[..., Result], several: tuple[tuple[Any, ...], ...]) -
 
 
 def __getattr__(name: str) -> Any:
-    """Whatever else ``concurrent.futures`` has."""
+    """Return a name of ``concurrent.futures`` that distsync does not replace."""
     try:
         return getattr(_stdlib, name)
     except AttributeError:

@@ -1,6 +1,6 @@
-"""The face of ``queue``: the same names, signatures, results and exceptions, across processes and hosts.
+"""Drop-in replacement for ``queue``: the same names and signatures, across processes and hosts.
 
-Rules for this file: names only; the code is in _objects/queues.py.
+Results and exceptions are the same too.
 """
 
 from __future__ import annotations

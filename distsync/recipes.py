@@ -1,7 +1,4 @@
-"""What the standard library has no shape for: the other recipes of ZooKeeper, and what workers ask for besides.
-
-Rules for this file: names only; each is at home in a file of its own.
-"""
+"""Objects that the standard library does not have: the other recipes of ZooKeeper, and more."""
 
 from __future__ import annotations
 

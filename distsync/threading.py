@@ -1,6 +1,7 @@
-"""The face of ``threading``: the same names, signatures, results and exceptions, across processes and hosts.
+"""Drop-in replacement for ``threading``: the same names and signatures, across processes and hosts.
 
-Rules for this file: names only. What is not replaced here (Thread, Timer, local, ...) is the stdlib's own.
+Results and exceptions are the same too. Names that are not replaced here (Thread, Timer, local,
+...) are those of the standard library.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ __all__ = [*dict.fromkeys([*_stdlib.__all__, *_REPLACED])]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> Any:
-    """Whatever else ``threading`` has."""
+    """Return any other name of the standard library's ``threading``."""
     try:
         return getattr(_stdlib, name)
     except AttributeError:
@@ -56,7 +57,7 @@ def __dir__() -> list[str]:
 
 
 class _Face(_ModuleType):
-    """What is set here, and is not ours, is set in ``threading``: excepthook, say."""
+    """A module that sets names that are not its own in ``threading``, for example excepthook."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in globals() or name.startswith("__"):

@@ -1,7 +1,4 @@
-"""The client: one ZooKeeper session of this process, and what is done over it.
-
-Rules for this file: what the faces see of _client/. No kazoo here, and no decision that a part below can make.
-"""
+"""The client: one ZooKeeper session of this process, and the calls that use it."""
 
 from __future__ import annotations
 
@@ -30,20 +27,30 @@ Result = TypeVar("Result")
 class Client:
     """A client of a ZooKeeper ensemble, or of this user's embedded server.
 
-    >>> client = Client("zk1:2181,zk2:2181", namespace="/shop")     # doctest: +SKIP
-    >>> client.run(protocol, timeout=5.0)                           # doctest: +SKIP
+    Creating a client starts nothing: it connects at its first use. A forked child has the client
+    without a session and without held objects, and connects at its own first use.
 
-    Making one starts nothing; it connects at its first use. A forked child has the client with nothing in it.
+    Args:
+        hosts: The servers, such as ``"host:port,host:port/chroot"``. None uses DISTSYNC_HOSTS and,
+            if that is not set, this user's embedded server.
+        **settings: Further settings, which are those of `connect`. A missing one is read from the
+            environment.
+
+    Raises:
+        ConfigurationError: A setting is not valid.
+        TypeError: A setting is unknown.
+
+    Note:
+        Costs no request.
+
+    Example:
+        >>> client = Client("zk1:2181,zk2:2181", namespace="/shop")     # doctest: +SKIP
+        >>> client.run(protocol, timeout=5.0)                           # doctest: +SKIP
     """
 
     __module__ = "distsync"
 
     def __init__(self, hosts: str | None = None, **settings: Any) -> None:
-        """The settings are those of distsync.connect(); what is not given is read from the environment.
-
-        Raises: ConfigurationError, TypeError.
-        Cost: no request.
-        """
         self.settings = used = read_settings(hosts=hosts, **settings)
         if used.tls:
             tls.check_files(used.tls_ca, used.tls_cert, used.tls_key, used.tls_key_password)
@@ -65,17 +72,33 @@ class Client:
     def __repr__(self) -> str:
         return f"<distsync.Client {self.hosts or 'embedded'} {self.namespace} {self.state}>"
 
-    # ---- doing things
+    # ---- calls
 
     def run(
         self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, subject: Loggable | None = None
     ) -> Result:
-        """``protocol`` has ended, driven in this thread.
+        """Drive a protocol in this thread, until it has ended.
 
-        Units: seconds; None: without end. ``subject``: the object that the log names if this waits for long.
-        Returns: its result. Raises: what it raises; UnreachableError if there is no first connection within the time
-        (at most connect_timeout); ClientClosedError.
-        On cancel: KeyboardInterrupt is thrown into the protocol, which then has a second to clean up.
+        An error of the protocol is raised here.
+
+        Args:
+            protocol: The coroutine to drive.
+            timeout: Maximum wait in seconds; None waits forever.
+            subject: The object that the log names if this waits for long; None logs nothing.
+
+        Returns:
+            The result of the protocol.
+
+        Raises:
+            UnreachableError: No server could be reached for the first connection, within the
+                timeout and at most ``connect_timeout``.
+            ClientClosedError: The client is closed, or was closed during the call.
+            UsageError: The call would block one of distsync's own threads, or a finalizer that
+                interrupts another call.
+
+        Note:
+            If interrupted, KeyboardInterrupt is thrown into the protocol, which then has a second
+            to clean up.
         """
         try:
             core = self._opened("a call")
@@ -88,11 +111,28 @@ class Client:
     async def run_async(
         self, protocol: Coroutine[Any, Any, Result], timeout: float | None = None, subject: Loggable | None = None
     ) -> Result:
-        """``protocol`` has ended, awaited on the running loop, which goes on meanwhile. As `run`, but:
+        """Await a protocol on the running event loop, until it has ended.
 
-        On cancel: asyncio.CancelledError is thrown into the protocol, which then has a second to clean up.
+        An error of the protocol is raised here.
+
+        Args:
+            protocol: The coroutine to drive.
+            timeout: Maximum wait in seconds; None waits forever.
+            subject: The object that the log names if this waits for long; None logs nothing.
+
+        Returns:
+            The result of the protocol.
+
+        Raises:
+            UnreachableError: No server could be reached for the first connection, within the
+                timeout and at most ``connect_timeout``.
+            ClientClosedError: The client is closed, or was closed during the call.
+
+        Note:
+            If cancelled, asyncio.CancelledError is thrown into the protocol, which then has a
+            second to clean up.
         """
-        from distsync._client.driver import asyncio_driver  # with asyncio, so not before somebody uses it
+        from distsync._client.driver import asyncio_driver  # imports asyncio, so only if it is used
 
         try:
             core = self._opened("a call")
@@ -103,8 +143,19 @@ class Client:
         return result
 
     def tell(self, protocol: Coroutine[Any, Any, Any]) -> Any:
-        """``protocol`` is begun in this thread, and goes as far as it can without waiting; the keeper does the rest.
-        Never waits. Returns its result, or raises its error, if it is over; else None."""
+        """Start a protocol in this thread, and continue it in the background once it has to wait.
+
+        This never waits. If the protocol ends before it has to wait, its error is raised here.
+
+        Args:
+            protocol: The coroutine to drive.
+
+        Returns:
+            The result of the protocol if it has ended; otherwise None.
+
+        Raises:
+            ClientClosedError: The client is closed.
+        """
         try:
             core = self._opened("a call")
         except BaseException:
@@ -114,22 +165,38 @@ class Client:
 
     @property
     def is_started(self) -> bool:
-        """Whether it was used."""
+        """Whether the client has been used."""
         return self._core is not None
 
     def start(self) -> None:
-        """The connection is being made."""
+        """Start to connect, without waiting for the connection.
+
+        Raises:
+            ClientClosedError: The client is closed.
+        """
         self._opened("a call")
 
     def interrupt(self, thread: int, error: BaseException) -> None:
-        """A call that waits in the thread with this identifier, if there is one, ends with ``error`` and leaves no
-        znode behind. Never waits."""
+        """Raise an error in the call that waits in another thread, if there is one.
+
+        This never waits. The call leaves no znode behind.
+
+        Args:
+            thread: Identifier of the thread.
+            error: The error to raise.
+        """
         if self._core is not None:
             self._core.interrupt(thread, error)
 
     def background(self, protocol: Coroutine[Any, Any, Any]) -> None:
-        """``protocol`` will be driven by the keeper, until it is over or the client closed. Never waits; safe in
-        finalizers and callbacks. Without a connection that was ever asked for there is nothing to do."""
+        """Drive a protocol in the background, until it has ended or the client is closed.
+
+        This never waits, and may be called in finalizers and callbacks. If the client has not been
+        used, the protocol is closed at once, because nothing exists that it could clean up.
+
+        Args:
+            protocol: The coroutine to drive.
+        """
         core = self._core
         if core is None:
             protocol.close()
@@ -137,20 +204,42 @@ class Client:
             core.background(protocol)
 
     def at_close(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """``protocol()`` is done, for a bounded time, when the client closes in good order, unless ``path`` is
-        discarded before. No request now; a client that nothing uses is connected for it at its close."""
+        """Run a protocol for a limited time when the client is closed in good order.
+
+        Args:
+            path: The path with which `discard` cancels this.
+            protocol: Called to make the coroutine to drive.
+
+        Raises:
+            ClientClosedError: The client is closed.
+
+        Note:
+            Costs no request now. A client that was not used connects for it when it is closed.
+        """
         if self._core is None and not self.closed:
             self._close_hooks[path] = protocol
         else:
             self._opened("something to do at its end").at_close(protocol, path)
 
     def may_wait(self) -> bool:
-        """Whether `run` is possible here: not in distsync's own threads (but for that of the callbacks), and not in
-        a finalizer that the garbage collector runs in the midst of another call."""
+        """Return whether `run` is possible here.
+
+        Returns:
+            False in distsync's own threads, except for that of callbacks, and in a finalizer that
+            the garbage collector runs in the middle of another call. True otherwise.
+        """
         return self._core is None or self._core.may_wait_here()
 
     def on_loss(self, loss: Signal, callback: Callable[[], object]) -> None:
-        """``callback`` is called once, in the thread of callbacks, when ``loss`` fires, or soon if it has."""
+        """Call a function once when a loss is signalled, in the thread of callbacks.
+
+        Args:
+            loss: Signal of the loss. If it has fired, the function is called soon.
+            callback: Called without arguments.
+
+        Raises:
+            ClientClosedError: The client is closed.
+        """
         dispatcher = self._opened("a callback").dispatcher
         dispatcher.prepare()
         once = [callback]
@@ -162,43 +251,87 @@ class Client:
         loss.subscribe(fired)
 
     def call_back(self, callback: Callable[[], object]) -> None:
-        """``callback`` is called soon, in the thread of callbacks. Never waits."""
+        """Call a function soon, in the thread of callbacks.
+
+        This never waits.
+
+        Args:
+            callback: Called without arguments.
+
+        Raises:
+            ClientClosedError: The client is closed.
+        """
         dispatcher = self._opened("a callback").dispatcher
         dispatcher.prepare()
         dispatcher.call(callback)
 
     def on_state(self, callback: Callable[[str], object]) -> None:
-        """``callback(state)`` is called, in the thread of callbacks, once with each change of `state`."""
+        """Call a function once for each change of `state`, in the thread of callbacks.
+
+        Args:
+            callback: Called with the new state.
+        """
         self._listeners.append(callback)
         if self._core is not None:
             self._core.dispatcher.prepare()
 
     def off_state(self, callback: Callable[[str], object]) -> None:
-        """``callback`` is called no more. Nothing happens if it was not."""
+        """Stop calling a function that was given to `on_state`. Idempotent.
+
+        Args:
+            callback: The function.
+        """
         with suppress(ValueError):
             self._listeners.remove(callback)
 
-    # ---- looking
+    # ---- state
 
     def sync(self, path: str = "/", timeout: float | None = None) -> None:
-        """The server that this client is connected to knows all that the ensemble's leader knew when this was called:
-        what is read next is not older. A follower or observer lags behind, and answers reads without asking anybody.
+        """Wait until this client's server knows all that the leader knew when the call began.
 
-        Units: seconds; None: without end.
-        Raises: DeadlineError (a TimeoutError), UnreachableError.
-        On loss: of the connection: it is asked again on the next one.
-        Cost: 1 request.
-        Source: ZooKeeper's sync; Zab, followers.
+        Later reads are then not older than this call. Otherwise a follower or observer may lag
+        behind, because it answers reads without asking the leader.
+
+        Args:
+            path: Path whose changes are needed.
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Raises:
+            ValueError: ``path`` is not a valid path.
+            DeadlineError: The server did not answer in time. Subclass of TimeoutError.
+            UnreachableError: No server could be reached for the first connection.
+            ClientClosedError: The client is closed.
+
+        Note:
+            Costs 1 request.
+
+            If the connection is lost, it is requested again on the next one.
+
+            Source: ZooKeeper's sync; Zab, followers.
         """
         self.run(_synced(paths.check_path(path) if path != "/" else path), timeout)
 
     def ensemble(self, timeout: float = 2.0) -> list[Server]:
-        """Each server of ``hosts``: role (leader, follower, observer, standalone, embedded, unknown, unreachable),
-        zxid, epoch and counter, as it says itself; and what to do where it says nothing.
+        """Return the role and the last transaction of each server in ``hosts``.
 
-        Units: seconds, for each server; all are asked at once.
-        Cost: 1 connection and the word ``srvr`` to each, beside the session.
-        Source: ZooKeeper's four-letter words; Zab, epoch and counter.
+        Args:
+            timeout: Maximum wait in seconds for each server, greater than 0. All servers are asked
+                at the same time.
+
+        Returns:
+            The servers, in the order of ``hosts``. A server that cannot be reached has a `problem`
+            that says what to do.
+
+        Raises:
+            ValueError: ``timeout`` is not greater than 0.
+            UnreachableError: The embedded server could not be reached.
+            ClientClosedError: The client is closed.
+
+        Note:
+            Costs no request of the session. It opens 1 connection to each server, and sends the
+            word ``srvr``.
+
+            Source: ZooKeeper's four-letter words; Zab, epoch and counter.
         """
         if not timeout > 0:
             raise ValueError(f"timeout must be seconds above 0, not {timeout!r}")
@@ -209,61 +342,133 @@ class Client:
 
     @property
     def session_id(self) -> int | None:
-        """The id of the ZooKeeper session; None while there is none. No request."""
+        """The id of the ZooKeeper session; None if there is none.
+
+        Note:
+            Costs no request.
+        """
         return self._core.lease.session_id if self._core else None
 
     @property
     def session_timeout(self) -> float | None:
-        """Seconds after which the servers end the session of who is silent, as they have granted it: what was asked of
-        them is ``settings.session_timeout``. None before the first session. No request."""
+        """The session timeout that was granted, in seconds; None before the first session.
+
+        The servers end the session of a client that is silent for this time.
+        ``settings.session_timeout`` is the timeout that was requested.
+
+        Note:
+            Costs no request.
+        """
         return (self._core.lease.timeout or None) if self._core else None
 
     @property
     def state(self) -> str:
-        """The connection is "connecting" (for the first time), "connected", "suspended" (it is being made anew, and the
-        session may live on), "lost" (so is the session, or it has been away for longer than that may live; what was
-        held is held no more) or "closed"."""
+        """The state of the connection.
+
+        ``"connecting"`` means that the first connection is being made, ``"connected"`` that it
+        exists. ``"suspended"`` means that it is being made again, and the session may still be
+        alive. ``"lost"`` means that the session has ended, or that the connection was lost for
+        longer than the session may live; all held objects are lost. ``"closed"`` means that the
+        client is closed.
+
+        Note:
+            Costs no request.
+        """
         if self.closed:
             return ConnectionState.CLOSED.value
         return self._core.link.state.value if self._core else ConnectionState.CONNECTING.value
 
     def is_proven(self, session_id: int) -> bool:
-        """Whether the lease clock proves at this moment that session ``session_id`` lives. No request."""
+        """Return whether the lease clock proves that a session is alive.
+
+        Args:
+            session_id: Id of the session.
+
+        Returns:
+            True if the session is provably alive now.
+
+        Note:
+            Costs no request.
+        """
         core = self._core
         return core is not None and core.is_proven(session_id)
 
     def _fast_path_state(self) -> tuple[Any, LeaseClock]:
-        """What a step of a protocol needs that is done without a driver (_objects/lock_fast_path.py)."""
+        """Return what lock_fast_path.py needs to run a step of a protocol without a driver."""
         core = self._opened("a call")
         return core.mutex, core.lease
 
     def statistics(self) -> ClientStatistics:
-        """What was sent and came so far, in this process. No request."""
+        """Return the numbers of requests and events in this process.
+
+        Returns:
+            The numbers since the client was created; zeros if it was not used.
+
+        Note:
+            Costs no request.
+        """
         if self._core is not None:
             return self._core.link.statistics()
         return self._before or ClientStatistics({}, 0, 0, 0)
 
     def path(self, kind: str, name: str) -> str:
-        """The znode of the object ``name`` of this kind."""
+        """Return the path of an object's znode.
+
+        Args:
+            kind: Kind of the object, such as ``"lock"``.
+            name: Name of the object.
+
+        Returns:
+            The path, inside of this client's namespace.
+        """
         return paths.object_path(self.namespace, kind, name)
 
     def protect(self, path: str, acl: Iterable[Any]) -> None:
-        """What this client makes at ``path`` and below it, from now on, has this ACL. What is there keeps its own.
+        """Use an ACL for the znodes that this client creates at a path and below it from now on.
 
-        Cost: no request.
+        Existing znodes keep their ACLs.
+
+        Args:
+            path: The path.
+            acl: kazoo ACLs.
+
+        Note:
+            Costs no request.
         """
         self._access.protect(path, acl)
 
     def local(self, path: str, factory: Callable[[], Result], kind: str = "", user: Any = None) -> Result:
-        """The state that the threads of this process share about ``path``. A forked child has its own, so it is to
-        be asked for anew in each call. Raises NameInUseError if it is that of an object of another ``kind``. It stays
-        as long as a ``user`` of it does, and is not idle; without a user, as long as the client."""
+        """Return the state of a path that the threads of this process share.
+
+        A forked child has its own state, so call this again in each call. The state is dropped when
+        it is idle and its ``user`` has been deleted; without a user, it lives as long as the
+        client.
+
+        Args:
+            path: The path.
+            factory: Called without arguments to make the state if there is none.
+            kind: Kind of the object; empty means any.
+            user: The object that uses the state; None means no user.
+
+        Returns:
+            The state.
+
+        Raises:
+            NameInUseError: The state of this path belongs to an object of another kind.
+            ClientClosedError: The client is closed.
+        """
         result: Result = self._opened("an object").locals.of(path, kind, factory, user)
         return result
 
     def discard(self, path: str, protocol: Callable[[], Coroutine[Any, Any, Any]]) -> None:
-        """What the threads share about ``path`` is dropped, since nobody uses its object any more, and ``protocol()``
-        is done in the background. Never waits; safe in finalizers."""
+        """Drop the state of a path, because its object is deleted, and clean up in the background.
+
+        This never waits, and may be called in finalizers.
+
+        Args:
+            path: The path.
+            protocol: Called to make the coroutine that cleans up.
+        """
         core = self._core
         self._close_hooks.pop(path, None)
         self._access.forget(path)
@@ -272,13 +477,13 @@ class Client:
 
     @property
     def origin(self) -> tuple[str | None, str]:
-        """What a pickle says of this client: hosts and namespace, and no secret."""
+        """The hosts and the namespace, which a pickled object contains; no secrets."""
         return self.settings.hosts, self.settings.namespace
 
-    # ---- life
+    # ---- start and end
 
     def _opened(self, call: str) -> ClientRuntime:
-        """The core, started at the first use."""
+        """Return the runtime, started at the first use, or raise ClientClosedError."""
         core = self._core
         if core is None:
             with self._starting:
@@ -290,8 +495,12 @@ class Client:
         return core
 
     def _started(self) -> ClientRuntime:
-        """A finalizer that the collector runs in here may use the client, and so start it: then that is its core. One
-        whose start failed, or was interrupted, is nobody's: the next use makes another."""
+        """Start the runtime, and return it.
+
+        A finalizer that the garbage collector runs in here may use the client, and so start another
+        runtime, which is then used. A runtime whose start failed, or was interrupted, is closed,
+        and the next use makes another.
+        """
         gevent_check.check_patched()
         lifecycle.in_use()
         core = ClientRuntime(self.settings, self.hosts, self._access, self._changed)
@@ -310,8 +519,11 @@ class Client:
         return self._core
 
     def _started_to_part(self) -> ClientRuntime | None:
-        """Only other processes have used what was made here. None: it could not be started; at the end of a process
-        Python 3.12 gives nobody a thread."""
+        """Start the runtime for the close hooks of a client that was not used; None if that fails.
+
+        Only other processes have used what this process made. At the end of a process Python 3.12
+        starts no more threads.
+        """
         with suppress(DistsyncError, OSError, RuntimeError):
             self._started().run(_connected(), 0.0)
         return self._core
@@ -323,11 +535,17 @@ class Client:
                 core.dispatcher.call(partial(listener, state.value))
 
     def close(self) -> None:
-        """The session is closed, and with it everything held; nothing of the client remains.
+        """Close the session; all held objects are lost.
 
-        Units: takes less than 2 seconds, also without a server. Callable from everywhere, again and again.
-        On loss: calls that wait raise ClientClosedError; what was held is lost ("client closed").
-        On cancel: KeyboardInterrupt ends it halfway; the next close, or the one at the end of the process, does it all.
+        It takes less than 2 seconds, even without a server. It may be called anywhere, and more
+        than once.
+
+        Note:
+            Waiting calls raise ClientClosedError. Held objects are lost, with the reason "client
+            closed".
+
+            If interrupted, the close is incomplete. The next close, or that at the end of the
+            process, completes it.
         """
         me = threading.get_ident()
         with self._starting:
@@ -335,7 +553,7 @@ class Client:
             self.closed = True
             if core is None or self._closer not in (None, me):
                 return
-            self._closer = me  # who is interrupted in the next line may come again
+            self._closer = me  # an interrupt in the next line allows another call by this thread
         try:
             core.close()
             self._before, self._core = core.link.statistics(), None
@@ -351,7 +569,7 @@ class Client:
         self.close()
 
     def after_fork_in_child(self) -> None:
-        """In a forked child: nothing of the parent's session is ours."""
+        """Forget the session of the parent process, in a forked child."""
         core, self._core = self._core, None
         self._close_hooks = {}
         self._starting, self._closer = threading.RLock(), None

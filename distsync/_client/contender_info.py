@@ -1,7 +1,7 @@
-"""Who is who: the small JSON in a contender's znode, by which anyone can list holders and waiters.
+"""Contenders: the JSON in a contender's znode, from which any client lists holders and waiters.
 
-Rules for this file: the standard library only. What is read was written by anybody: it is never trusted, and whatever
-does not make sense is shown as unknown.
+The JSON may have been written by any client. It is never trusted, and values of the wrong type are
+shown as unknown.
 """
 
 from __future__ import annotations
@@ -26,10 +26,20 @@ UNKNOWN = ""
 @public_in("distsync")
 @dataclass(frozen=True)
 class Contender:
-    """Somebody who holds or waits. What its znode does not say is "" or None: a client of another make says nothing.
+    """A holder or a waiter, as its znode describes it.
 
-    ``since`` is the time at which it began to wait, by its own clock; ``thread`` is the name of its thread or task;
-    ``path`` is its znode, ``token`` its place in the order of all (the fencing token, once it holds).
+    A field is empty or None if the znode does not contain it, which is the case for clients of
+    other libraries.
+
+    Attributes:
+        host: Name of the host.
+        pid: Process id.
+        thread: Name of the thread or task.
+        since: The time at which it began to wait, by its own clock.
+        place: The line of code that called distsync.
+        version: Version of distsync.
+        path: Path of the contender's znode.
+        token: Position in the order of all contenders: the fencing token, once it holds.
     """
 
     host: str
@@ -63,7 +73,7 @@ def describe(linger: float = 0.0) -> bytes:
 
 
 def read(data: bytes | None, path: str, token: int) -> Contender:
-    """Whoever wrote ``data`` into the znode ``path``; every field that cannot be read is unknown."""
+    """Return the contender that ``data`` describes; unreadable fields are unknown."""
     record = _fields(data)
     return Contender(
         host=_text(record, "host"),

@@ -1,10 +1,8 @@
-"""The default client: the one that objects use which are given none.
+"""The default client, for objects without an explicit one.
 
-Rules for this file: kazoo is loaded with the first client, not before; nothing is opened here, a client connects at
-its first use.
-
-There is one default client a process. A forked child goes on with the same settings: a client that was made before
-the fork has in the child nothing of its parent's, and a session of its own from its first use on.
+There is one default client for each process. kazoo is imported with the first client, not before. A
+forked child continues with the same settings: its copy of the client has none of the parent's
+state, and opens a session of its own at its first use.
 """
 
 from __future__ import annotations
@@ -60,14 +58,48 @@ def connect(
     linger: float | None = None,
     default: bool = True,
 ) -> Client:
-    """There is a client with these settings, the default one of this process unless ``default`` is False.
+    """Create a client, and make it the default one of this process.
 
-    Units: seconds. None: what the environment says (``DISTSYNC_HOSTS``, ...), else the default; without any hosts,
-    this user's embedded server, which is started if need be.
-    Returns: the client. It connects at its first use, and is closed by `close` or at the end of the process. A
-    default client from before stays open, for the objects that use it.
-    Raises: ConfigurationError for a setting that cannot be used.
-    Cost: no request.
+    The client connects at its first use. It is closed by `Client.close`, or at the end of the
+    process. The previous default client stays open, for the objects that use it.
+
+    For each setting, None uses the environment variable ``DISTSYNC_<SETTING>`` and, if that is not
+    set, the default.
+
+    Args:
+        hosts: The servers, such as ``"host:port,host:port/chroot"``, or a list of them. The default
+            is this user's embedded server, which is started if it does not run.
+        namespace: Path of all objects; ``"/distsync"`` by default.
+        session_timeout: Timeout of the session in seconds, as requested from the server; 10 by
+            default.
+        connect_timeout: Maximum wait for the first connection, in seconds; 10 by default.
+        auth: Credentials, such as ``"digest:user:password"``, ``"sasl:user:password"`` (DIGEST-MD5,
+            with the extra ``sasl``) or ``"x509:"`` (the identity of ``tls_cert``). Several are
+            separated by commas, or are a list of pairs of scheme and credential.
+        authkey: Secret that signs the contents of objects.
+        authkeys_accepted: Further secrets whose signatures are accepted, as a list, or separated by
+            commas; none of them signs.
+        codec: ``"pickle"``, ``"json"`` or a codec object; pickle by default.
+        acl: kazoo ACLs for the znodes that the client creates. The default allows only the
+            identities in ``auth``, and all users if there are none. It has no environment variable.
+        tls: Whether to use TLS; by default, if ``tls_ca``, ``tls_cert`` or ``tls_key`` is given.
+        tls_ca: File of the trusted certification authorities.
+        tls_cert: File of the client's certificate.
+        tls_key: File of the client's private key.
+        tls_key_password: Password of the private key.
+        tls_verify: Whether to verify the certificates of servers; True by default.
+        fast_wire: Whether to use distsync's fast I/O instead of kazoo's; True by default.
+        linger: Seconds for which a released lock stays cached; 0 disables caching, 0.1 by default.
+        default: Whether to make the client the default one.
+
+    Returns:
+        The client.
+
+    Raises:
+        ConfigurationError: A setting is not valid.
+
+    Note:
+        Costs no request.
     """
     options = {name: value for name, value in locals().items() if name != "default" and value is not None}
     client = _make(**options)
@@ -77,12 +109,20 @@ def connect(
 
 
 def default_client() -> Client:
-    """The default client, made with the environment's settings if there is none yet.
+    """Return the default client, and create it from the environment if there is none.
 
-    One that was closed stays the default, and each use of it says that it is closed, until `connect`, `set_default`
-    or `close_default`: objects do not move to another server by themselves.
-    Raises: ConfigurationError for a variable that cannot be used.
-    Cost: no request.
+    A default client that is closed stays the default one, and its use raises ClientClosedError,
+    until `connect`, `set_default` or `close_default` is called. Objects never move to another
+    server by themselves.
+
+    Returns:
+        The client.
+
+    Raises:
+        ConfigurationError: An environment variable is not valid.
+
+    Note:
+        Costs no request.
     """
     if current.client is None:
         made = _make(**_imported_settings())
@@ -93,7 +133,7 @@ def default_client() -> Client:
 
 
 def export_settings() -> Settings | None:
-    """What a child process that begins anew needs to have the same default client. With the secrets."""
+    """Return the settings, with secrets, that give a child process the same default client."""
     client = current.client
     return current.imported if client is None else client.settings
 
@@ -109,10 +149,18 @@ def _imported_settings() -> dict[str, Any]:
 
 
 def client_of(origin: tuple[str | None, str]) -> Client:
-    """A client of these hosts and this namespace: the default one if it is such a one, else one that all objects
-    from there share. Credentials are this process's own, from the environment.
+    """Return a client of these hosts and this namespace, with this process's own credentials.
 
-    Cost: no request.
+    It is the default client if it matches, and otherwise one that all objects of this origin share.
+
+    Args:
+        origin: Hosts, or None for the embedded server, and namespace.
+
+    Returns:
+        The client.
+
+    Note:
+        Costs no request.
     """
     client = default_client()
     if client.origin == origin:
@@ -131,9 +179,13 @@ def _make(**options: Any) -> Client:
 
 
 def set_default(client: Client | None) -> Client | None:
-    """``client`` is the default one from now on; None: the next use makes one. The one before stays open.
+    """Set the default client. The previous one stays open.
 
-    Returns: the one before, None if there was none.
+    Args:
+        client: The new default client; None lets the next use create one.
+
+    Returns:
+        The previous default client; None if there was none.
     """
     with current.lock:
         before, current.client = current.client, client
@@ -141,7 +193,10 @@ def set_default(client: Client | None) -> Client | None:
 
 
 def close_default() -> None:
-    """The default client, if there is one, is closed; the next use of `default_client` makes another."""
+    """Close the default client, if there is one.
+
+    The next use of `default_client` creates another.
+    """
     with current.lock:
         client, current.client = current.client, None
     if client is not None:

@@ -1,6 +1,7 @@
-"""The embedded server as seen from a client: found or started again and again, in a thread of its own.
+"""The embedded server, as a client finds or starts it: repeatedly, and in a thread of its own.
 
-Rules for this file: it waits for the server's start, so it never runs in the caller's, kazoo's or the keeper's thread.
+The search waits for the server's start, so it never runs in the caller's, kazoo's or the background
+thread.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ takes."""
 def find_embedded_server() -> ServerAddress | None:
     """Return the address of this user's running embedded server.
 
-    distsync's objects find the server by themselves; this is for other ZooKeeper clients that look into it.
+    distsync's objects find the server by themselves. This is for other ZooKeeper clients that use
+    it.
 
     Returns:
-        The address, with the credential that the server asks for; None if no server runs.
+        The address, with the credential that the server requires; None if no server runs.
 
     Raises:
-        ConfigurationError: Another user owns the folder of the address file, or may write to it, and so could name
-            another server.
+        ConfigurationError: Another user owns the folder of the address file, or may write to it,
+            and so could name another server.
 
     Note:
-        Costs one connection to loopback, over which the server proves that it is this user's.
+        Costs 1 connection to loopback, over which the server proves that it is this user's.
     """
     from distsync._server.autostart.find_or_start import find
 

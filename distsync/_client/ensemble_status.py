@@ -1,8 +1,7 @@
-"""Who is who among the servers: each is asked by the four-letter word ``srvr``.
+"""The status of the servers of an ensemble, by the four-letter word ``srvr``.
 
-Rules for this file: it knows sockets, and neither sessions nor kazoo's connection; what it hears may be anything.
-
-ZooKeeper answers ``srvr`` unless its whitelist was changed; it is the one word that is allowed by default.
+ZooKeeper answers ``srvr`` unless its whitelist was changed: it is the one word that is allowed by
+default. The answer is not trusted.
 """
 
 from __future__ import annotations
@@ -28,7 +27,17 @@ READ_ONLY = "it has lost its quorum, and shows what it knew then to who only rea
 
 
 class Role(str, enum.Enum):
-    """The server is ..."""
+    """The role of a server in its ensemble.
+
+    Attributes:
+        LEADER: It orders all writes.
+        FOLLOWER: It votes on writes.
+        OBSERVER: It learns of writes, without a vote.
+        STANDALONE: It is a single server without an ensemble.
+        EMBEDDED: It is distsync's own server.
+        UNKNOWN: It is reachable, but does not give its role.
+        UNREACHABLE: It does not answer.
+    """
 
     __module__ = "distsync"
 
@@ -46,8 +55,18 @@ class Role(str, enum.Enum):
 @public_in("distsync")
 @dataclass(frozen=True)
 class Server:
-    """What a server says of itself. ``zxid`` is that of the last transaction that it knows (None: it does not say);
-    one whose zxid is behind the leader's lags. ``problem`` says what to do about a server that tells nothing."""
+    """The status of a server, as it reports it.
+
+    A server whose zxid is behind the leader's lags behind.
+
+    Attributes:
+        host: Host of the server.
+        port: Port of the server.
+        role: The server's role.
+        zxid: Id of the last transaction that it knows; None if it does not report it.
+        version: Version of the server; empty if it does not report it.
+        problem: A problem of the server, and what to do about it; empty if there is none.
+    """
 
     host: str
     port: int
@@ -58,17 +77,17 @@ class Server:
 
     @property
     def epoch(self) -> int | None:
-        """Zab's e: which leader, counted from the ensemble's first one, gave out the last transaction."""
+        """Zab's epoch of the last transaction: the number of its leader's term; None if unknown."""
         return None if self.zxid is None else self.zxid >> 32
 
     @property
     def counter(self) -> int | None:
-        """Zab's c: which transaction of that leader's it was."""
+        """Zab's counter of the last transaction within its epoch; None if unknown."""
         return None if self.zxid is None else self.zxid & 0xFFFFFFFF
 
 
 def ask_all(hosts: str, settings: Settings, timeout: float) -> list[Server]:
-    """What each of ``hosts`` says within so many seconds, in their order."""
+    """Return the status of each of ``hosts``, in their order, after at most ``timeout`` seconds."""
     where, _ = collect_hosts(hosts)
     addresses: Sequence[tuple[str, int]] = [(host, int(port)) for host, port in where]
     context = _context(settings)

@@ -73,7 +73,7 @@ def check_codec(codec: object, setting: str = "codec") -> str | ItemCodec:
 
 
 class Codec:
-    """Encodes what is put and decodes what is got, signed if there is a key."""
+    """Encoder and decoder of payloads. ``authkey`` signs them; signatures of ``accepted`` keys are read as well."""
 
     def __init__(
         self,
@@ -82,7 +82,6 @@ class Codec:
         limit_bytes: int = LIMIT_BYTES,
         accepted: Sequence[bytes] = (),
     ) -> None:
-        """``authkey`` signs; what was signed with one of ``accepted`` is read too."""
         checked = check_codec(codec)
         if isinstance(checked, str):
             self.name, (self._header, self._items) = checked, KNOWN[checked]

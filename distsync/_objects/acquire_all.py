@@ -1,7 +1,8 @@
-"""acquire_all: several locks, all or none.
+"""acquire_all: acquire several locks, or none.
 
-Rules for this file: no znode, no protocol of its own; it knows locks by their faces, for each may be another client's,
-which drives its own protocols only. The simulator plays the same loop with their cores (scenario ``acquire-all``).
+Only the public methods of the locks are used, because each lock may belong to another client, which
+drives its own protocols only. The simulator runs the same loop with the locks' cores (scenario
+``acquire-all``).
 """
 
 from __future__ import annotations
@@ -18,14 +19,25 @@ from distsync._objects.validation import validate_timeout
 from distsync.errors import DeadlineError, DistsyncError, UsageError
 
 Acquirable = LockBase | SharedReader
-#: A lock, how this thread held it before, and who owns it while it returns to that.
+#: A lock, its snapshot before the acquire, and the temporary owner while that is restored.
 _Started = tuple[Acquirable, Any, object]
 
 
 class HeldLocks:
-    """Locks that are held together, until ``release`` or the end of a ``with`` block.
+    """Locks that are held together, until `release` or the end of a ``with`` block.
 
-    Source: recipes.txt, Locks, once for each.
+    `acquire_all` returns it.
+
+    Args:
+        locks: The locks, in the order in which they were acquired.
+
+    Note:
+        Source: ZooKeeper recipes, "Locks", once for each lock.
+
+    Example:
+        >>> with acquire_all(Lock(name="a"), Lock(name="b")) as locks:  # doctest: +SKIP
+        ...     print(locks.held)  # doctest: +SKIP
+        True
     """
 
     def __init__(self, locks: tuple[Acquirable, ...]) -> None:
@@ -38,15 +50,26 @@ class HeldLocks:
 
     @property
     def held(self) -> bool:
-        """Whether this process provably holds all of them. Cost: no request."""
+        """Whether this process provably holds all of the locks.
+
+        Note:
+            Costs no request.
+        """
         return all(lock.held for lock in self._locks)
 
     def release(self) -> None:
-        """All are released, the last one first, whatever one of them raises.
+        """Release all locks, the last acquired one first, even if releasing one fails.
 
-        Raises: what the first that failed raised: LockLostError, NotHeldError.
-        On cancel: all are released all the same.
-        Cost: as release of each.
+        If several releases fail, the error of the first one is raised.
+
+        Raises:
+            LockLostError: A lock was lost while it was held. Another process may hold it now.
+            NotHeldError: A lock is not held. Subclass of RuntimeError.
+
+        Note:
+            Costs as many as the releases of all locks.
+
+            If interrupted, all locks are still released.
         """
         before: list[Any] = []
         try:
@@ -59,7 +82,7 @@ class HeldLocks:
             raise
 
     def _finish_release(self, before: list[Any]) -> None:
-        """A release was interrupted: it has happened. What was held is let go at last. May be done twice."""
+        """Complete an interrupted release. Idempotent."""
         for lock, was in zip(self._locks, before or [[] for _ in self._locks], strict=True):
             lock._finish_release(was)
 
@@ -84,7 +107,7 @@ class HeldLocks:
 
 
 def _release(locks: tuple[Acquirable, ...]) -> None:
-    """The last one first. What one raises does not keep the others."""
+    """Release the locks in reverse order, and then raise the first error."""
     failed: list[DistsyncError] = []
     for lock in reversed(locks):
         try:
@@ -96,18 +119,35 @@ def _release(locks: tuple[Acquirable, ...]) -> None:
 
 
 def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
-    """All of these locks are held; ``with acquire_all(one, other):`` releases them at its end.
+    """Acquire several locks, or none of them.
 
-    Whoever uses it acquires in the same order, that of their paths, so that nobody waits in a circle; with locks of
-    several ensembles, if each ensemble's servers have the same names for all who use it.
-    Units: seconds for all together; None: without end.
-    Returns: an object with ``release()``, ``held``, ``locks``, that is a context manager.
-    Raises: DeadlineError (a TimeoutError) if not all were free in time; TypeError for what is no lock, ValueError for
-        time-outs that the stdlib refuses, UsageError for a lock that is given twice. None is held then.
-    On loss: of the session while waiting: LockLostError if one that was held already was lost.
-    On cancel: none is held; what comes between the call and the ``with`` comes too late for that.
-    Cost: as acquire of each, one after the other.
-    Source: recipes.txt, Locks.
+    Use the result in ``with acquire_all(one, other):`` to release them all at the end. All callers
+    acquire locks in the same order, that of their paths, so deadlocks are impossible. For locks of
+    several ensembles this requires that all callers use the same names for the servers of each
+    ensemble.
+
+    Args:
+        *locks: Locks, RLocks, and readers and writers of SharedLocks.
+        timeout: Maximum wait for all locks together, in seconds; 0 tries each once, None and -1
+            wait forever.
+
+    Returns:
+        The held locks, a context manager with ``release()``, ``held`` and ``locks``.
+
+    Raises:
+        DeadlineError: Not all locks were free in time, and none is held. Subclass of TimeoutError.
+        TypeError: An argument is not a lock.
+        ValueError: ``timeout`` is negative and not -1.
+        UsageError: A lock is given twice.
+        LockLostError: A lock that was already held was lost while waiting for another one.
+
+    Note:
+        Costs as many as acquiring the locks one after the other.
+
+        If interrupted, none of the locks is held. An interrupt between the return of this call and
+        the start of the ``with`` block comes too late for that.
+
+        Source: ZooKeeper recipes, "Locks".
     """
     seconds = validate_timeout(timeout, "call")
     ordered = _in_order(locks)
@@ -130,13 +170,13 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
 
 
 def _check(locks: tuple[Acquirable, ...]) -> None:
-    """None of them was lost while the others were waited for."""
+    """Raise LockLostError if a lock was lost while the others were waited for."""
     for lock in locks:
         lock._check_held()
 
 
 def _undo(begun: list[_Started]) -> None:
-    """As they were before, the last one first. May be done twice."""
+    """Restore the locks' earlier states, the last one first. Idempotent."""
     for lock, before, stranger in reversed(begun):
         lock._restore(before, stranger)
 
@@ -146,7 +186,7 @@ def _left(deadline: float | None) -> float:
 
 
 def _in_order(locks: tuple[Any, ...]) -> tuple[Acquirable, ...]:
-    """By their paths, servers first: the same for everybody."""
+    """Return the locks in an order that is the same for all processes: by servers, then path."""
     for lock in locks:
         if not isinstance(lock, (LockBase, SharedReader)):
             raise TypeError(f"acquire_all takes locks, and readers and writers of SharedLocks, not {lock!r}")

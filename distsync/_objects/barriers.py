@@ -1,7 +1,4 @@
-"""Barrier and DoubleBarrier.
-
-Rules for this file: no znode; each method checks its arguments, Barrier's as the stdlib does, and runs one protocol.
-"""
+"""Barrier, a drop-in replacement for ``threading.Barrier``, and DoubleBarrier."""
 
 from __future__ import annotations
 
@@ -23,20 +20,46 @@ if TYPE_CHECKING:
 
 
 class Barrier(SharedObject):
-    """A place where ``parties`` threads, of any processes, wait for each other; again and again.
+    """A cyclic barrier shared by threads, processes and hosts, like ``threading.Barrier``.
 
-    On loss: of the session while waiting: the barrier breaks, for it and for the others. Who times out while no server
-        can be reached breaks it when one can be; until then he may be counted, as long as his session lives.
-    On cancel: the barrier breaks.
-    Cost: before the wait 3 requests, 1 round trip, 1 watch; the last one to arrive sends 1 more.
-    Source: recipes.txt, Double Barriers; ``threading.Barrier``.
+    ``parties`` threads of any processes wait for each other, again and again.
 
-    Znodes: ``<namespace>/barrier/<name>``, data: the turn, ``.../_c_<guid>-lock-<sequence>``, ephemeral, who waits;
-        for a moment ``.../_r_<guid>-reset-<sequence>``, ephemeral, the mark of a reset.
+    Args:
+        parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+        action: Called without arguments by one of the threads, before they are released; None calls
+            nothing. If it raises, the barrier is broken.
+        timeout: Default timeout of `wait` in seconds; None waits forever.
+        name: Name of the barrier, shared by all processes that use it. Without a name, a barrier
+            assigned at module or class level is named after its variable; any other barrier gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the barrier's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> start = Barrier(1, name="start")
-    >>> start.wait()
-    0
+    Raises:
+        ValueError: ``parties`` is less than 1.
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        Costs 3 requests in 1 round trip and 1 watch before the wait. The last thread to arrive
+        costs 1 request more.
+
+        If the session of a waiting thread ends, the barrier is broken, for this thread and for all
+        others. If a thread times out while no server can be reached, it breaks the barrier as soon
+        as one can. Until then it may be counted, as long as its session lives. If a waiting thread
+        is interrupted, the barrier is broken.
+
+        Znodes: ``<namespace>/barrier/<name>``, whose data is the generation;
+        ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each waiting thread;
+        ``.../_r_<guid>-reset-<sequence>``, ephemeral, a short-lived mark of a reset.
+
+        Source: ZooKeeper recipes, "Double Barriers"; ``threading.Barrier``.
+
+    Example:
+        >>> start = Barrier(1, name="start")
+        >>> start.wait()
+        0
     """
 
     __module__ = "distsync.threading"
@@ -71,48 +94,70 @@ class Barrier(SharedObject):
         return core
 
     def wait(self, timeout: float | None = None) -> int:
-        """All parties have arrived.
+        """Wait until all parties have arrived.
 
-        Units: seconds; None: the barrier's own time-out, and if it has none, without end.
-        Returns: 0 to parties - 1, another number for each.
-        Raises: BrokenBarrierError if the barrier is or becomes broken, or is reset; a time-out breaks it for all.
-        On loss: BrokenBarrierError, for all.
-        On cancel: the barrier is broken, no znode is left.
-        Cost: to stand there 3 requests, 1 round trip, 1 watch; to look again 2 at the end and at half of each
-            session time-out; the last one to arrive sends 1 instead. The first time of a
-            process 1 more.
-        Source: recipes.txt, Double Barriers, Enter.
+        Args:
+            timeout: Maximum wait in seconds; 0 or less does not wait, None uses the barrier's own
+                timeout. A timeout breaks the barrier for all.
+
+        Returns:
+            A number from 0 to ``parties - 1``, which is different for each thread.
+
+        Raises:
+            BrokenBarrierError: The barrier is or becomes broken, or is reset.
+            MismatchError: Other processes use another number of parties.
+
+        Note:
+            Costs 3 requests in 1 round trip and 1 watch to arrive. Another look costs 2 more, at
+            the end and at each half of a session timeout. The last thread to arrive costs 1 more
+            instead. The first call of a process costs 1 more.
+
+            If the session ends, all waiting threads get BrokenBarrierError. If interrupted, the
+            barrier is broken, and no znode is left behind.
+
+            Source: ZooKeeper recipes, "Double Barriers", Enter.
         """
         seconds = validate_timeout(self._timeout if timeout is None else timeout)
         return int(self._run(self._core.wait(describe(), self._action), seconds))
 
     def reset(self) -> None:
-        """The barrier is empty and whole; who waits gets BrokenBarrierError.
+        """Reset the barrier; waiting threads get BrokenBarrierError.
 
-        Cost: 3 requests, 2 round trips; 3 more in the background. 5, 2 round trips, if nobody has come to it yet.
+        Note:
+            Costs 3 requests in 2 round trips, and 3 more in the background. Costs 5 requests in 2
+            round trips if no thread has arrived yet.
         """
         self._run(self._core.reset())
 
     def abort(self) -> None:
-        """The barrier is broken; who waits, and who comes, gets BrokenBarrierError.
+        """Break the barrier; waiting and arriving threads get BrokenBarrierError.
 
-        Cost: 2 requests; 3, 2 round trips, if it was broken.
+        Note:
+            Costs 2 requests, and 3 requests in 2 round trips if the barrier was already broken.
         """
         self._run(self._core.abort())
 
     @property
     def parties(self) -> int:
-        """How many it takes."""
+        """The number of threads that the barrier waits for."""
         return self._parties
 
     @property
     def n_waiting(self) -> int:
-        """How many wait now. Cost: 2 requests, 1 round trip."""
+        """The number of threads that are waiting now.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return int(self._read(self._core.state())[0])
 
     @property
     def broken(self) -> bool:
-        """Whether it is broken. Cost: 2 requests, 1 round trip."""
+        """Whether the barrier is broken.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return bool(self._read(self._core.state())[1])
 
     def __repr__(self) -> str:
@@ -123,23 +168,45 @@ class Barrier(SharedObject):
 
 
 class DoubleBarrier(SharedObject):
-    """A place where ``parties`` threads, of any processes, begin together and end together; again and again.
+    """A barrier at which ``parties`` threads of any processes begin together and end together.
 
-    A thread that has entered has to leave; who comes too many waits for the next time.
+    It can be used again and again. A thread that has entered must leave. If more threads arrive
+    than there are parties, the excess threads wait for the next round.
 
-    On loss: of the session while waiting: it stands there anew. While inside: leave raises LockLostError, and the
-        others do not wait for it.
-    On cancel: nothing is left behind.
-    Cost: enter 4 requests, 1 round trip, 2 more when all are there; the last one to arrive sends 1 instead. leave 6.
-    Fair: who comes too many: in the order of their arrival.
-    Source: recipes.txt, Double Barriers.
+    Args:
+        parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+        name: Name of the barrier, shared by all processes that use it. Without a name, a barrier
+            assigned at module or class level is named after its variable; any other barrier gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the barrier's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    Znodes: ``<namespace>/double_barrier/<name>``, data: parties and who is inside; ``.../_c_<guid>-lock-<sequence>``,
-        ephemeral, a member; ``.../ready``, while somebody is inside.
+    Raises:
+        TypeError: ``parties`` is not an integer, or both a name and a path are given.
+        ValueError: ``parties`` is less than 1.
+        ConfigurationError: ``acl`` is not valid.
 
-    >>> with DoubleBarrier(1, name="step"):
-    ...     print("all are here")
-    all are here
+    Note:
+        `enter` costs 4 requests in 1 round trip, and 2 more when all parties have arrived. The last
+        thread to arrive costs 1 more instead. `leave` costs 6 requests.
+
+        If the session ends while a thread waits to enter, it enqueues again. If it ends while a
+        thread is inside, `leave` raises LockLostError, and the others do not wait for it. If
+        interrupted, nothing is left behind.
+
+        Excess threads enter in FIFO order.
+
+        Znodes: ``<namespace>/double_barrier/<name>``, whose data is the number of parties and the
+        threads inside; ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each thread;
+        ``.../ready``, which exists while a thread is inside.
+
+        Source: ZooKeeper recipes, "Double Barriers".
+
+    Example:
+        >>> with DoubleBarrier(1, name="step"):
+        ...     print("all are here")
+        all are here
     """
 
     __module__ = "distsync.recipes"
@@ -162,7 +229,7 @@ class DoubleBarrier(SharedObject):
 
     @property
     def parties(self) -> int:
-        """How many it takes."""
+        """The number of threads that the barrier waits for."""
         return self._parties
 
     @property
@@ -174,27 +241,48 @@ class DoubleBarrier(SharedObject):
 
     @property
     def n_waiting(self) -> int:
-        """How many wait to enter, those of the next time too. Cost: 2 requests, 1 round trip."""
+        """The number of threads that wait to enter, including those of the next round.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return int(self._read(self._core.state())[0])
 
     @property
     def n_inside(self) -> int:
-        """How many have entered and not left. Cost: 2 requests, 1 round trip."""
+        """The number of threads that have entered and not left.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return int(self._read(self._core.state())[1])
 
     def enter(self, timeout: float | None = None) -> bool:
-        """All parties have come, and this thread is inside.
+        """Wait until all parties have arrived, and enter with them.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not in time, and then it does not count any more.
-        Raises: MismatchError where others ask for another number of parties; UsageError if this thread is inside.
-            LockLostError if its znode went with its session, or was deleted, just when the others entered with it.
-        On loss: of the session: it stands there anew.
-        On cancel: its znode goes; others who entered with it do not wait for it when they leave.
-        Cost: 4 requests, 1 round trip, 1 watch; 2 more when all are there; the last one to arrive sends 1 instead. The
-            first time of a process 1 more.
-        Fair: in the order of arrival, where more come than it takes.
-        Source: recipes.txt, Double Barriers, Enter, steps 1 to 5.
+        Args:
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            True if this thread is inside. False on timeout, and then it is no longer counted.
+
+        Raises:
+            MismatchError: Other processes use another number of parties.
+            UsageError: This thread is already inside.
+            LockLostError: This thread's session ended, or its znode was deleted, just when the
+                others entered with it.
+
+        Note:
+            Costs 4 requests in 1 round trip and 1 watch, and 2 more when all parties have arrived.
+            The last thread to arrive costs 1 more instead. The first call of a process costs 1
+            more.
+
+            If the session ends, the thread enqueues again. If interrupted, its znode is deleted,
+            and threads that entered with it do not wait for it when they leave.
+
+            If there are more threads than parties, they enter in FIFO order.
+
+            Source: ZooKeeper recipes, "Double Barriers", Enter, steps 1 to 5.
         """
         core, owner = self._core, current_owner()
         seconds = validate_timeout(timeout)
@@ -202,21 +290,33 @@ class DoubleBarrier(SharedObject):
         try:
             return bool(self._run(core.enter(describe(), owner), seconds))
         except BaseException:
-            self._give_up()  # it had come in, and was interrupted on its way here
+            self._give_up()  # it had entered, and was interrupted before this call returned
             raise
 
     def leave(self, timeout: float | None = None) -> bool:
-        """All who entered with this thread have come to their end, or died; it is outside.
+        """Leave, and wait until all threads that entered with this one have left or exited.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not all in time. It is outside in any case, and nobody waits for it.
-        Raises: LockLostError when its session had ended or its znode was deleted while it was inside: the others did
-            not wait for it; NotHeldError if this thread is not inside.
-        On loss: of the session while waiting: it goes on waiting for the others.
-        On cancel: its znode goes, in the background.
-        Cost: 6 requests, 4 of them before the wait; the lowest one 3, and 3 more for each time that the highest one
-            leaves after it.
-        Source: recipes.txt, Double Barriers, Leave, steps 1 to 6.
+        Args:
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            True if all have left; False on timeout. In either case this thread has left, and the
+            others do not wait for it.
+
+        Raises:
+            LockLostError: This thread's session ended, or its znode was deleted, while it was
+                inside. The others did not wait for it.
+            NotHeldError: This thread is not inside.
+
+        Note:
+            Costs 6 requests, 4 of them before the wait. The thread with the lowest sequence number
+            costs 3 requests, and 3 more each time that the one with the highest number leaves after
+            it.
+
+            If the session ends during the wait, the wait continues in the next one. If interrupted,
+            the thread has left, and its znode is deleted in the background.
+
+            Source: ZooKeeper recipes, "Double Barriers", Leave, steps 1 to 6.
         """
         try:
             seconds = validate_timeout(timeout)
@@ -228,7 +328,7 @@ class DoubleBarrier(SharedObject):
             raise
 
     def _give_up(self) -> None:
-        """Interrupted: this thread is not inside, and its znode goes soon."""
+        """Leave after an interrupt, and delete this thread's znode in the background."""
         going = self._core.give_up(current_owner())
         if going is not None:
             self.client.background(going)
@@ -240,7 +340,7 @@ class DoubleBarrier(SharedObject):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """It leaves; when the body has failed, it does not wait for the others."""
+        """Leave, without waiting for the others if the body of the block has raised."""
         try:
             exit_context(partial(self._end_block, None if kind is None else 0.0), error)
         except Exception:

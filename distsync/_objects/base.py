@@ -1,10 +1,8 @@
-"""What all faces share: a name, a path, a client, and a trip by pickle.
+"""Base of all shared objects: a name, a path, a client, and pickling by name.
 
-Rules for this file: no znode and no clock; a face is the stdlib's signature around one protocol.
-
-An object holds no state of its own: what the threads of a process know together about it is the client's (``local``),
-found by the path. So objects of one name are one object, a forked child begins with nothing held, and a pickle is a
-name.
+An object has no state of its own. The state that the threads of a process share about it belongs
+to its client, and is found by the object's path (`Client.local`). Therefore objects of one name
+are one object, a forked child starts with nothing held, and a pickle contains only the name.
 """
 
 from __future__ import annotations
@@ -35,7 +33,7 @@ CoreT = TypeVar("CoreT")
 
 
 class _ThreadToken(threading.local):
-    """A token for the running thread. Unlike its identifier it is never used again for another one."""
+    """A token for each thread. Unlike a thread identifier, it is never reused."""
 
     def __init__(self) -> None:
         self.token = object()
@@ -45,32 +43,32 @@ this_thread = _ThreadToken()
 
 
 def current_owner() -> object:
-    """The running thread, as the owner of what it holds."""
+    """Return the current thread's token, which denotes it as the owner of what it holds."""
     return this_thread.token
 
 
 def _check_client(client: object) -> None:
-    from distsync._client.client import Client  # with kazoo, so not before somebody has a client
+    from distsync._client.client import Client  # deferred: it imports kazoo
 
     if not isinstance(client, Client):
         raise TypeError(f"client must be a distsync Client, not {type(client).__name__}")
 
 
 def _checked_acl(acl: Sequence[Any]) -> tuple[Any, ...]:
-    from distsync._client.settings import check_acl  # not before somebody has one
+    from distsync._client.settings import check_acl  # deferred: most objects have no ACL of their own
 
     return check_acl(acl)
 
 
 class SharedObject:
-    """An object that everyone who knows its name shares."""
+    """Base of all objects that are shared by name."""
 
-    #: The folder of the namespace that such objects are in.
+    #: The folder of the namespace that contains objects of this kind.
     _kind: ClassVar[str]
     _acl: tuple[Any, ...] | None = None
-    #: Whether it is of some use where nobody else finds it.
+    #: Whether the object is useful even if no other process can find it; then it needs no name.
     _serves_alone: ClassVar[bool] = False
-    #: What is named by the place where it is made, if not this object itself.
+    #: The object whose assignment determines the name, if not this object itself.
     _face: object = None
 
     def __init__(
@@ -98,21 +96,21 @@ class SharedObject:
 
     @property
     def name(self) -> str:
-        """The name that others find this object by."""
+        """The name by which other processes find this object."""
         return self._name
 
     @property
     def client(self) -> Client:
-        """The client that this object uses: the one it was given, else the default one."""
+        """The client that this object uses: the given one, or the default client."""
         return self._explicit_client or default.default_client()
 
     @property
     def path(self) -> str:
-        """The znode of this object."""
+        """The path of this object's znode."""
         return self._explicit_path or self.client.path(self._kind, self._name)
 
     def _shared_state(self, make: Callable[[str], CoreT]) -> CoreT:
-        """What the threads of this process know together about this object."""
+        """Return the state of this object that all threads of this process share."""
         client, path = self.client, self.path
         if self._acl is not None:
             client.protect(path, self._acl)
@@ -127,7 +125,10 @@ class SharedObject:
         return make(path)
 
     def mark_shared(self) -> None:
-        """Before a fork, and where it is pickled: what others make of it goes when the client that made it closes."""
+        """Keep an unnamed object's znodes until its client closes, because others may use it now.
+
+        This is called before a fork and when the object is pickled.
+        """
         if self._fresh and self._maker == os.getpid() and self._entry is None:
             with suppress(DistsyncError):
                 self.client.at_close(self.path, partial(remove_tree, self.path))
@@ -142,25 +143,28 @@ class SharedObject:
         return self.client.run(protocol, timeout, self)
 
     def _read(self, protocol: Coroutine[Any, Any, Any]) -> Any:
-        """What the protocol sees, which changes nothing. Raises DeadlineError where a predicate has no more time."""
+        """Run a protocol that only reads, within the time limit of a predicate.
+
+        Raises DeadlineError if the limit has passed.
+        """
         return self._run(protocol, read_timeout())
 
     def _first_of(self, names: tuple[str, ...]) -> str | None:
-        """Of the children of a znode the one that has what others wait for; None: nobody, or it cannot be said."""
+        """Return which child of the znode currently holds the object; None if that is unknown."""
         return None
 
     def _arguments(self) -> tuple[Any, ...]:
-        """What the constructor gets, but for the name, where a pickle of this object arrives."""
+        """Return the positional arguments, without the name, for the constructor on unpickling."""
         return ()
 
     def _options(self) -> dict[str, Any]:
-        """The same, for what is given by keyword."""
+        """Return the keyword arguments for the constructor on unpickling."""
         return {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._travelled = True
         if self._finalizer is not None:
-            self._finalizer.detach()  # others know it now: it goes when the client that made it closes
+            self._finalizer.detach()  # others may use it now: it is deleted when the creating client closes
         self.mark_shared()
         path = self._explicit_path
         origin = None if self._explicit_client is None else self._explicit_client.origin
@@ -169,7 +173,7 @@ class SharedObject:
 
 
 def forget_unnamed(client: Client, path: str, forks: int) -> None:
-    """An object without a name is gone, and what it was made of goes, unless a forked child knows it too."""
+    """Delete the znodes of a collected unnamed object, unless a forked child may use it too."""
     if lifecycle.fork_count() == forks:
         client.discard(path, partial(remove_tree, path))
 
@@ -194,7 +198,7 @@ def type_name(obj: object) -> str:
 
 
 def exit_context(release: Callable[[], None], error: BaseException | None) -> None:
-    """The end of a ``with``: what the body raised comes first, a loss is added to it as a note."""
+    """Release at the end of a ``with`` block; a loss becomes a note of the block's own ``error``."""
     try:
         release()
     except (LockLostError, NotHeldError) as lost:
@@ -205,25 +209,32 @@ def exit_context(release: Callable[[], None], error: BaseException | None) -> No
 
 
 def parse_contenders(found: list[Any]) -> list[Contender]:
-    """Who they are, as their znodes say."""
+    """Return the contenders that these znodes describe."""
     return [contender_info.read(node.data, path, node.stat.czxid) for path, node in found]
 
 
 class FencingToken(int):
-    """A number that grows from holder to holder: the zxid of the znode that holds.
+    """A number that increases from holder to holder: the zxid of the holder's znode.
 
-    ``epoch`` and ``counter`` are the halves of a ZooKeeper transaction id. A resource that remembers the greatest
-    token it has seen, and refuses a smaller one, is safe from a holder that does not know yet that it is none.
+    A resource that remembers the greatest token it has seen, and refuses a smaller one, is safe
+    from a former holder that has not yet noticed its loss. ``epoch`` and ``counter`` are the halves
+    of a ZooKeeper transaction id.
+
+    Example:
+        >>> from distsync import FencingToken
+        >>> token = FencingToken((3 << 32) + 7)
+        >>> token.epoch, token.counter
+        (3, 7)
     """
 
     __module__ = "distsync.recipes"
 
     @property
     def epoch(self) -> int:
-        """The leader's term in which the ensemble granted this: the upper 32 bits."""
+        """The leader's epoch in which the ensemble granted the token: the upper 32 bits."""
         return self >> 32
 
     @property
     def counter(self) -> int:
-        """The number of the transaction within that term: the lower 32 bits."""
+        """The number of the transaction within that epoch: the lower 32 bits."""
         return self & 0xFFFFFFFF

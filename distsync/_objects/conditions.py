@@ -1,7 +1,4 @@
-"""Condition.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""Condition: a drop-in replacement for ``threading.Condition``."""
 
 from __future__ import annotations
 
@@ -24,25 +21,46 @@ if TYPE_CHECKING:
 
 
 class Condition(LockDelegate, SharedObject):
-    """Threads of any processes wait under a lock until one of them says that something has changed.
+    """A condition variable shared by threads, processes and hosts, like ``threading.Condition``.
 
-    ``lock`` is a Lock or RLock of distsync; by default an RLock that belongs to the condition. With a lock of the
-    stdlib only the threads of one process exclude each other.
-    On loss: of the session while waiting: ``wait`` returns True, since a notify may have been missed; look again.
-    Cost: wait 6 requests, and what the lock costs; notify 3 requests for any number of waiters.
-    Fair: the one that waits longest is notified first.
-    Source: ``threading.Condition``; recipes.txt, Queues, for the line of waiters.
+    Args:
+        lock: A Lock or RLock of distsync, which all processes of this condition share. None uses an
+            RLock that belongs to the condition. With a lock of the standard library, only the
+            threads of one process exclude each other.
+        name: Name of the condition, shared by all processes that use it. Without a name, a
+            condition assigned at module or class level is named after its variable; any other
+            condition gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the condition's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    Znodes: ``<namespace>/condition/<name>/waiters/_c_<guid>-lock-<sequence>``, ephemeral, who waits; ``.../lock``.
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
 
-    >>> changed = Condition(name="changed")
-    >>> with changed:
-    ...     changed.notify_all()
+    Note:
+        `wait` costs 6 requests, and those of the lock. `notify` costs 3 requests for any number of
+        waiters.
+
+        If the session ends during `wait`, it returns True, because a notification may have been
+        missed. Check the awaited state again.
+
+        Waiters are notified in FIFO order.
+
+        Znodes: ``<namespace>/condition/<name>/waiters/_c_<guid>-lock-<sequence>``, ephemeral, one
+        for each waiter; ``.../lock``, the condition's own lock.
+
+        Source: ``threading.Condition``; ZooKeeper recipes, "Queues", for the queue of waiters.
+
+    Example:
+        >>> changed = Condition(name="changed")
+        >>> with changed:
+        ...     changed.notify_all()
     """
 
     __module__ = "distsync.threading"
     _kind = "condition"
-    #: The lock of a condition that is given none, and what is raised where it is not held.
+    #: The type of the lock of a condition without an explicit one, and the error if it is not held.
     _lock_type: ClassVar[Callable[..., Any]] = RLock
     _not_held: ClassVar[type[NotHeldError]] = NotHeldError
 
@@ -64,7 +82,7 @@ class Condition(LockDelegate, SharedObject):
     @property
     def _lock(self) -> Any:
         if self._explicit_lock is None:
-            self._core  # noqa: B018  what is below our znode goes with it
+            self._core  # noqa: B018  the lock's znodes are below ours and are deleted with it
             self._explicit_lock = self._lock_type(client=self._explicit_client, path=f"{self.path}/lock")
         return self._explicit_lock
 
@@ -73,12 +91,23 @@ class Condition(LockDelegate, SharedObject):
         return self._shared_state(partial(ConditionCore, receipts=self._receipts))
 
     def acquire(self, *args: Any, **kwargs: Any) -> bool:
-        """The lock is held; arguments and result are those of the lock's own ``acquire``."""
+        """Acquire the underlying lock.
+
+        Args:
+            *args: Positional arguments of the lock's ``acquire()``.
+            **kwargs: Keyword arguments of the lock's ``acquire()``.
+
+        Returns:
+            The result of the lock's ``acquire()``: True if it was acquired.
+
+        Note:
+            Costs as many requests as the lock's ``acquire()``.
+        """
         acquired: bool = self._lock.acquire(*args, **kwargs)
         return acquired
 
     def release(self) -> None:
-        """The lock goes to the next one, as by its own ``release``."""
+        """Release the underlying lock, as by its own ``release()``."""
         self._lock.release()
 
     def _its_lock(self) -> Any:
@@ -107,18 +136,32 @@ class Condition(LockDelegate, SharedObject):
             lock.acquire()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Somebody has notified us, and the lock, released meanwhile, is held again.
+        """Release the lock, wait until notified, and re-acquire it.
 
-        Units: seconds; None: without end. It is the wait for the notify that has this time; the lock is had again
-            when it is free, and a server can be reached.
-        Returns: True; False if not in time.
-        Raises: RuntimeError if the lock is not held; LockLostError if it had been lost.
-        On loss: of the session while waiting: True, since a notify may have been missed.
-        On cancel: no znode is left; a notify that had come goes to another waiter; the lock is held again, unless the
-            interrupt came while it was being released or taken again: it may be free then, and ``release`` raises.
-        Cost: 6 requests, 1 watch, and those of the lock; 3 more at half of each session time-out.
-        Fair: the one that waits longest is notified first.
-        Source: ``threading.Condition``.
+        Args:
+            timeout: Maximum wait for the notification, in seconds; 0 or less looks once, None waits
+                forever. Re-acquiring the lock has no timeout: it takes until the lock is free and a
+                server can be reached.
+
+        Returns:
+            True if notified, or if the session ended during the wait; False on timeout.
+
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+            LockLostError: The lock was lost before the wait.
+
+        Note:
+            Costs 6 requests and 1 watch, and those of the lock. Each half of a session timeout
+            costs 3 more.
+
+            Waiters are notified in FIFO order.
+
+            If the session ends during the wait, this returns True, because a notification may have
+            been missed. If interrupted, no znode is left behind, and a received notification is
+            passed to another waiter. The lock is then held, unless the interrupt came while it was
+            being released or re-acquired. In that case it may be free, and ``release()`` raises.
+
+            Source: ``threading.Condition``.
         """
         deadline = deadline_in(validate_timeout(timeout))
         if not self._is_owned():
@@ -128,7 +171,7 @@ class Condition(LockDelegate, SharedObject):
         try:
             try:
                 self._run(core.enlist(describe(), places), remaining(deadline))
-            except DeadlineError:  # nobody answers
+            except DeadlineError:  # no server answers
                 return False
             saved = self._release_save()
             notified = False
@@ -145,11 +188,26 @@ class Condition(LockDelegate, SharedObject):
             raise
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        """``predicate()`` is true, or the time is over; the lock is held.
+        """Wait until ``predicate()`` is true, evaluating it at first and after each notification.
 
-        Units: seconds; None: without end.
-        Returns: what ``predicate`` returned last.
-        Raises, On loss, On cancel, Cost, Fair, Source: as wait.
+        Args:
+            predicate: Called without arguments while the lock is held.
+            timeout: Maximum wait in seconds; 0 or less evaluates the predicate once, None waits
+                forever.
+
+        Returns:
+            What ``predicate`` returned last.
+
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+            LockLostError: The lock was lost before the wait.
+
+        Note:
+            Costs as many requests as `wait`, for each notification.
+
+            Fairness, and behaviour when the session ends or on an interrupt, are those of `wait`.
+
+            Source: ``threading.Condition``.
         """
         deadline = None if timeout is None else wait_clock() + timeout
         validate_timeout(timeout)
@@ -163,21 +221,31 @@ class Condition(LockDelegate, SharedObject):
         return result
 
     def notify(self, n: int = 1) -> None:
-        """The first ``n`` who wait are woken, fewer if fewer wait.
+        """Wake the first ``n`` waiters, or all if fewer wait.
 
-        Raises: RuntimeError if the lock is not held.
-        Cost: 3 requests; 1 event to each who is woken.
-        Fair: the one that waits longest is notified first.
+        Args:
+            n: Maximum number of waiters to wake; 0 or less wakes none.
+
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+
+        Note:
+            Costs 3 requests, and 1 event for each waiter that is woken.
+
+            Waiters are notified in FIFO order.
         """
         if not self._is_owned():
             raise self._not_held("cannot notify on un-acquired lock")
         self._run(self._core.notify(n))
 
     def notify_all(self) -> None:
-        """All who wait are woken.
+        """Wake all waiters.
 
-        Raises: RuntimeError if the lock is not held.
-        Cost: 3 requests for each 1,000 waiters.
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+
+        Note:
+            Costs 3 requests for each 1,000 waiters.
         """
         if not self._is_owned():
             raise self._not_held("cannot notify on un-acquired lock")

@@ -1,7 +1,4 @@
-"""Config.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""Config: settings shared by processes."""
 
 from __future__ import annotations
 
@@ -24,27 +21,50 @@ OnChange = Callable[[dict[str, Any], dict[str, Any]], Any]
 
 _MISSING = object()
 
-#: Nobody can change such a value for others.
+#: Types of immutable values, which are not copied.
 _ATOMS = (str, int, float, bool, type(None))
 
 
 class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
-    """Settings that all processes share: names, and values that are JSON. Each change, of one or of many, is atomic.
+    """Settings shared by processes and hosts: a mapping of names to JSON values.
 
-    Who has written sees it at once, the others soon. ``on_change(before, now)`` is called with two dicts after each
-    change, one after the other in a thread of distsync's own. All settings are in one znode, and together take 1 MB at
-    most. What is got is a copy: to change a list that is a value, set it again, or use ``edit(function)``.
-    On loss: of the connection: looking waits for the next one.
-    Cost: looking: none while watched; 1 request after each change. To change: 1 request more, none to lookers but that.
-    Fair: of two who change at once one does it again, with what the other has written.
-    Source: recipes.txt, Configuration; ``collections.abc.MutableMapping``.
+    Each change, of one setting or of many, is atomic. A process sees its own changes at once, and
+    those of other processes soon. All settings together may take 1 MB at most.
 
-    Znodes: ``<namespace>/config/<name>``, a JSON object.
+    A value that is read is a copy. To change a list that is a value, set it again, or use
+    ``edit(function)``.
 
-    >>> config = Config(name="shop")
-    >>> config.update(currency="EUR", retries=3)
-    >>> config["retries"]
-    3
+    Args:
+        name: Name of the configuration, shared by all processes that use it. Without a name, a
+            configuration assigned at module or class level is named after its variable; any other
+            configuration gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the configuration's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_change: Called with the settings before and after each change, two dicts, in a thread of
+            distsync's own, one call after the other; None calls nothing.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        Reading costs no request if nothing has changed since the last read, and 1 request after a
+        change. A change costs 1 request.
+
+        Of two concurrent changes, one is tried again with the result of the other.
+
+        If the connection is lost, reading waits for the next one.
+
+        Znodes: ``<namespace>/config/<name>``, whose data is a JSON object with all settings.
+
+        Source: ZooKeeper recipes, "Configuration"; ``collections.abc.MutableMapping``.
+
+    Example:
+        >>> config = Config(name="shop")
+        >>> config.update(currency="EUR", retries=3)
+        >>> config["retries"]
+        3
     """
 
     __module__ = "distsync.recipes"
@@ -72,7 +92,7 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
     def _watched(self) -> WatchCache[ConfigSnapshot]:
         return self._core.view
 
-    # ---- looking
+    # ---- reading
 
     def _values(self, sync: bool = False) -> dict[str, Any]:
         values: dict[str, Any] = self._seen(sync).values
@@ -94,16 +114,24 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
         return key in self._values()
 
     def __bool__(self) -> bool:
-        """A configuration without settings is one."""
+        """Return True, also without settings."""
         return True
 
     __hash__ = SharedObject.__hash__
     __eq__ = SharedObject.__eq__
 
     def snapshot(self, *, sync: bool = False) -> dict[str, Any]:
-        """All settings of one moment. ``sync``: as a quorum of the ensemble knows them, not a server that lags.
+        """Return all settings of one moment.
 
-        Cost: none while watched; with ``sync`` 2 requests.
+        Args:
+            sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+
+        Returns:
+            A copy of the settings.
+
+        Note:
+            Costs no request if nothing has changed since the last read, 1 request after a change,
+            and 2 requests with ``sync``.
         """
         return copy.deepcopy(self._values(sync))
 
@@ -124,37 +152,84 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
         self._change(without)
 
     def update(self, other: Any = (), /, **more: Any) -> None:
-        """All of these settings have these values, from one moment on; as ``dict.update``.
+        """Set several settings at once, like ``dict.update``.
 
-        Raises: TypeError for a key that is no str; PayloadPickleError for a value that is not JSON;
-            PayloadTooLargeError if all settings take over 1 MB; OutcomeUnknownError when the session ended in this
-            moment and nobody can know. Nothing was changed then, but for the last.
-        On cancel: they are all set, or none.
-        Cost: 1 request, 1 more where this process has not looked since the last change.
+        Nothing was changed if this raises an error other than OutcomeUnknownError.
+
+        Args:
+            other: A mapping, or an iterable of pairs, of names and values.
+            **more: Further settings.
+
+        Raises:
+            TypeError: The name of a setting is not a str.
+            PayloadPickleError: A value is not JSON.
+            PayloadTooLargeError: All settings together exceed 1 MB.
+            OutcomeUnknownError: The session ended before the reply, and the change may or may not
+                have been made.
+
+        Note:
+            Costs 1 request, and 1 more if this process has not read the settings since the last
+            change.
+
+            If interrupted, either all of these settings are set or none.
         """
         new = _checked(dict(other, **more))
         self._change(lambda values: {**values, **new})
 
     def replace(self, settings: Mapping[str, Any]) -> None:
-        """These settings are all that there are.
+        """Replace all settings by others.
 
-        Raises, On cancel, Cost: as update.
+        Args:
+            settings: The new settings.
+
+        Raises:
+            TypeError: The name of a setting is not a str.
+            PayloadPickleError: A value is not JSON.
+            PayloadTooLargeError: All settings together exceed 1 MB.
+            OutcomeUnknownError: The session ended before the reply, and the change may or may not
+                have been made.
+
+        Note:
+            Costs 1 request, and 1 more if this process has not read the settings since the last
+            change.
+
+            If interrupted, either all settings are replaced or none.
         """
         new = _checked(dict(settings))
         self._change(lambda values: new)
 
     def clear(self) -> None:
-        """There are no settings.
+        """Remove all settings.
 
-        Cost: as update.
+        Raises:
+            OutcomeUnknownError: The session ended before the reply, and the change may or may not
+                have been made.
+
+        Note:
+            Costs 1 request, and 1 more if this process has not read the settings since the last
+            change.
         """
         self.replace({})
 
     def pop(self, key: str, default: Any = _MISSING) -> Any:
-        """The setting is gone; as ``dict.pop``.
+        """Remove a setting and return its value, like ``dict.pop``.
 
-        Returns: its last value. Raises: KeyError.
-        Cost: as update; 2 requests, 1 more where this process has not looked, if it was not there.
+        Args:
+            key: Name of the setting.
+            default: Returned if the setting does not exist; without it, KeyError is raised.
+
+        Returns:
+            The last value of the setting, or ``default``.
+
+        Raises:
+            KeyError: The setting does not exist, and no ``default`` is given.
+            OutcomeUnknownError: The session ended before the reply, and the change may or may not
+                have been made.
+
+        Note:
+            Costs 1 request, and 1 more if this process has not read the settings since the last
+            change. If the setting does not exist, it costs 2, and 1 more if this process has not
+            read the settings.
         """
         popped: list[Any] = []
 
@@ -169,9 +244,27 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
         return default
 
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The setting is there; ``default`` counts only if it was not. Of many who call this all get the same.
+        """Set a setting unless it exists, and return its value, like ``dict.setdefault``.
 
-        Returns: its value. Cost: none if it is there and watched, else as update.
+        All concurrent callers get the same value.
+
+        Args:
+            key: Name of the setting.
+            default: Value of the setting if it does not exist.
+
+        Returns:
+            The value of the setting.
+
+        Raises:
+            TypeError: The name of a setting is not a str.
+            PayloadPickleError: A value is not JSON.
+            PayloadTooLargeError: All settings together exceed 1 MB.
+            OutcomeUnknownError: The session ended before the reply, and the change may or may not
+                have been made.
+
+        Note:
+            Costs no request if the setting exists and nothing has changed since the last read. If
+            it does not exist, it costs as many as `update`.
         """
         new = _checked({key: default})
         if key in (values := self._values()):
@@ -186,11 +279,29 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
         return copy.deepcopy(kept[0])
 
     def compare_and_set(self, key: str, expected: Any, value: Any) -> bool:
-        """The setting has the new value, if it had the expected one. Without ``expected`` (``...``) it was not there.
+        """Set a setting if it has the expected value.
 
-        Returns: True; False if it had another one, and nothing was changed.
-        Raises, On cancel: as update.
-        Cost: as update; 2 requests, 1 more where this process has not looked, if it is False.
+        Args:
+            key: Name of the setting.
+            expected: The value that is expected; ``...`` expects that the setting does not exist.
+            value: The new value.
+
+        Returns:
+            True if the setting was set. False if it had another value, and nothing was changed.
+
+        Raises:
+            TypeError: The name of a setting is not a str.
+            PayloadPickleError: A value is not JSON.
+            PayloadTooLargeError: All settings together exceed 1 MB.
+            OutcomeUnknownError: The session ended before the reply, and the change may or may not
+                have been made.
+
+        Note:
+            Costs 1 request, and 1 more if this process has not read the settings since the last
+            change. If it returns False, it costs 2, and 1 more if this process has not read the
+            settings.
+
+            If interrupted, the setting may or may not have been set.
         """
         new = _checked({key: value})
         old = {} if expected is ... else _checked({key: expected})
@@ -202,11 +313,29 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
         return self._change(if_expected)
 
     def edit(self, function: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
-        """``function(settings)`` has changed a dict of the settings, and they are what it made of it; in one change.
+        """Change the settings with a function, in one atomic change.
 
-        The function may be called several times, when others change something meanwhile.
-        Returns: the settings after it. Raises: what the function raises; else as update.
-        On cancel, Cost: as update.
+        If ``function`` raises an error, this raises it too, and nothing is changed.
+
+        Args:
+            function: Called with a dict of all settings, which it changes. It may be called several
+                times, if other processes change settings at the same time. Its result is ignored.
+
+        Returns:
+            The settings after the change.
+
+        Raises:
+            TypeError: The name of a setting is not a str.
+            PayloadPickleError: A value is not JSON.
+            PayloadTooLargeError: All settings together exceed 1 MB.
+            OutcomeUnknownError: The session ended before the reply, and the change may or may not
+                have been made.
+
+        Note:
+            Costs 1 request, and 1 more if this process has not read the settings since the last
+            change.
+
+            If interrupted, either all changes are made or none.
         """
         made: dict[str, Any] = {}
 
@@ -220,13 +349,17 @@ class Config(PredicateWaitable, SharedObject, MutableMapping[str, Any]):
         self._change(edited)
         return copy.deepcopy(made)
 
-    # ---- being told
+    # ---- listening
 
     @property
     def on_change(self) -> OnChange | None:
-        """What is called with the settings before and after each change from now on; None: nothing.
+        """The callback for changes, called with the settings before and after each; None: none.
 
-        Cost: setting it sends the first look; 1 request for each change.
+        It is called in a thread of distsync's own. A new callback is called for changes from then
+        on.
+
+        Note:
+            Setting it sends 1 request in the background. Each change costs 1 request.
         """
         return self._on_change
 
@@ -265,7 +398,7 @@ def _decoder(path: str) -> Callable[[bytes], dict[str, Any]]:
 
 
 def _checked(values: dict[Any, Any]) -> dict[str, Any]:
-    """The values as all will see them: as JSON keeps them."""
+    """Return ``values`` as they read back from JSON, or raise TypeError or PayloadError."""
     for key, value in values.items():
         if not isinstance(key, str):
             raise TypeError(f"the name of a setting must be a str, not {type(key).__name__}")

@@ -1,7 +1,4 @@
-"""CountDownLatch.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""CountDownLatch: wait until a number of steps were counted."""
 
 from __future__ import annotations
 
@@ -20,21 +17,41 @@ if TYPE_CHECKING:
 
 
 class CountDownLatch(SharedObject):
-    """Closed until it was counted down ``count`` times, by anybody.
+    """A latch that opens when it has been counted down ``count`` times, by any processes.
 
-    Units: ``count``: steps; the first one who uses the name sets it, the others must say the same.
-    Cost: wait 2 requests, 1 round trip, and 2 more when it opens; count_down 2; count 1.
-    Source: recipes.txt, Barriers; Java's ``CountDownLatch``, Redisson's ``RCountDownLatch``.
+    Args:
+        count: Number of steps until the latch opens. The first process that uses the name sets it,
+            and the others must use the same one.
+        name: Name of the latch, shared by all processes that use it. Without a name, a latch
+            assigned at module or class level is named after its variable; any other latch gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the latch's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    Znodes: ``<namespace>/latch/<name>``, data: how many are left; ``.../closed``, until none are.
+    Raises:
+        TypeError: Both a name and a path are given, or ``count`` is not an integer.
+        ValueError: ``count`` is negative.
+        ConfigurationError: ``acl`` is not valid.
 
-    >>> done = CountDownLatch(2, name="parts")
-    >>> done.count_down()
-    1
-    >>> done.count_down()
-    0
-    >>> done.wait()
-    True
+    Note:
+        `wait` costs 2 requests in 1 round trip, and 2 more when the latch opens. `count_down` costs
+        2 and `count` costs 1.
+
+        Znodes: ``<namespace>/latch/<name>``, whose data is the number of steps left;
+        ``.../closed``, which exists until none are left.
+
+        Source: ZooKeeper recipes, "Barriers"; Java's ``CountDownLatch``; Redisson's
+        ``RCountDownLatch``.
+
+    Example:
+        >>> done = CountDownLatch(2, name="parts")
+        >>> done.count_down()
+        1
+        >>> done.count_down()
+        0
+        >>> done.wait()
+        True
     """
 
     __module__ = "distsync.recipes"
@@ -64,44 +81,85 @@ class CountDownLatch(SharedObject):
 
     @property
     def count(self) -> int:
-        """How many steps are left.
+        """The number of steps left.
 
-        Cost: 1 request.
+        Raises:
+            MismatchError: Other processes made the latch with another count.
+
+        Note:
+            Costs 1 request.
         """
         return int(self._read(self._core.tally()).remaining)
 
     def count_down(self, n: int = 1) -> int:
-        """It is ``n`` steps further down, not below zero; at zero all who wait go on.
+        """Count down, and open the latch if no steps are left.
 
-        Returns: how many steps are left.
-        Raises: MismatchError where others made it with another count; OutcomeUnknownError when the session ended in
-            this moment and nobody can know.
-        Cost: 2 requests, 2 more each time that others were faster; at zero 1 event to each client that waits. If it was
-            at zero before 3 requests, 2 round trips.
+        Args:
+            n: Number of steps, at least 1. The count does not fall below zero.
+
+        Returns:
+            The number of steps left.
+
+        Raises:
+            TypeError: ``n`` is not an integer.
+            ValueError: ``n`` is less than 1.
+            MismatchError: Other processes made the latch with another count.
+            OutcomeUnknownError: The session ended before the reply, and the steps may or may not
+                have been counted.
+
+        Note:
+            Costs 2 requests, and 2 more for each time that another process was faster. If the latch
+            was open before, it costs 3 requests in 2 round trips. The step that opens the latch
+            sends 1 event to each client that waits.
         """
         return int(self._run(self._core.count_down(validate_int("n", n, least=1))))
 
     def try_set_count(self, count: int) -> bool:
-        """It is closed again, with ``count`` steps to go, if it was open.
+        """Close the latch again with a new number of steps, if it is open.
 
-        Returns: True; False if it was not at zero, and then nothing is changed.
-        Raises: as count_down.
-        Cost: 2 requests; 3, 2 round trips, if it was not at zero.
-        Source: Redisson's ``trySetCount``.
+        Args:
+            count: Number of steps until the latch opens, at least 1.
+
+        Returns:
+            True if the latch was closed. False if it was not open, and nothing was changed.
+
+        Raises:
+            TypeError: ``count`` is not an integer.
+            ValueError: ``count`` is less than 1.
+            MismatchError: Other processes made the latch with another count.
+            OutcomeUnknownError: The session ended before the reply, and the count may or may not
+                have been set.
+
+        Note:
+            Costs 2 requests, and 3 requests in 2 round trips if the latch is not open.
+
+            Source: Redisson's ``trySetCount``.
         """
         return bool(self._run(self._core.try_set_count(validate_int("count", count, least=1))))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """It is at zero, or was since the call began.
+        """Wait until the latch is open, or has been open since the call began.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not in time.
-        Raises: MismatchError where others made it with another count.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        What others have done shows as soon as our server knows it: see Gate.wait.
-        Cost: 2 requests, 1 round trip, 1 watch; 2 more when it opens, none for the steps before.
-        Source: recipes.txt, Barriers.
+        Args:
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            True if the latch has been open; False on timeout.
+
+        Raises:
+            MismatchError: Other processes made the latch with another count.
+
+        Note:
+            Costs 2 requests in 1 round trip and 1 watch, and 2 more when the latch opens. Steps
+            before the last one cost none.
+
+            A step of another process is seen as soon as the server of this client knows it, as by
+            Gate.wait.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
+
+            Source: ZooKeeper recipes, "Barriers".
         """
         seconds = validate_timeout(timeout)
         return bool(self._run(self._core.wait(), seconds))

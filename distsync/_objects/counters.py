@@ -1,7 +1,4 @@
-"""Counter and Value: a number, and anything else, that all share.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""Counter and Value: an integer, and any other value, shared by processes."""
 
 from __future__ import annotations
 
@@ -24,21 +21,40 @@ Item = TypeVar("Item")
 
 
 class Counter(SharedObject):
-    """A whole number, of any size, that all add to; each addition counts once, also when its answer is lost.
+    """An integer of any size shared by threads, processes and hosts.
 
-    Units: ``initial``: what the number is if nobody has used the name before.
-    Cost: add 1 request if nobody else has changed it meanwhile, else 2 more each time; get 1.
-    Fair: not between processes: whoever is first adds, the others try again.
-    Source: ZooKeeper's conditional setData; Java's ``AtomicLong``, kazoo's ``Counter``, whose znodes these are.
+    Each addition counts exactly once, even if its reply is lost.
 
-    Znodes: ``<namespace>/counter/<name>``, data: the number.
+    Args:
+        initial: The number if no process has used the name before.
+        name: Name of the counter, shared by all processes that use it. Without a name, a counter
+            assigned at module or class level is named after its variable; any other counter gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the counter's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> visits = Counter(name="visits")
-    >>> visits += 2
-    >>> visits.add(3)
-    5
-    >>> visits.value
-    5
+    Raises:
+        TypeError: Both a name and a path are given, or ``initial`` is not an integer.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        `add` costs 1 request if no other process has changed the number since this process last
+        changed it, and 2 more for each time that another process was faster. `get` costs 1 request.
+
+        Not fair between processes: the first addition succeeds, and the others are tried again.
+
+        Znodes: ``<namespace>/counter/<name>``, whose data is the number, as of kazoo's ``Counter``.
+
+        Source: ZooKeeper's conditional setData; Java's ``AtomicLong``, kazoo's ``Counter``.
+
+    Example:
+        >>> visits = Counter(name="visits")
+        >>> visits += 2
+        >>> visits.add(3)
+        5
+        >>> visits.value
+        5
     """
 
     __module__ = "distsync.recipes"
@@ -64,26 +80,51 @@ class Counter(SharedObject):
         return self._shared_state(partial(CounterCore, initial=self._initial, receipts=self._receipts))
 
     def get(self, *, sync: bool = False) -> int:
-        """The number, as the server at hand knows it; ``sync``: no older than this call.
+        """Return the number, as the server of this client knows it.
 
-        Cost: 1 request; with ``sync`` 2, 1 round trip.
+        Args:
+            sync: Whether to return the latest number: a server may lag behind the leader of the
+                ensemble.
+
+        Returns:
+            The number.
+
+        Note:
+            Costs 1 request, and 2 requests in 1 round trip with ``sync``.
         """
         return int(self._read(self._core.get(sync)))
 
     @property
     def value(self) -> int:
-        """``get()``."""
+        """The number, like ``get()``.
+
+        Note:
+            Costs 1 request.
+        """
         return self.get()
 
     def add(self, n: int = 1) -> int:
-        """The number is ``n`` greater; ``n`` may be below zero.
+        """Add ``n`` to the number.
 
-        Returns: the number after it.
-        Raises: OutcomeUnknownError when the session ended in this moment and nobody can know whether it was added.
-        On loss: of the session: it goes on.
-        On cancel: it was added, or not.
-        Cost: 1 request if nobody else has changed the number since this process did; else 2 more each time.
-        Fair: among the threads of one process in the order of their calls.
+        Args:
+            n: The number to add; it may be negative.
+
+        Returns:
+            The number after the addition.
+
+        Raises:
+            TypeError: ``n`` is not an integer.
+            OutcomeUnknownError: The session ended before the reply, and ``n`` may or may not have
+                been added.
+
+        Note:
+            Costs 1 request if no other process has changed the number since this process last
+            changed it, and 2 more for each time that another process was faster.
+
+            The first call of a process costs more. The threads of one process add in FIFO order.
+
+            If the session ends, the call continues in the next one. If interrupted, ``n`` may or
+            may not have been added.
         """
         return int(self._run(self._core.add(validate_int("n", n))))
 
@@ -96,19 +137,46 @@ class Counter(SharedObject):
         return self
 
     def set(self, number: int) -> None:
-        """The number is this, whatever it was.
+        """Set the number, whatever it was.
 
-        Raises: as add.
-        Cost: 1 request.
+        Args:
+            number: The new number.
+
+        Raises:
+            TypeError: ``number`` is not an integer.
+            OutcomeUnknownError: The session ended before the reply, and the number may or may not
+                have been set.
+
+        Note:
+            Costs 1 request.
+
+            If the session ends, the call continues in the next one. If interrupted, the number may
+            or may not have been set.
         """
         self._run(self._core.set(validate_int("number", number)))
 
     def compare_and_set(self, expected: int, number: int) -> bool:
-        """The number is ``number``, if it was ``expected``.
+        """Set the number if it has the expected value.
 
-        Returns: True; False if it was another number during this call, and then nothing is changed.
-        Raises: as add.
-        Cost: 1 request if this process knows the number; else 2, in 1 round trip, before.
+        Args:
+            expected: The number that is expected.
+            number: The new number.
+
+        Returns:
+            True if the number was set. False if it was another one during this call, and nothing
+            was changed.
+
+        Raises:
+            TypeError: ``expected`` or ``number`` is not an integer.
+            OutcomeUnknownError: The session ended before the reply, and the number may or may not
+                have been set.
+
+        Note:
+            Costs 1 request if this process knows that the number is ``expected``. Otherwise it
+            reads the number first, which costs 2 requests in 1 round trip.
+
+            If the session ends, the call continues in the next one. If interrupted, the number may
+            or may not have been set.
         """
         wanted = validate_int("expected", expected), validate_int("number", number)
         return bool(self._run(self._core.compare_and_set(*wanted)))
@@ -120,27 +188,51 @@ class Counter(SharedObject):
 
 @public_in("distsync.recipes")
 class Versioned(NamedTuple):
-    """A value, and the number of its version, which grows with each change."""
+    """A value and its version.
+
+    Attributes:
+        value: The value.
+        version: Number of the version, which changes with each change of the value.
+    """
 
     value: Any
     version: int
 
 
 class Value(SharedObject, Generic[Item]):
-    """Anything that pickles, shared by all: read, written, and changed by who knows what it was.
+    """A value shared by threads, processes and hosts, with compare-and-set.
 
-    Units: ``initial``: what the value is if nobody has used the name before. At most 1,000,000 bytes.
-    Cost: get 1 request, set 1, update 2, compare_and_set 3.
-    Fair: not: whoever is first changes it, the others try again.
-    Source: ZooKeeper's conditional setData; Java's ``AtomicReference``.
+    The value is encoded by the client's codec, pickle by default. An encoded value may be 1,000,000
+    bytes long at most.
 
-    Znodes: ``<namespace>/value/<name>``, data: the value.
+    Args:
+        initial: The value if no process has used the name before.
+        name: Name of the value, shared by all processes that use it. Without a name, a value
+            assigned at module or class level is named after its variable; any other value gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the value's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> limits = Value({}, name="limits")
-    >>> limits.update(lambda old: {**old, "cpu": 4})
-    {'cpu': 4}
-    >>> limits.compare_and_set({"cpu": 4}, {"cpu": 8})
-    True
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        `get` costs 1 request, `set` 1, `update` 2 and `compare_and_set` 3.
+
+        Not fair: the first change succeeds, and the others are tried again.
+
+        Znodes: ``<namespace>/value/<name>``, whose data is the value.
+
+        Source: ZooKeeper's conditional setData; Java's ``AtomicReference``.
+
+    Example:
+        >>> limits = Value({}, name="limits")
+        >>> limits.update(lambda old: {**old, "cpu": 4})
+        {'cpu': 4}
+        >>> limits.compare_and_set({"cpu": 4}, {"cpu": 8})
+        True
     """
 
     __module__ = "distsync.recipes"
@@ -173,26 +265,61 @@ class Value(SharedObject, Generic[Item]):
         return Versioned(self.client.codec.decode(node.data, self.path), node.stat.version)
 
     def read(self, *, sync: bool = False) -> Versioned:
-        """The value and its version, as the server at hand knows them; ``sync``: no older than this call.
+        """Return the value and its version, as the server of this client knows them.
 
-        Raises: PayloadRefusedError for a value that is unsigned, altered or unreadable.
-        Cost: 1 request; with ``sync`` 2, 1 round trip.
+        Args:
+            sync: Whether to return the latest value: a server may lag behind the leader of the
+                ensemble.
+
+        Returns:
+            The value and its version.
+
+        Raises:
+            PayloadRefusedError: The value is unsigned, altered or unreadable.
+
+        Note:
+            Costs 1 request, and 2 requests in 1 round trip with ``sync``.
         """
         core = self._core
         return self._decoded(self._read(core.read_synced() if sync else core.read()))
 
     def get(self, *, sync: bool = False) -> Item:
-        """``read().value``."""
+        """Return the value, like ``read().value``.
+
+        Args:
+            sync: Whether to return the latest value: a server may lag behind the leader of the
+                ensemble.
+
+        Returns:
+            The value.
+
+        Raises:
+            PayloadRefusedError: The value is unsigned, altered or unreadable.
+
+        Note:
+            Costs 1 request, and 2 requests in 1 round trip with ``sync``.
+        """
         item: Item = self.read(sync=sync).value
         return item
 
     def set(self, value: Item, *, version: int | None = None) -> bool:
-        """The value is this; if a ``version`` is given, only if it still has that one.
+        """Set the value, or set it only if it has a given version.
 
-        Returns: True; False if it has another version, and then nothing is changed.
-        Raises: PayloadError for a value that does not pickle or is too large; OutcomeUnknownError when the session
-            ended in this moment and nobody can know.
-        Cost: 1 request.
+        Args:
+            value: The new value.
+            version: Version that the value must have; None sets it whatever its version.
+
+        Returns:
+            True if the value was set. False if it has another version, and nothing was changed.
+
+        Raises:
+            PayloadError: The value cannot be encoded, or is too large.
+            TypeError: ``version`` is neither an integer nor None.
+            OutcomeUnknownError: The session ended before the reply, and the value may or may not
+                have been set.
+
+        Note:
+            Costs 1 request.
         """
         data = self._encoded(value)
         if version is None:
@@ -201,11 +328,25 @@ class Value(SharedObject, Generic[Item]):
         return self._run(self._core.replace(validate_int("version", version), data)) is not None
 
     def compare_and_set(self, expected: Item, value: Item) -> bool:
-        """The value is ``value``, if it was equal to ``expected``.
+        """Set the value if it equals the expected one.
 
-        Returns: True; False if it was not, at a moment of this call, and then nothing is changed.
-        Raises: as read and set.
-        Cost: 3 requests, 2 round trips.
+        Args:
+            expected: The value that is expected.
+            value: The new value.
+
+        Returns:
+            True if the value was set. False if it was another one at some moment of this call, and
+            nothing was changed.
+
+        Raises:
+            PayloadRefusedError: The present value is unsigned, altered or unreadable.
+            PayloadError: The new value cannot be encoded, or is too large.
+            OutcomeUnknownError: The session ended before the reply, and the value may or may not
+                have been set.
+
+        Note:
+            Costs 3 requests in 2 round trips, and as many more for each time that another process
+            was faster.
         """
         while True:
             current = self.read(sync=True)
@@ -215,12 +356,25 @@ class Value(SharedObject, Generic[Item]):
                 return True
 
     def update(self, function: Callable[[Item], Item]) -> Item:
-        """The value is what ``function`` made of it; nobody has changed it in between.
+        """Replace the value with what a function makes of it, atomically.
 
-        ``function`` may be called several times, and should do nothing but look at the value.
-        Returns: the new value.
-        Raises: as read and set, and what the function raises; then nothing is changed.
-        Cost: 2 requests, 2 more each time that others were faster.
+        Args:
+            function: Called with the value; returns the new one. It may be called several times,
+                and should have no side effects.
+
+        Returns:
+            The new value.
+
+        Raises:
+            PayloadRefusedError: The present value is unsigned, altered or unreadable.
+            PayloadError: The new value cannot be encoded, or is too large.
+            OutcomeUnknownError: The session ended before the reply, and the value may or may not
+                have been set.
+
+        Note:
+            Costs 2 requests, and 2 more for each time that another process was faster.
+
+            If ``function`` raises an error, this raises it too, and nothing is changed.
         """
         while True:
             current = self.read()
@@ -229,14 +383,25 @@ class Value(SharedObject, Generic[Item]):
                 return value
 
     def wait_for_change(self, timeout: float | None = None, *, version: int | None = None) -> Versioned | None:
-        """The value was changed after ``version``, or, without it, since the call began.
+        """Wait until the value is changed.
 
-        Units: seconds; None: without end.
-        Returns: the value and its version; None if not in time.
-        Raises: as read.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 1 request, 1 watch; 1 request more for the change.
+        Args:
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+            version: Wait for a change after this version; None waits for a change after the call
+                began.
+
+        Returns:
+            The new value and its version; None on timeout.
+
+        Raises:
+            PayloadRefusedError: The value is unsigned, altered or unreadable.
+            TypeError: ``version`` is neither an integer nor None.
+
+        Note:
+            Costs 1 request and 1 watch, and 1 request more for the change.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
         """
         since = None if version is None else validate_int("version", version)
         seconds = validate_timeout(timeout)

@@ -1,7 +1,4 @@
-"""Election.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""Election: leader election."""
 
 from __future__ import annotations
 
@@ -32,11 +29,11 @@ Result = TypeVar("Result")
 @public_in("distsync.recipes")
 @dataclass(frozen=True)
 class Candidate:
-    """The leader of an election, or a contender for it, as its znode says.
+    """The leader of an election, or a contender for it, as its znode describes it.
 
     Attributes:
-        data: What it announced.
-        owner: The process that stands for election.
+        data: The data that the candidate announced.
+        owner: The process of the candidate.
     """
 
     data: Any
@@ -44,7 +41,7 @@ class Candidate:
 
     @property
     def fencing_token(self) -> FencingToken:
-        """Its term: the token that it has as leader."""
+        """The fencing token of the candidate's term, once it leads."""
         return FencingToken(self.owner.token)
 
 
@@ -53,28 +50,55 @@ def _candidate(data: bytes, path: str, token: int) -> Candidate:
 
 
 class Election(PredicateWaitable, Lock):
-    """Of all who stand one leads, until it steps down or dies; who leads is known to everybody.
+    """A leader election: one candidate leads at a time, until it resigns or its process exits.
 
-    ``data`` (any JSON) is what the others see of this candidate: an address, for example. It leads who holds the
-    election as one holds a Lock; who only looks need not stand. On loss: ``is_leader`` turns False, ``on_deposed`` is
-    called, and ``release`` raises LockLostError; what only a leader may do must stop.
-    ``on_elected(token)`` and ``on_deposed(error)`` are called one after the other in a thread of distsync's own.
-    It stands in one line with Curator's LeaderSelector, with ``layout="latch"`` with its LeaderLatch, with
-    ``layout="kazoo"`` with kazoo's Election; while one of these leads, ``leader`` is None, and it is the first of
-    the ``candidates``.
-    Cost: to stand and lead, alone, 3 requests, 2 round trips; to step down 1. Looking at ``leader``: none while
-        watched; ``wait`` and ``wait_for`` are for any change of it. Of the candidates only the next one is woken, of
-        those who look at ``leader`` all.
-    Fair: first come, first served between processes.
-    Source: recipes.txt, Leader Election; the mail of June 2008 (LEADER); ``threading.Condition``.
+    The leader holds the election like a Lock. A process that only reads `leader` need not be a
+    candidate. `wait` and `wait_for` wait for any change of `leader`.
 
-    Znodes: ``<namespace>/election/<name>/_c_<guid>-lock-<sequence>``, ephemeral, the candidates; ``.../LEADER``,
-    ephemeral, the leader.
+    If the leadership is lost, ``is_leader`` becomes False, ``on_deposed`` is called, and `release`
+    raises LockLostError. Stop the work that only a leader may do.
 
-    >>> election = Election("10.0.0.7:8080", name="scheduler")
-    >>> with election:
-    ...     print(election.leader.data)
-    10.0.0.7:8080
+    Args:
+        data: Any JSON value that other processes can read of this candidate, such as an address.
+        name: Name of the election, shared by all processes that use it. Without a name, an election
+            assigned at module or class level is named after its variable; any other election gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the election's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_elected: Called with the fencing token when this process becomes the leader, in a thread
+            of distsync's own; None calls nothing.
+        on_deposed: Called with a LockLostError, in the same thread, when the leadership is lost;
+            None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, ``"latch"`` or ``"kazoo"``, to contend
+            with Curator's LeaderSelector, Curator's LeaderLatch or kazoo's Election. While such a
+            client leads, `leader` is None, and the client is the first of the `candidates`.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` or ``layout`` is not valid.
+        PayloadPickleError: ``data`` is not JSON.
+        PayloadTooLargeError: ``data`` is too large.
+
+    Note:
+        Becoming the leader costs 3 requests in 2 round trips if there is no other candidate.
+        Resigning costs 1. Reading `leader` costs no request if nothing has changed since the last
+        read.
+
+        Processes lead in FIFO order. The end of a term wakes only the next candidate, and all
+        processes that watch `leader`.
+
+        Znodes: ``<namespace>/election/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one for each
+        candidate; ``.../LEADER``, ephemeral, the leader.
+
+        Source: ZooKeeper recipes, "Leader Election"; the mail of June 2008 (LEADER);
+        ``threading.Condition``.
+
+    Example:
+        >>> election = Election("10.0.0.7:8080", name="scheduler")
+        >>> with election:
+        ...     print(election.leader.data)
+        10.0.0.7:8080
     """
 
     __module__ = "distsync.recipes"
@@ -124,52 +148,84 @@ class Election(PredicateWaitable, Lock):
             self.client.call_back(partial(self.on_elected, FencingToken(grant.token)))
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """This process stands, and leads.
+        """Become a candidate, and wait until this process leads.
 
-        Units: seconds; -1: without end.
-        Returns: True; False if another one leads and ``blocking`` is False, or still does at the end of the time.
-        Raises: as Lock.acquire.
-        On loss: of the session while waiting: it stands anew, as the last one.
-        On cancel: no znode is left.
-        Cost: 3 requests, 2 round trips, if nobody leads.
-        Fair: first come, first served between processes.
-        Source: recipes.txt, Leader Election, steps 1 to 3 and their repetition; the mail, LEADER.
+        Args:
+            blocking: Whether to wait if another candidate leads.
+            timeout: Maximum wait in seconds; 0 tries once, -1 waits forever.
+
+        Returns:
+            True if this process leads. False on timeout, or if ``blocking`` is False and another
+            candidate leads.
+
+        Raises:
+            ValueError: ``timeout`` is negative and not -1, or given with ``blocking=False``.
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs 3 requests in 2 round trips if there is no other candidate.
+
+            Processes lead in FIFO order.
+
+            If the session ends during the wait, the candidate enqueues again, as the last one. If
+            interrupted, no znode is left behind.
+
+            Source: ZooKeeper recipes, "Leader Election", steps 1 to 3; the mail of June 2008
+            (LEADER).
         """
         return super().acquire(blocking, timeout)
 
     __enter__ = acquire
 
     def release(self) -> None:
-        """It leads no more; first LEADER goes, then its candidate.
+        """Resign: delete LEADER and the candidate's znode in one transaction.
 
-        Raises: NotHeldError (a RuntimeError) if this process does not lead; LockLostError if it was deposed.
-        On loss: of the connection: it waits as long as a session lasts at most; the znodes go in the background.
-        On cancel: it steps down all the same.
-        Cost: 1 request.
-        Source: the mail: delete the node before relinquishing leadership.
+        Raises:
+            NotHeldError: This process does not lead. Subclass of RuntimeError.
+            LockLostError: The leadership was lost. Another process may lead now.
+
+        Note:
+            Costs 1 request.
+
+            If the connection is lost, this waits for at most the session timeout, and the znodes
+            are deleted in the background. If interrupted, the process still resigns.
+
+            Source: the mail of June 2008: delete the node before relinquishing leadership.
         """
         super().release()
 
     @property
     def is_leader(self) -> bool:
-        """True while this process provably leads.
+        """Whether this process provably leads.
 
-        Cost: no request; the answer comes from the lease clock, also when no server can be reached.
+        Note:
+            Costs no request. The lease clock decides, even if no server can be reached.
         """
         return self.held
 
     @property
     def leader(self) -> Candidate | None:
-        """Who leads; None while nobody does. It may be over by the time that you look.
+        """The present leader; None if there is none. It may change at any time.
 
-        Cost: none while watched; 1 request after each change, 2 if nobody leads.
+        Note:
+            Costs no request if nothing has changed since the last read, 1 request after a change,
+            and 2 requests if there is no leader.
         """
         return self.find_leader()
 
     def find_leader(self, *, sync: bool = False) -> Candidate | None:
-        """Who leads; None while nobody does. ``sync``: as a quorum of the ensemble knows it, not a server that lags.
+        """Return the present leader, which may change at any time.
 
-        Cost: as ``leader``; with ``sync`` 2 requests, or 3 if nobody leads.
+        Args:
+            sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+
+        Returns:
+            The leader; None if there is none.
+
+        Note:
+            Costs as many as `leader`. With ``sync``, it costs 2, and 3 if there is no leader.
         """
         return self._shown_leader(self._seen(sync))
 
@@ -179,19 +235,39 @@ class Election(PredicateWaitable, Lock):
         return _candidate(leading.data, f"{self.path}/{leading.candidate}", leading.token)
 
     def candidates(self) -> list[Candidate]:
-        """Who leads or would, first in line first. A process whose threads stand together shows once.
+        """Return the leader and the other candidates, in the order in which they will lead.
 
-        Cost: 1 request and 1 for each candidate, 2 round trips.
+        Threads of one process that contend together count as one candidate.
+
+        Returns:
+            The candidates; the first one leads or is about to lead.
+
+        Note:
+            Costs 1 request and 1 more for each candidate, in 2 round trips.
         """
         found = self._read(wait_queue.contenders(self.path))
         return [_candidate(node.data, path, node.stat.czxid) for path, node in found]
 
     def run(self, function: Callable[..., Result], *args: Any, **kwargs: Any) -> Result:
-        """``function(*args, **kwargs)`` was called while this process led, once; then it stepped down.
+        """Call a function as the leader, once, and resign.
 
-        Returns: what the function returned. Raises: what it raised; LockLostError if it was deposed meanwhile.
-        Cost: as acquire and release.
-        Source: recipes.txt, Leader Election: execute leader procedure.
+        An error that the function raises is raised here too.
+
+        Args:
+            function: The function to call.
+            *args: Positional arguments of the function.
+            **kwargs: Keyword arguments of the function.
+
+        Returns:
+            The result of the function.
+
+        Raises:
+            LockLostError: The leadership was lost during the call.
+
+        Note:
+            Costs as many as `acquire` and `release`.
+
+            Source: ZooKeeper recipes, "Leader Election": execute leader procedure.
         """
         with self:
             return function(*args, **kwargs)

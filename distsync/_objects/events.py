@@ -1,7 +1,4 @@
-"""Event.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""Event: a drop-in replacement for ``threading.Event``."""
 
 from __future__ import annotations
 
@@ -21,17 +18,33 @@ if TYPE_CHECKING:
 
 
 class Event(Observable, SharedObject):
-    """A flag that one sets and many wait for.
+    """A flag shared by threads, processes and hosts, like ``threading.Event``.
 
-    Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2; is_set: none while nothing changes.
-    Source: recipes.txt, Barriers; ``threading.Event``.
+    Args:
+        name: Name of the event, shared by all processes that use it. Without a name, an event
+            assigned at module or class level is named after its variable; any other event gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the event's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    Znodes: ``<namespace>/event/<name>``, data: ``1`` or ``0``.
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
 
-    >>> ready = Event(name="ready")
-    >>> ready.set()
-    >>> ready.wait(timeout=10)
-    True
+    Note:
+        `wait` costs 1 request, and 1 for each change. `set` costs 1 request and `clear` costs 2.
+        `is_set` costs none while nothing changes.
+
+        Znodes: ``<namespace>/event/<name>``, whose data is ``1`` or ``0``.
+
+        Source: ZooKeeper recipes, "Barriers"; ``threading.Event``.
+
+    Example:
+        >>> ready = Event(name="ready")
+        >>> ready.set()
+        >>> ready.wait(timeout=10)
+        True
     """
 
     __module__ = "distsync.threading"
@@ -56,11 +69,18 @@ class Event(Observable, SharedObject):
         return self._core.flag
 
     def is_set(self) -> bool:
-        """Whether the flag is set.
+        """Return whether the flag is set.
 
-        What a watch has kept: a change that somebody else makes shows as soon as the server has told us, and before
-        anything that this client reads after it. One's own changes show at once.
-        Cost: 1 request, 2 when nobody has set it yet, and 1 watch; then none until it changes.
+        The result is a copy that a watch keeps current. A change by another client is visible as
+        soon as the server has notified this client, and before anything that this client reads
+        later. This client's own changes are visible at once.
+
+        Returns:
+            True if the flag is set.
+
+        Note:
+            Costs 1 request and 1 watch, or 2 requests if the event was never used. Costs no request
+            after that until the flag changes.
         """
         glance = self._glance
         if glance is not None and (copy := glance.look()):
@@ -70,11 +90,17 @@ class Event(Observable, SharedObject):
     isSet = is_set
 
     def set(self) -> None:
-        """The flag is set, and all who wait go on, also if it is cleared right after.
+        """Set the flag and wake all waiters, even if it is cleared immediately afterwards.
 
-        In a signal handler that happens to run inside of distsync it is set soon, in the background.
-        Raises: OutcomeUnknownError when the session ended in this moment and nobody can know.
-        Cost: 1 request; 1 event to each who waits.
+        This may be called in a signal handler that interrupts another call of distsync. It then
+        returns at once, and the flag is set in the background.
+
+        Raises:
+            OutcomeUnknownError: The session ended before the reply, and the flag may or may not be
+                set.
+
+        Note:
+            Costs 1 request, and 1 event for each waiting client.
         """
         if self.client.may_wait():
             self._run(self._core.set())
@@ -82,10 +108,17 @@ class Event(Observable, SharedObject):
             self.client.background(self._core.set())
 
     def clear(self) -> None:
-        """The flag is not set; in a signal handler as set.
+        """Clear the flag.
 
-        Raises: as set.
-        Cost: 2 requests; 3, 2 round trips, if it was not set.
+        In a signal handler that interrupts another call of distsync, it is cleared in the
+        background.
+
+        Raises:
+            OutcomeUnknownError: The session ended before the reply, and the flag may or may not be
+                cleared.
+
+        Note:
+            Costs 2 requests if the flag is set, and 3 requests in 2 round trips if it is not.
         """
         if self.client.may_wait():
             self._run(self._core.clear())
@@ -93,14 +126,21 @@ class Event(Observable, SharedObject):
             self.client.background(self._core.clear())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """The flag is set, or was since the call began.
+        """Wait until the flag is set, or has been set since the call began.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not in time.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 1 request, 1 watch; 1 request more for each change.
-        Source: recipes.txt, Barriers.
+        Args:
+            timeout: Maximum wait in seconds; 0 or less looks once, None waits forever.
+
+        Returns:
+            True if the flag is set, or was set during the call; False on timeout.
+
+        Note:
+            Costs 1 request and 1 watch, and 1 more for each change during the wait.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
+
+            Source: ZooKeeper recipes, "Barriers".
         """
         seconds = validate_timeout(timeout)
         return bool(self._run(self._core.wait(), seconds))

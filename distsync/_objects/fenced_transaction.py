@@ -1,6 +1,6 @@
-"""A guarded write: a transaction that the ensemble refuses when the lock is not held any more.
+"""GuardedTransaction: a transaction that the ensemble refuses once the lock is no longer held.
 
-Rules for this file: no kazoo; the names of the operations are those of kazoo's own transaction.
+The names of the operations are those of kazoo's own transaction.
 """
 
 from __future__ import annotations
@@ -44,20 +44,35 @@ def _version(version: object) -> int:
 class GuardedTransaction:
     """Operations on znodes that are executed together, and only while the lock is held.
 
-    Units: versions are integers, -1 means any.
-    Raises: TypeError, ValueError for a path, data or version that cannot be used. At ``commit``, and nothing was done:
-        LockLostError if the lock was lost; PayloadTooLargeError for more than 1 MiB in all; the error of the operation
-        that the ensemble refused (NoNodeError, NodeExistsError, BadVersionError, ...).
-    On loss: OutcomeUnknownError if the session ends before the answer comes and nobody can say.
-    Cost: 1 request.
-    Source: ZooKeeper's multi with a check of the holder's own znode.
+    Add operations, then call `commit`. As a context manager, it commits at the end of the block,
+    unless the block raises. It is created by the ``transaction()`` of a lock or semaphore.
+
+    Args:
+        client: The client of the lock.
+        receipts: Where the outcome of the transaction is recorded.
+        grant: The grant by which the lock is held.
+        is_valid: Returns whether the lock is still held as it was. It is needed because a znode may
+            outlive a release, and because a writer that becomes a reader has another znode for the
+            same ``grant``. By default, the grant alone decides.
+
+    Note:
+        Costs 1 request, at its commit.
+
+        If the session ends before the reply and the outcome cannot be determined, `commit` raises
+        OutcomeUnknownError.
+
+        Source: a ZooKeeper multi with a check of the holder's own znode.
+
+    Example:
+        >>> from distsync import Lock  # doctest: +SKIP
+        >>> lock = Lock(name="ledger")  # doctest: +SKIP
+        >>> with lock, lock.transaction() as change:  # doctest: +SKIP
+        ...     change.set_data("/ledger", b"paid")
     """
 
     def __init__(
         self, client: Client, receipts: Receipts, grant: Grant, is_valid: Callable[[], bool] = lambda: True
     ) -> None:
-        """``is_valid()``: whether it is held as it was, for a znode may outlive its release. Who wrote, reads too and
-        goes on reading has another znode then, for the same ``grant``."""
         self._client = client
         self._stands = is_valid
         self._receipts = receipts
@@ -66,23 +81,81 @@ class GuardedTransaction:
         self.committed = False
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, sequence: bool = False) -> None:
-        """Create a znode."""
+        """Add the creation of a znode.
+
+        Args:
+            path: Path of the znode.
+            value: Data of the znode, at most 1 MiB for all operations together.
+            ephemeral: Whether the znode is deleted when the session ends.
+            sequence: Whether the server appends a sequence number to the path.
+
+        Raises:
+            TypeError: ``path`` is not a str, or ``value`` is not bytes.
+            ValueError: ``path`` is not a valid path.
+        """
         self._operations.append(Create(check_path(path), _checked(value), ephemeral=ephemeral, sequence=sequence))
 
     def delete(self, path: str, version: int = -1) -> None:
-        """Delete a znode."""
+        """Add the deletion of a znode.
+
+        Args:
+            path: Path of the znode.
+            version: Version that the znode must have; -1 accepts any.
+
+        Raises:
+            TypeError: ``path`` is not a str, or ``version`` is not an int.
+            ValueError: ``path`` is not a valid path.
+        """
         self._operations.append(Delete(check_path(path), _version(version)))
 
     def set_data(self, path: str, value: bytes, version: int = -1) -> None:
-        """Write a znode's data."""
+        """Add a write of a znode's data.
+
+        Args:
+            path: Path of the znode.
+            value: New data of the znode, at most 1 MiB for all operations together.
+            version: Version that the znode must have; -1 accepts any.
+
+        Raises:
+            TypeError: ``path`` is not a str, ``value`` is not bytes, or ``version`` is not an int.
+            ValueError: ``path`` is not a valid path.
+        """
         self._operations.append(SetData(check_path(path), _checked(value), _version(version)))
 
     def check(self, path: str, version: int) -> None:
-        """Demand that a znode has this version."""
+        """Add a check that a znode has a version.
+
+        Args:
+            path: Path of the znode.
+            version: Version that the znode must have; -1 accepts any.
+
+        Raises:
+            TypeError: ``path`` is not a str, or ``version`` is not an int.
+            ValueError: ``path`` is not a valid path.
+        """
         self._operations.append(Check(check_path(path), _version(version)))
 
     def commit(self) -> tuple[Any, ...] | None:
-        """All operations are done. Returns one result for each; None when the answer was lost on its way."""
+        """Execute all operations in one transaction.
+
+        If this raises, nothing was done, unless it raises OutcomeUnknownError. If the ensemble
+        refuses an operation, this raises the error of that operation, for example NoNodeError,
+        NodeExistsError or BadVersionError.
+
+        Returns:
+            One result for each operation; None if the transaction was executed, but its reply was
+            lost.
+
+        Raises:
+            RuntimeError: The transaction was committed before.
+            LockLostError: The lock is no longer held.
+            PayloadTooLargeError: The operations are larger than 1 MiB in all.
+            OutcomeUnknownError: The session ended before the reply, and the operations may or may
+                not have been executed.
+
+        Note:
+            Costs 1 request.
+        """
         if self.committed:
             raise RuntimeError("this transaction was committed before: make another one")
         self.committed = True
@@ -99,10 +172,10 @@ class GuardedTransaction:
             except NoNodeError as error:
                 if getattr(error, "index", None) != 0:
                     raise
-                turning = self._grant.turning  # read first: once it is None the new place is known
+                turning = self._grant.turning  # read first: once it is None, the new place is known
                 if self._grant.place is not place:
                     continue
-                # In a forked child, whose session is another one, nothing ends what was under way.
+                # A forked child has another session, and nothing there completes a downgrade in progress.
                 if turning is None or (await Connected()).session_id != place.session_id:
                     await ReportLoss(place.path)
                     raise LockLostError(place.directory, ZNODE_DELETED) from error

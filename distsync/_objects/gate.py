@@ -1,7 +1,4 @@
-"""Gate.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""Gate: a barrier that one process closes and opens, and at which many wait."""
 
 from __future__ import annotations
 
@@ -19,20 +16,38 @@ if TYPE_CHECKING:
 
 
 class Gate(SharedObject):
-    """A gate that one closes and opens, and many wait at. It is open until somebody closes it.
+    """A gate that any process closes and opens, and at which many wait while it is closed.
 
-    Cost: wait: 1 request, and 1 more where it is closed; close, open, is_open: 1.
-    Source: recipes.txt, Barriers; shaped as ``threading.Event``.
+    A gate that was never closed is open. It stays closed when the process that closed it exits.
 
-    Znodes: ``<namespace>/gate/<name>``, there as long as the gate is closed.
+    Args:
+        name: Name of the gate, shared by all processes that use it. Without a name, a gate
+            assigned at module or class level is named after its variable; any other gate gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the gate's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> gate = Gate(name="maintenance")
-    >>> gate.close()
-    True
-    >>> gate.wait(timeout=0)
-    False
-    >>> gate.open()
-    True
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        `wait` costs 1 request, and 1 more if the gate is closed. `close`, `open` and `is_open` cost
+        1 each.
+
+        Znodes: ``<namespace>/gate/<name>``, which exists while the gate is closed.
+
+        Source: ZooKeeper recipes, "Barriers"; modelled on ``threading.Event``.
+
+    Example:
+        >>> gate = Gate(name="maintenance")
+        >>> gate.close()
+        True
+        >>> gate.wait(timeout=0)
+        False
+        >>> gate.open()
+        True
     """
 
     __module__ = "distsync.recipes"
@@ -56,39 +71,64 @@ class Gate(SharedObject):
     def is_open(self) -> bool:
         """Whether the gate is open.
 
-        Cost: 1 request.
+        Note:
+            Costs 1 request.
         """
         return bool(self._read(self._core.is_open()))
 
     def close(self) -> bool:
-        """The gate is closed, and stays so when this process ends: who comes waits.
+        """Close the gate, so that arriving threads wait.
 
-        Returns: True; False if it was closed before.
-        Raises: OutcomeUnknownError when the session ended in this moment and nobody can know.
-        Cost: 1 request.
+        It stays closed when this process exits.
+
+        Returns:
+            True if this call closed the gate; False if it was already closed.
+
+        Raises:
+            OutcomeUnknownError: The session ended before the reply, and the gate may or may not
+                have been closed.
+
+        Note:
+            Costs 1 request.
         """
         return bool(self._run(self._core.close()))
 
     def open(self) -> bool:
-        """The gate is open, and all who wait go on, also if it is closed again right after.
+        """Open the gate and wake all waiters, even if it is closed again immediately afterwards.
 
-        Returns: True; False if it was open before.
-        Raises: as close.
-        Cost: 1 request; 1 event to each client that waits.
+        Returns:
+            True if this call opened the gate; False if it was already open.
+
+        Raises:
+            OutcomeUnknownError: The session ended before the reply, and the gate may or may not
+                have been opened.
+
+        Note:
+            Costs 1 request, and 1 event for each waiting client.
         """
         return bool(self._run(self._core.open()))
 
     def wait(self, timeout: float | None = None) -> bool:
-        """The gate is open, or was since the call began.
+        """Wait until the gate is open, or has been open since the call began.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not in time.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        What others have done shows as soon as our server knows it: one that was closed just now may let pass. Who was
-        told that it is closed calls ``client.sync()`` first.
-        Cost: 1 request, and no watch, if it is open; else 1 watch and 1 request more for each change.
-        Source: recipes.txt, Barriers, steps 1 to 4.
+        A change by another process is visible as soon as this client's server has learned of it. A
+        gate that was closed a moment ago may therefore still let a thread pass. To rely on such a
+        change, call ``client.sync()`` first.
+
+        Args:
+            timeout: Maximum wait in seconds; 0 or less looks once, None waits forever.
+
+        Returns:
+            True if the gate is open, or was open during the call; False on timeout.
+
+        Note:
+            Costs 1 request if the gate is open. Otherwise it also costs 1 watch, and 1 more request
+            for each change.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
+
+            Source: ZooKeeper recipes, "Barriers", steps 1 to 4.
         """
         seconds = validate_timeout(timeout)
         return bool(self._run(self._core.wait(), seconds))

@@ -1,7 +1,4 @@
-"""Group.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""Group: the live members of a group of processes."""
 
 from __future__ import annotations
 
@@ -31,11 +28,13 @@ OnMember = Callable[["Member"], Any]
 @public_in("distsync.recipes")
 @dataclass(frozen=True)
 class Member:
-    """A member of a group. Two are equal if their ``id`` is.
+    """A member of a group.
+
+    Two members are equal if their ids are equal.
 
     Attributes:
-        id: Name of its own; a member that joins again after its session was lost keeps it.
-        data: What it joined with.
+        id: Unique name; a member that joins again after its session ended keeps it.
+        data: The data that it joined with.
         owner: The process that joined.
     """
 
@@ -51,24 +50,47 @@ def _member(path: str, name: str, node: Node) -> Member:
 
 
 class Group(PredicateWaitable, SharedObject):
-    """Who is there: processes join and leave, the dead leave by themselves, and everybody sees the same list.
+    """A group of live members, which processes join and leave, and which all processes see.
 
-    It is iterated, counted and asked with ``in``, and so shows its members; ``members`` is a frozenset of them.
-    ``on_join(member)`` is called for each one that is there or comes, ``on_leave(member)`` for each one that goes, one
-    after the other in a thread of distsync's own. With ``layout="kazoo"`` we join as a Party of kazoo does; who looks
-    sees both kinds in any case.
-    On loss: of the session: the others see our members leave, and join again with the next session.
-    Cost: to join 1 request, and 1 in the background; to leave 1; looking: none while watched, 1 after each change, and
-        1 for each new member.
-    Source: recipes.txt, Group Membership.
+    A member of a process that exits leaves the group by itself. A group can be iterated over, has a
+    length, and supports ``in``. `members` is a frozenset of its members.
 
-    Znodes: ``<namespace>/group/<name>/m_<guid>``, ephemeral, one a member; JSON: who it is, and ``data``.
+    Args:
+        name: Name of the group, shared by all processes that use it. Without a name, a group
+            assigned at module or class level is named after its variable; any other group gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the group's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        layout: How members of this object are stored: ``"distsync"``, or ``"kazoo"`` to join like
+            kazoo's Party. Members of both layouts are seen in any case.
+        on_join: Called with each member that is present or joins, in a thread of distsync's own,
+            one call after the other; None calls nothing.
+        on_leave: Called with each member that leaves, in the same thread; None calls nothing.
 
-    >>> group = Group(name="workers")
-    >>> me = group.join({"port": 8080})
-    >>> [member.data for member in group]
-    [{'port': 8080}]
-    >>> group.leave()
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` or ``layout`` is not valid.
+
+    Note:
+        Joining costs 1 request, and 1 in the background. Leaving costs 1. Reading costs no request
+        if nothing has changed since the last read; after a change it costs 1, and 1 for each new
+        member.
+
+        If the session ends, the other processes see the members of this process leave, and join
+        again with its next session.
+
+        Znodes: ``<namespace>/group/<name>/m_<guid>``, ephemeral, one for each member; JSON data
+        with its owner and ``data``.
+
+        Source: ZooKeeper recipes, "Group Membership".
+
+    Example:
+        >>> group = Group(name="workers")
+        >>> me = group.join({"port": 8080})
+        >>> [member.data for member in group]
+        [{'port': 8080}]
+        >>> group.leave()
     """
 
     __module__ = "distsync.recipes"
@@ -104,14 +126,28 @@ class Group(PredicateWaitable, SharedObject):
     # ---- members
 
     def join(self, data: Any = None) -> Member:
-        """This process is one member more, until it leaves, dies or closes its client. ``data`` is any JSON that the
-        others shall know; with ``layout="kazoo"`` a str.
+        """Add a member to the group, until it leaves, this process exits or its client is closed.
 
-        Raises: PayloadPickleError, PayloadTooLargeError for data that cannot be sent; TypeError for kazoo's.
-        On loss: of the session: it joins again, under the same id. A member whose znode somebody deletes is out.
-        On cancel: it has not joined.
-        Cost: 1 request, and 1 in the background.
-        Source: recipes.txt, Group Membership: members create ephemeral nodes under the group node.
+        Args:
+            data: Any JSON value that the other processes can read; a str or None with
+                ``layout="kazoo"``.
+
+        Returns:
+            The new member.
+
+        Raises:
+            TypeError: ``data`` is not a str with ``layout="kazoo"``.
+            PayloadPickleError: ``data`` is not JSON.
+            PayloadTooLargeError: ``data`` is too large.
+
+        Note:
+            Costs 1 request, and 1 in the background.
+
+            If the session ends, the member joins again under the same id. A member whose znode is
+            deleted has left the group. If interrupted, no member has joined.
+
+            Source: ZooKeeper recipes, "Group Membership": members create ephemeral nodes under the
+            group node.
         """
         kazoo = self._layout == "kazoo"
         if kazoo and not isinstance(data, (str, type(None))):
@@ -124,17 +160,26 @@ class Group(PredicateWaitable, SharedObject):
             return Member(name, data, contender_info.read(member_data, f"{self.path}/{name}", 0))
         except Exception:
             raise
-        except BaseException:  # perhaps interrupted when it had joined
+        except BaseException:  # perhaps interrupted after it had joined
             for name in names:
                 self.client.background(self._core.leave(name))
             raise
 
     def leave(self, member: Member | None = None) -> None:
-        """``member`` of this process is out; without it all of them.
+        """Remove a member of this process, or all of them.
 
-        Raises: NotHeldError (a RuntimeError) if this process has not joined, or is out already.
-        On loss: of the connection: the znode goes in the background.
-        Cost: 1 request for each.
+        Args:
+            member: The member that leaves; None removes all members of this process.
+
+        Raises:
+            NotHeldError: This process has not joined, or the member has left. Subclass of
+                RuntimeError.
+
+        Note:
+            Costs 1 request for each member.
+
+            If the connection is lost, this waits for at most the session timeout, and the znode is
+            deleted in the background.
         """
         core = self._core
         names = core.mine if member is None else [member.id]
@@ -145,21 +190,34 @@ class Group(PredicateWaitable, SharedObject):
 
     @property
     def joined(self) -> bool:
-        """Whether this process has a member in it. No request."""
+        """Whether this process has a member in the group.
+
+        Note:
+            Costs no request.
+        """
         return bool(self._core.mine)
 
     @property
     def members(self) -> frozenset[Member]:
-        """Everybody who is there.
+        """The present members of all processes.
 
-        Cost: none while watched; 1 request after each change, and 1 for each new member.
+        Note:
+            Costs no request if nothing has changed since the last read. After a change it costs 1,
+            and 1 for each new member.
         """
         return self.find_members()
 
     def find_members(self, *, sync: bool = False) -> frozenset[Member]:
-        """Everybody who is there. ``sync``: as a quorum of the ensemble knows it, not a server that lags.
+        """Return the present members of all processes.
 
-        Cost: as ``members``; with ``sync`` 2 requests.
+        Args:
+            sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+
+        Returns:
+            The members.
+
+        Note:
+            Costs as many as `members`, and 2 requests with ``sync``.
         """
         return frozenset(self._shown_members(self._seen(sync)))
 
@@ -167,26 +225,29 @@ class Group(PredicateWaitable, SharedObject):
         return [_member(self.path, name, node) for name, node in sorted(members.items(), key=_age)]
 
     def __iter__(self) -> Iterator[Member]:
-        """The members, who came first first."""
+        """Iterate over the members, in the order in which they joined."""
         return iter(self._shown_members(self._seen()))
 
     def __len__(self) -> int:
         return len(self._seen())
 
     def __bool__(self) -> bool:
-        """An empty group is a group."""
+        """Return True, also without members."""
         return True
 
     def __contains__(self, member: object) -> bool:
         return isinstance(member, Member) and member.id in self._seen()
 
-    # ---- being told
+    # ---- listening
 
     @property
     def on_join(self) -> OnMember | None:
-        """What is called with each member that is there or comes; None: nothing. A forked child sets it again.
+        """The callback for each member that is present or joins; None: none.
 
-        Cost: setting it sends the first look; then that of looking, for each change.
+        A forked child has to set it again.
+
+        Note:
+            Setting it reads the members. Each change then costs as many requests as `members`.
         """
         return self._callbacks["join"]
 
@@ -197,7 +258,13 @@ class Group(PredicateWaitable, SharedObject):
 
     @property
     def on_leave(self) -> OnMember | None:
-        """What is called with each member that goes; as on_join."""
+        """The callback for each member that leaves; None: none.
+
+        A forked child has to set it again.
+
+        Note:
+            Setting it reads the members. Each change then costs as many requests as `members`.
+        """
         return self._callbacks["leave"]
 
     @on_leave.setter

@@ -1,7 +1,4 @@
-"""IdGenerator: numbers that no other call gets.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""IdGenerator: unique integers for all processes."""
 
 from __future__ import annotations
 
@@ -19,19 +16,39 @@ if TYPE_CHECKING:
 
 
 class IdGenerator(SharedObject):
-    """Whole numbers that nobody else gets, ever; each process takes them ``block`` by block.
+    """A generator of unique integers, shared by threads, processes and hosts.
 
-    Those of one process grow. What is left of a block when its process ends is skipped.
+    Each process takes the ids in blocks. The ids that one process gets increase. The unused ids of
+    a block are skipped when its process exits.
 
-    Units: ``block``: ids for one request; ``start``: the first id. Everybody must say the same.
-    Cost: no request; 1 for the first of each block.
-    Source: the version of a znode; Redisson's ``RIdGenerator``, shaped as ``itertools.count``.
+    Args:
+        block: Number of ids that one request takes, at least 1. All processes must use the same
+            one.
+        start: The first id. All processes must use the same one.
+        name: Name of the generator, shared by all processes that use it. Without a name, a
+            generator assigned at module or class level is named after its variable; any other
+            generator gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the generator's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    Znodes: ``<namespace>/ids/<name>``, data: the block; ``.../<era>``, whose version counts the blocks.
+    Raises:
+        TypeError: Both a name and a path are given, or ``block`` or ``start`` is not an integer.
+        ValueError: ``block`` is less than 1.
+        ConfigurationError: ``acl`` is not valid.
 
-    >>> ids = IdGenerator(100, name="orders")
-    >>> next(ids), next(ids)
-    (1, 2)
+    Note:
+        An id costs no request, except for the first one of each block, which costs 1.
+
+        Znodes: ``<namespace>/ids/<name>``, whose data is block and start; ``.../<era>``, whose
+        version counts the blocks.
+
+        Source: the version of a znode; Redisson's ``RIdGenerator``; ``itertools.count``.
+
+    Example:
+        >>> ids = IdGenerator(100, name="orders")
+        >>> next(ids), next(ids)
+        (1, 2)
     """
 
     __module__ = "distsync.recipes"
@@ -56,7 +73,7 @@ class IdGenerator(SharedObject):
 
     @property
     def block(self) -> int:
-        """How many ids one request takes."""
+        """The number of ids that one request takes."""
         return self._block
 
     @property
@@ -68,21 +85,45 @@ class IdGenerator(SharedObject):
         return core
 
     def next_id(self) -> int:
-        """An id that nobody else gets, ever.
+        """Return an id that no other call gets.
 
-        Raises: MismatchError where others ask for another block or start; CorruptNodeError when its znode was deleted
-            under it, as the ids would begin anew.
-        On loss: of the session: it goes on.
-        On cancel: the id is skipped.
-        Cost: no request; 1 for the first of each block.
+        Returns:
+            The id.
+
+        Raises:
+            MismatchError: Other processes use this name with another block or start.
+            CorruptNodeError: The generator's znode was deleted while it was in use, and ids would
+                repeat.
+
+        Note:
+            Costs no request if ids of this process's block are left, otherwise 1.
+
+            If the session ends, the call continues in the next one. If interrupted, the id is
+            skipped.
         """
         return self.next_ids(1)[0]
 
     def next_ids(self, count: int) -> list[int]:
-        """So many ids that nobody else gets, ever, in growing order.
+        """Return ids that no other call gets.
 
-        Raises: as next_id.
-        Cost: 1 request for each block that is begun.
+        Args:
+            count: Number of ids; 0 returns an empty list.
+
+        Returns:
+            The ids, in increasing order.
+
+        Raises:
+            TypeError: ``count`` is not an integer.
+            ValueError: ``count`` is negative.
+            MismatchError: Other processes use this name with another block or start.
+            CorruptNodeError: The generator's znode was deleted while it was in use, and ids would
+                repeat.
+
+        Note:
+            Costs 1 request for each block that is begun.
+
+            If the session ends, the call continues in the next one. If interrupted, the ids are
+            skipped.
         """
         return list(self._run(self._core.take(validate_int("count", count, least=0))))
 

@@ -1,7 +1,4 @@
-"""JoinableQueue and Delivery.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""JoinableQueue and Delivery: a queue whose unacknowledged items are redelivered."""
 
 from __future__ import annotations
 
@@ -58,11 +55,27 @@ def _checked_prefetch(prefetch: int, max_deliveries: int) -> int:
 
 
 class Delivery(Generic[Item]):
-    """An item that this process has got and not done yet; nobody else has it, as long as `held`.
+    """An item that this process has got and not yet finished.
 
-    With ``with``: done at the end of the block, or given back if that raises.
+    No other process has the item while `held` is True. As a context manager, the delivery is done
+    at the end of the block, or given back if the block raises. Deliveries are returned by
+    JoinableQueue.claim.
 
-    Source: hazards of at-least-once delivery; ``multiprocessing.JoinableQueue.task_done``.
+    Args:
+        queue: The queue that the item comes from.
+        claimed: The claimed znode of the item.
+        item: The item.
+
+    Note:
+        Source: hazards of at-least-once delivery; ``multiprocessing.JoinableQueue.task_done``.
+
+    Example:
+        >>> from distsync import JoinableQueue
+        >>> letters = JoinableQueue(name="letters")
+        >>> _ = letters.put("first")
+        >>> with letters.claim() as delivery:
+        ...     print(delivery.item)
+        first
     """
 
     __module__ = "distsync.recipes"
@@ -70,43 +83,72 @@ class Delivery(Generic[Item]):
     def __init__(self, queue: JoinableQueue[Item], claimed: Claimed, item: Item) -> None:
         self._queue = queue
         self._claimed = claimed
-        #: What was put.
+        #: The item that was put.
         self.item = item
-        #: The thread that got it.
+        #: The identifier of the thread that got the item.
         self._owner = threading.get_ident()
 
     @property
     def deliveries(self) -> int:
-        """How often it was delivered, this time included. Cost: no request."""
+        """The number of times that the item was delivered, including this one.
+
+        Note:
+            Costs no request.
+        """
         return self._claimed.label.deliveries
 
     @property
     def key(self) -> str | None:
-        """The key that it was put with. Cost: no request."""
+        """The key with which the item was put; None without a key.
+
+        Note:
+            Costs no request.
+        """
         return self._claimed.label.key
 
     @property
     def held(self) -> bool:
-        """True while this process provably has it: nobody else was given it. Cost: no request."""
+        """Whether this process provably has the item, so that no other process was given it.
+
+        Note:
+            Costs no request.
+        """
         return self in self._queue._open() and not self._claimed.loss.fired
 
     def done(self) -> None:
-        """The item is done, and in the queue no more.
+        """Mark the item as done, and remove it from the queue.
 
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
-            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
-        Cost: 1 request.
+        Raises:
+            LockLostError: The item was lost, and another process has got it.
+            ValueError: The delivery was ended before.
+            OutcomeUnknownError: The session ended before the reply, and the item may or may not
+                have been lost.
+
+        Note:
+            Costs 1 request.
         """
         if not self._queue._end(self, _done):
             raise ValueError(_ENDED)
 
     def nack(self, *, delay: float = 0.0) -> None:
-        """The item is to be got again, by anybody: first in order, or after ``delay`` seconds.
+        """Give the item back for redelivery, first in order or after ``delay`` seconds.
 
-        Units: seconds. One that was delivered ``max_deliveries`` times is a dead letter now.
-        Raises: LockLostError if it was lost and somebody else has got it; ValueError if it was ended before;
-            OutcomeUnknownError when the session ended in this moment and nobody can know whether it was still ours.
-        Cost: 1 request; with a delay 2.
+        An item that was delivered ``max_deliveries`` times becomes a dead letter instead.
+
+        Args:
+            delay: Seconds until the item can be got again; 0 makes it available at once. The clock
+                of the ZooKeeper servers counts.
+
+        Raises:
+            LockLostError: The item was lost, and another process has got it.
+            TypeError: ``delay`` is not a number.
+            ValueError: The delivery was ended before, or ``delay`` is negative or more than 10
+                years.
+            OutcomeUnknownError: The session ended before the reply, and the item may or may not
+                have been lost.
+
+        Note:
+            Costs 1 request, and 2 with a delay.
         """
         if not self._queue._end(self, self._queue._nacking(delay)):
             raise ValueError(_ENDED)
@@ -124,7 +166,7 @@ class Delivery(Generic[Item]):
                 self.nack()
         except (DistsyncError, ValueError):
             raise
-        except BaseException:  # perhaps interrupted before it began
+        except BaseException:  # perhaps interrupted before done() or nack() began
             self._queue._abandon(self)
             raise
 
@@ -133,33 +175,62 @@ class Delivery(Generic[Item]):
 
 
 class JoinableQueue(Queue[Item]):
-    """First in, first out; who gets an item has it until ``task_done``, and if he dies before, another one gets it.
+    """A FIFO queue with acknowledgements, which redelivers items of a process that exits.
 
-    An item may be worked on twice, by the one who died and by the next one, but is done once: who has lost it learns
-    that at ``task_done``. With ``max_deliveries`` an item that was delivered so often without being done goes to
-    ``dead_letters``.
+    A consumer that gets an item has it until `task_done`. If the consumer's process exits or its
+    session ends before that, another consumer gets the item. An item may therefore be processed
+    twice, but is done once: a consumer that has lost the item gets LockLostError from `task_done`.
 
-    With ``prefetch`` a get claims so many more items, which the next gets of this process find without a request; what
-    nobody has asked for after 3 seconds goes back to its place. One that was delivered before comes alone. For short
-    tasks: nobody else does what waits behind a long one.
+    With ``max_deliveries``, an item that was delivered that often without being done is moved to
+    `dead_letters`.
 
-    Units: ``maxsize`` in items that nobody has got yet, those with a delay left out; 0 or less: no bound.
-        ``max_deliveries`` in deliveries; 0: without end. ``prefetch`` in items, 99 at most. Some 10,000 delayed items
-        at most.
-    On loss: of the session: what was got and not done is got by another, first in order.
-    Cost: put 1 request; get 6 in 3 round trips, if there are items, and 1 more for each one that it claims ahead;
-        task_done 1.
-    Fair: as Queue; what comes back comes before all that was put later, what is due before all that had no delay.
-    Source: recipes.txt, Queues; ``multiprocessing.JoinableQueue``.
+    With ``prefetch``, a get claims additional items, which later gets of this process return
+    without a request. An item that no get has asked for after 3 seconds is given back. An item that
+    was delivered before is claimed alone. Use it for short tasks, because no other process can take
+    items that wait behind a long one.
 
-    Znodes: as Queue, and ``claims/...``, ephemeral, who has an item; ``delayed/``, ``keys/``, ``dead/``, ``clock``.
+    Args:
+        maxsize: Maximum number of items that no consumer has, delayed items not counted; 0 or less
+            means unbounded. The bound is not shared: give the same one to all objects of this name.
+        max_deliveries: Number of deliveries after which an unfinished item becomes a dead letter; 0
+            means never.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        prefetch: Number of additional items that a get claims, at most 99; 0 claims none.
 
-    >>> jobs = JoinableQueue(name="jobs", max_deliveries=5)
-    >>> jobs.put("first", key="1"), jobs.put("again", key="1")
-    (True, False)
-    >>> jobs.get()
-    'first'
-    >>> jobs.task_done(); jobs.join()
+    Raises:
+        TypeError: ``max_deliveries`` or ``prefetch`` is not an int, or both a name and a path are
+            given.
+        ValueError: ``max_deliveries`` is negative, ``prefetch`` is out of range, or ``prefetch`` is
+            given with ``max_deliveries=1``.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        `put` costs 1 request. `get` costs 6 in 3 round trips if items are waiting, and 1 more for
+        each item that it claims in addition. `task_done` costs 1.
+
+        If the session ends, items that were got and not done are redelivered, first in order.
+
+        Getters are served as by Queue. Items that are given back are delivered before all that were
+        put later, and due items before all that had no delay. There can be about 10,000 delayed
+        items.
+
+        Znodes: those of Queue, and ``claims/...``, ephemeral, one for each item that a consumer
+        has; ``delayed/``, ``keys/``, ``dead/`` and ``clock``.
+
+        Source: ZooKeeper recipes, "Queues"; ``multiprocessing.JoinableQueue``.
+
+    Example:
+        >>> jobs = JoinableQueue(name="jobs", max_deliveries=5)
+        >>> jobs.put("first", key="1"), jobs.put("again", key="1")
+        (True, False)
+        >>> jobs.get()
+        'first'
+        >>> jobs.task_done(); jobs.join()
     """
 
     __module__ = "distsync.recipes"
@@ -180,9 +251,9 @@ class JoinableQueue(Queue[Item]):
             raise TypeError(f"max_deliveries must be an int, not {type(max_deliveries).__name__}")
         if max_deliveries < 0:
             raise ValueError(f"max_deliveries must be 0 (no limit) or more, not {max_deliveries}")
-        #: After so many deliveries an item that is not done is a dead letter, for this object's gets; 0: never.
+        #: After this many deliveries by this object, an unfinished item becomes a dead letter; 0 means never.
         self.max_deliveries = max_deliveries
-        #: So many items more than a get returns are claimed with it, for the next gets of this process.
+        #: The number of additional items that a get claims for later gets of this process.
         self.prefetch = _checked_prefetch(prefetch, max_deliveries)
         self._context: str | None = None
         super().__init__(maxsize, name=name, client=client, path=path, acl=acl)
@@ -203,7 +274,7 @@ class JoinableQueue(Queue[Item]):
         return core
 
     def _open(self) -> list[Delivery[Item]]:
-        """What this process has got from this queue and not ended."""
+        """Return the list of unfinished deliveries of this process."""
         found: list[Delivery[Item]] = self._claims.open
         return found
 
@@ -219,18 +290,40 @@ class JoinableQueue(Queue[Item]):
         delay: float = 0.0,
         key: str | None = None,
     ) -> bool:
-        """``item`` is in the queue, to be got after ``delay`` seconds; but not if one with the same key is.
+        """Put an item into the queue, unless an unfinished item has the same key.
 
-        Units: seconds; None: without end. ``delay``: by the clock of the ZooKeeper servers, none of a client's.
-        Returns: True; False if an item with this ``key`` was put before and is not done (nor a dead letter): nothing
-            was put.
-        Raises: Full if there was no room, at once if not ``block``, or not in time; ShutDown; PayloadError for an
-            item that does not pickle or is too large. Then nothing was put. OutcomeUnknownError when the connection
-            broke and the time was over before anybody could know.
-        On loss: of the session: it goes on.
-        On cancel: the item is in the queue, or not.
-        Cost: 1 request; with a delay 2; with a bound 4, in 1 round trip, if there is room.
-        Source: recipes.txt, Queues.
+        Nothing was put if this raises Full, ShutDown or PayloadError.
+
+        Args:
+            item: The item to put.
+            block: Whether to wait for room, if the queue is bounded.
+            timeout: Maximum wait in seconds; 0 does not wait, None waits forever.
+            delay: Seconds until the item can be got; 0 makes it available at once. The clock of the
+                ZooKeeper servers counts, not a client's.
+            key: A text that identifies the item; None puts it in any case.
+
+        Returns:
+            True if the item was put. False if an item with this ``key`` was put before, and is
+            neither done nor a dead letter.
+
+        Raises:
+            Full: There was no room, or no connection, in time.
+            ShutDown: The queue was shut down.
+            PayloadError: The item cannot be encoded, or is too large.
+            OutcomeUnknownError: The timeout passed or the session ended before the reply, and the
+                item may or may not have been put.
+            TypeError: ``key`` is not a str, or ``delay`` is not a number.
+            ValueError: ``delay`` is negative or more than 10 years, or ``timeout`` is negative and
+                the queue is bounded.
+
+        Note:
+            Costs 1 request, or 2 with a delay. With a bound, it costs 4 in 1 round trip if there is
+            room.
+
+            If the session ends, the call continues in the next one. If interrupted, the item may or
+            may not be in the queue.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         if self.maxsize <= 0 and timeout is not None and timeout < 0:
             timeout = None
@@ -241,9 +334,34 @@ class JoinableQueue(Queue[Item]):
         return bool(self._run(self._claims.add(data, bool(block), later, key, self.maxsize, waits is None), waits))
 
     def put_many(self, items: Iterable[Item], block: bool = True, timeout: float | None = None) -> None:
-        """All ``items`` are in the queue, in their order: up to 100 with one request, all of these or none.
+        """Put several items, in order, in batches of up to 100.
 
-        Units, Raises, On loss, On cancel, Cost, Source: as Queue.put_many.
+        Each batch is put as a whole or not at all. With a bound, items are put one by one.
+
+        If the call fails while putting, the error's attribute ``put`` is the number of items,
+        counted from the first, that are certainly in the queue.
+
+        Args:
+            items: The items to put.
+            block: Whether to wait for room, if the queue is bounded.
+            timeout: Maximum wait for all items together, in seconds. None waits forever, and so
+                does 0 without a bound.
+
+        Raises:
+            Full: There was no room, or no connection, in time.
+            ShutDown: The queue was shut down.
+            PayloadError: An item cannot be encoded, or is too large. Nothing was put.
+            OutcomeUnknownError: The timeout passed or the session ended before the reply, and a
+                batch may or may not have been put.
+            ValueError: ``timeout`` is negative and the queue is bounded.
+
+        Note:
+            Costs as many requests as Queue.put_many.
+
+            If the session ends, the call continues in the next one. If interrupted, the first
+            batches are in the queue and the others are not.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         seconds = (
             validate_timeout(timeout, "queue", block)
@@ -261,36 +379,92 @@ class JoinableQueue(Queue[Item]):
             raise
 
     def claim(self, block: bool = True, timeout: float | None = None) -> Delivery[Item]:
-        """The next item, with all that is known about its delivery; it is this process's until `Delivery.done`.
+        """Get the next item as a Delivery, which this process has until `Delivery.done`.
 
-        Units: seconds; None: without end.
-        Returns: the delivery; ``delivery.item`` is the item.
-        Raises: Empty if there was none that nobody has, at once if not ``block``, or not in time; ShutDown if all is
-            done and it was shut down; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is a
-            dead letter now; OutcomeUnknownError when the session ended in this moment: if an item was claimed, it has
-            gone back to its place.
-        On loss: of the session: it goes on.
-        On cancel: the item that was on its way goes back to its place.
-        Cost: 6 requests, 3 round trips, if there are items.
-        Fair: who waits longest gets first, after those who come anew in that moment.
-        Source: recipes.txt, Queues.
+        Args:
+            block: Whether to wait.
+            timeout: Maximum wait in seconds; 0 does not wait, None waits forever.
+
+        Returns:
+            The delivery, whose attribute ``item`` is the item.
+
+        Raises:
+            Empty: No item became available in time.
+            ShutDown: The queue was shut down, and all items are done.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has become a dead
+                letter.
+            OutcomeUnknownError: The session ended before the reply. If an item was claimed, it has
+                been given back.
+            ValueError: ``timeout`` is negative.
+
+        Note:
+            Costs 6 requests in 3 round trips if items are waiting.
+
+            Getters are served in FIFO order; a getter that arrives while an item is available may
+            overtake them.
+
+            If the session ends, the call continues in the next one. If interrupted, an item in
+            transit is put back in its place.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         return self._several(1, validate_timeout(timeout, "queue", block), bool(block))[0]
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
-        """The next item, which is this thread's until `task_done`.
+        """Get the next item, which this thread has until `task_done`.
 
-        Units, Returns, Raises, On loss, On cancel, Cost, Fair, Source: as claim.
+        Args:
+            block: Whether to wait.
+            timeout: Maximum wait in seconds; 0 does not wait, None waits forever.
+
+        Returns:
+            The item.
+
+        Raises:
+            Empty: No item became available in time.
+            ShutDown: The queue was shut down, and all items are done.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has become a dead
+                letter.
+            OutcomeUnknownError: The session ended before the reply. If an item was claimed, it has
+                been given back.
+            ValueError: ``timeout`` is negative.
+
+        Note:
+            Costs as many requests as `claim`, and behaves like it.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         return self.claim(block, timeout).item
 
     def get_many(self, n: int, block: bool = True, timeout: float | None = None) -> list[Item]:
-        """The next items, ``n`` at most and 100 at most: this thread's until as many calls of `task_done`.
+        """Get the next items, which this thread has until one call of `task_done` for each.
 
-        Units: seconds; None: without end.
-        Returns: one item at least; as many as are there now, up to the end of a segment or 900 kB.
-        Raises, On loss, On cancel, Fair, Source: as claim.
-        Cost: 5 requests, and 1 for each item, 3 round trips, if there are items.
+        Args:
+            n: Maximum number of items. At most 100 are returned even if it is greater.
+            block: Whether to wait.
+            timeout: Maximum wait for the first item, in seconds; 0 does not wait, None waits
+                forever.
+
+        Returns:
+            At least one item. There may be fewer than ``n`` even if more are in the queue, at the
+            end of a segment or at 900 kB.
+
+        Raises:
+            TypeError: ``n`` is not an int.
+            ValueError: ``n`` is less than 1, or ``timeout`` is negative.
+            Empty: No item became available in time.
+            ShutDown: The queue was shut down, and all items are done.
+            PayloadRefusedError: All items are unsigned, altered or unreadable. They have become
+                dead letters.
+            OutcomeUnknownError: The session ended before the reply. If items were claimed, they
+                have been given back.
+
+        Note:
+            Costs 5 requests and 1 for each item, in 3 round trips, if items are waiting.
+
+            Fairness, and behaviour when the session ends or on an interrupt, are those of `claim`.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         if isinstance(n, bool) or not isinstance(n, int):
             raise TypeError(f"n must be an int, not {type(n).__name__}")
@@ -301,7 +475,7 @@ class JoinableQueue(Queue[Item]):
     def _several(self, max_items: int, seconds: float | None, block: bool) -> list[Delivery[Item]]:
         core, contender_data, max_deliveries, prefetch = self._claims, describe(), self.max_deliveries, self.prefetch
         claimed: list[Claimed] = []
-        try:  # what is ours is known here before the call ends: a signal may strike in its last line
+        try:  # the claimed items are known here before the call ends: an interrupt may hit its last line
             self._run(core.claim_into(claimed, contender_data, block, max_items, max_deliveries, prefetch), seconds)
             if not claimed:
                 raise Empty
@@ -317,7 +491,10 @@ class JoinableQueue(Queue[Item]):
             raise
 
     def _decoded(self, core: JoinableCore, claimed: list[Claimed]) -> list[Delivery[Item]]:
-        """What was got. What cannot be decoded is a dead letter; PayloadRefusedError if nothing else is there."""
+        """Return the decoded deliveries; items that cannot be decoded become dead letters.
+
+        Raises PayloadRefusedError if no item is left.
+        """
         refused, found = None, []
         for each in claimed:
             try:
@@ -330,24 +507,49 @@ class JoinableQueue(Queue[Item]):
         return found
 
     def task_done(self, item: Item = _NONE) -> None:
-        """The item that this thread got first, of those not done, is done; or ``item`` is.
+        """Mark an item as done: the first unfinished one that this thread got, or ``item``.
 
-        Where the thread has none, the one that any thread of this process got first.
+        If this thread has no item, it is the first one that any thread of this process got.
 
-        Raises: ValueError if there is none; LockLostError if it was lost (its session ended, or was not provably alive)
-            and somebody else has got it: what was done for it must be undone, or stand twice; OutcomeUnknownError when
-            the session ended in this moment and nobody can know which of the two.
-        On cancel: the item is done, or another one gets it.
-        Cost: 1 request.
+        Args:
+            item: The item to mark, found by identity or else by equality. By default, the first
+                one.
+
+        Raises:
+            ValueError: There is no such item.
+            LockLostError: The item was lost because the session ended or was not provably alive,
+                and another process has got it. Undo the work on it, or it takes effect twice.
+            OutcomeUnknownError: The session ended before the reply, and the item may or may not
+                have been lost.
+
+        Note:
+            Costs 1 request.
+
+            If interrupted, the item is either done or redelivered.
         """
         self._end_mine(item, "task_done() called too many times", _done)
 
     def nack(self, item: Item = _NONE, *, delay: float = 0.0) -> None:
-        """That item, as in `task_done`, is to be got again: first in order, or after ``delay`` seconds.
+        """Give an item back for redelivery, first in order or after ``delay`` seconds.
 
-        Units: seconds. One that was delivered ``max_deliveries`` times is a dead letter now.
-        Raises: as `task_done`.
-        Cost: 1 request; with a delay 2.
+        The item is chosen as in `task_done`. An item that was delivered ``max_deliveries`` times
+        becomes a dead letter instead.
+
+        Args:
+            item: The item to give back, found by identity or else by equality. By default, the
+                first one.
+            delay: Seconds until the item can be got again; 0 makes it available at once. The clock
+                of the ZooKeeper servers counts.
+
+        Raises:
+            TypeError: ``delay`` is not a number.
+            ValueError: There is no such item, or ``delay`` is negative or more than 10 years.
+            LockLostError: The item was lost, and another process has got it.
+            OutcomeUnknownError: The session ended before the reply, and the item may or may not
+                have been lost.
+
+        Note:
+            Costs 1 request, and 2 with a delay.
         """
         self._end_mine(item, "nack() called too many times", self._nacking(delay))
 
@@ -356,11 +558,11 @@ class JoinableQueue(Queue[Item]):
         return lambda core, claimed: core.nack(claimed, seconds, self.max_deliveries)
 
     def _end_mine(self, item: Item, error_message: str, action: _Ending) -> None:
-        while not self._end(self._mine(item, error_message), action):  # another thread has just ended that one
+        while not self._end(self._mine(item, error_message), action):  # another thread has just ended that delivery
             pass
 
     def _mine(self, item: Item, error_message: str) -> Delivery[Item]:
-        have = tuple(self._open())  # other threads change it
+        have = tuple(self._open())  # a copy, because other threads change the list
         if item is not _NONE:
             same = [each for each in have if each.item is item] or [each for each in have if each.item == item]
             if not same:
@@ -373,7 +575,7 @@ class JoinableQueue(Queue[Item]):
         return ours[0]
 
     def _end(self, delivery: Delivery[Item], action: _Ending) -> bool:
-        """Whether it was open; it is ended then, by this thread alone."""
+        """End a delivery. Return True to exactly one of several concurrent callers."""
         core = self._claims
         if delivery not in core.open:
             return False
@@ -382,16 +584,16 @@ class JoinableQueue(Queue[Item]):
                 return False
             self._run(action(core, delivery._claimed))
             return True
-        except UsageError:  # nothing was done: this thread must not wait, say
+        except UsageError:  # nothing was done, for example because this thread must not block
             core.open.insert(0, delivery)
             raise
         except BaseException as error:
             if not isinstance(error, (DistsyncError, ValueError)) and delivery not in core.open:
-                self.client.background(core.release(delivery._claimed))  # nobody knows of it any more
+                self.client.background(core.release(delivery._claimed))  # no list contains it any more
             raise
 
     def _take_off(self, delivery: Delivery[Item]) -> bool:
-        """Whether it was open, and is no more. Of several threads one hears that."""
+        """Remove a delivery from the list. Return True to one of several concurrent callers."""
         try:
             self._open().remove(delivery)
         except ValueError:
@@ -399,37 +601,58 @@ class JoinableQueue(Queue[Item]):
         return True
 
     def _abandon(self, delivery: Delivery[Item]) -> None:
-        """Nobody here knows of it any more: another one gets it. May be done twice."""
+        """Give the item of a delivery back after an interrupt. Idempotent."""
         if self._take_off(delivery):
             self.client.background(self._claims.release(delivery._claimed))
 
     @property
     def dead_letters(self) -> JoinableQueue[Item]:
-        """The queue of the items that were delivered too often. Cost: no request."""
+        """The queue of the items that were delivered too often.
+
+        Note:
+            Costs no request.
+        """
         found: JoinableQueue[Item] = JoinableQueue(path=f"{self.path}/dead", client=self._explicit_client)
         found._context = self._context or self.path
         return found
 
     def join(self) -> None:
-        """Every item that was put is done, or a dead letter.
+        """Wait until every item that was put is done or a dead letter.
 
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 3 requests, 1 watch; as many for each item that is done while it waits.
+        Note:
+            Costs 3 requests and 1 watch, and as many again for each item that is done during the
+            wait.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
         """
         super().join()
 
     def shutdown(self, immediate: bool = False) -> None:
-        """No item can be put any more; workers get what is left, and ShutDown when all is done.
+        """Shut the queue down: `put` raises ShutDown, and so does `get` once all items are done.
 
-        With ``immediate`` what nobody has is thrown away, and what this process has claimed ahead. What other processes
-        have claimed ahead (`prefetch`) counts as had: it is got there, or comes back after 3 seconds and is got then.
+        With ``immediate``, items that no consumer has are removed, and so are those that this
+        process has claimed ahead (``prefetch``). Items that other processes have claimed ahead
+        count as held by a consumer. They are got there, or given back after 3 seconds and then got.
 
-        Cost: 1 request; with ``immediate`` 11, and 2 for each item that is thrown away; 7 if there is none.
-        Source: ``queue.Queue.shutdown`` of Python 3.13.
+        Args:
+            immediate: Whether to remove the remaining items.
+
+        Note:
+            Costs 1 request. With ``immediate``, it costs 11, and 2 more for each item that is
+            removed, or 7 if there is none.
+
+            Source: ``queue.Queue.shutdown`` of Python 3.13.
         """
         self._run(self._claims.shutdown(immediate))
 
     def qsize(self) -> int:
-        """How many items nobody has got, due or not, about now. Cost: 4 requests, 1 round trip."""
+        """Return the approximate number of items that no consumer has, due or not.
+
+        Returns:
+            The number of items, which may change at any time.
+
+        Note:
+            Costs 4 requests in 1 round trip.
+        """
         return int(self._read(self._claims.znodes.size()))

@@ -1,8 +1,8 @@
-"""The way past the driver: a lock that this process keeps is taken again, and put by, without a protocol.
+"""Fast path of a cached lock: it is acquired and released without running a protocol.
 
-Rules for this file: no znode, no wait, and nothing that _protocols/locks/lock.py does not decide; it looks at the lease
-clock and runs one step of a LockCore under the client's mutex, as a driver would between two awaits. Whatever is not as
-usual is for the protocol: then it says False, and nothing has happened.
+This looks at the lease clock and runs one step of a LockCore under the client's mutex, as a driver
+would between two awaits. All decisions are made in _protocols/locks/lock.py. In any unusual case a
+method returns False and has changed nothing, and the caller runs the protocol.
 """
 
 from __future__ import annotations
@@ -21,22 +21,28 @@ if TYPE_CHECKING:
 
 
 class CachedLockFastPath:
-    """One grant that may be kept, as one object uses it."""
+    """A grant that may be cached, as used by one lock object.
+
+    Args:
+        core: The in-process state of the lock.
+        grant: The grant.
+        client: The client of the lock object.
+        uses_default_client: Whether ``client`` is the default client, which another may replace.
+    """
 
     __slots__ = ("client", "core", "grant", "lease", "mutex", "session_id", "uses_default_client")
 
     def __init__(self, core: LockCore, grant: Grant, client: Client, uses_default_client: bool) -> None:
-        """``uses_default_client``: the client is the default one, whichever that is."""
         self.core, self.grant, self.session_id = core, grant, grant.place.session_id
         self.client, self.uses_default_client = client, uses_default_client
         self.mutex: Any
         self.mutex, self.lease = client._fast_path_state()
 
-    # Neither calls anything that it need not, for each call is a tenth of what these may take. Each notes in ``before``
-    # what was held before it changes anything: see locks.py about interrupts.
+    # Both methods avoid every unnecessary call, because a single call takes a tenth of the time that they may take.
+    # Each appends a snapshot to ``before`` before it changes anything: see locks.py about interrupts.
 
     def acquire_from_cache(self, before: list[Any]) -> bool:
-        """Whether the lock was kept, and now this thread holds it."""
+        """Acquire the lock for this thread if it is cached. Return whether it was."""
         core, grant = self.core, self.grant
         if (
             core.cached is not grant
@@ -45,10 +51,10 @@ class CachedLockFastPath:
         ):
             return False
         mutex, lease = self.mutex, self.lease
-        if mutex._is_owned():  # a finalizer in the midst of a protocol: the driver refuses it
+        if mutex._is_owned():  # in a finalizer that interrupts a protocol: the driver refuses the call
             return False
         with mutex:
-            # before the session: see _client/lease/lease_clock.py
+            # read before the session id: see _client/lease/lease_clock.py
             until = lease.proven_at + lease.timeout * VALID_FRACTION
             if core.cached is not grant or lease.session_id != self.session_id:
                 return False
@@ -56,7 +62,10 @@ class CachedLockFastPath:
             return lease_now() < until and core.acquire_from_cache(this_thread.token)
 
     def release_to_cache(self, before: list[Any], mine: bool = False) -> bool:
-        """Whether the lock was held, by this thread if it has to be, and is kept now, or another thread's."""
+        """Release the lock into the cache or to a local waiter. Return whether that was possible.
+
+        With ``mine``, the lock must be held by this thread, and once only.
+        """
         core, grant = self.core, self.grant
         if (
             core.grant is not grant

@@ -1,7 +1,4 @@
-"""Lock and RLock.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""Lock and RLock: drop-in replacements for the locks of the threading module."""
 
 from __future__ import annotations
 
@@ -28,8 +25,8 @@ LockCoreT = TypeVar("LockCoreT", bound=LockCore)
 
 
 def validate_linger(linger: Any) -> float:
-    """Seconds for which a lock is kept. Raises ConfigurationError, as for the setting of the client."""
-    from distsync._client.settings import linger_seconds  # not before somebody says how long
+    """Return ``linger`` in seconds, or raise ConfigurationError."""
+    from distsync._client.settings import linger_seconds  # deferred: most locks have none of their own
 
     try:
         return linger_seconds(linger)
@@ -38,12 +35,12 @@ def validate_linger(linger: Any) -> float:
 
 
 class LockBase(Revocable):
-    """What Lock and RLock share."""
+    """Base of Lock and RLock."""
 
     _kind = "lock"
-    #: Whether only the thread that holds it can release it.
+    #: Whether only the thread that holds the lock can release it.
     _is_owners: ClassVar[bool] = False
-    #: What each layout has in the names of contenders.
+    #: For each layout, the part of a contender's name that denotes its kind.
     _marks: ClassVar[dict[str, str]] = {"curator": wait_queue.LOCK, "kazoo": wait_queue.KAZOO_LOCK}
 
     def __init__(
@@ -69,9 +66,10 @@ class LockBase(Revocable):
 
     @property
     def linger(self) -> float:
-        """For how many seconds, at least, a lock that nobody else wants stays this process's after its release.
+        """Minimum time in seconds for which a released lock stays cached; 0 disables caching.
 
-        0: it does not. That of the client (``connect(linger=...)``, DISTSYNC_LINGER), unless the object was given one.
+        A lock is cached only if no other process waits for it. The default is the client's
+        setting (``connect(linger=...)`` or DISTSYNC_LINGER).
         """
         return self.client.settings.linger if self._explicit_linger is None else self._explicit_linger
 
@@ -106,14 +104,14 @@ class LockBase(Revocable):
         return lambda: core.grant is grant and core.taken == taken
 
     def _holding_line(self) -> list[Contender]:
-        """A lock that is kept, here or elsewhere, is held by nobody."""
+        """Return holder and waiters, without a process that merely caches the lock."""
         core = self._core
         if core.grant is not None:
             return self._line()
         return parse_contenders(self._read(holders_and_waiters(self.path)))
 
     def _enable_fast_path(self, core: LockCore) -> None:
-        """From now on what is kept is taken again without a protocol."""
+        """Let later calls re-acquire the cached lock without running a protocol."""
         grant = core.grant
         if grant is not None and grant.cache is not None:
             self._quick = CachedLockFastPath(core, grant, self.client, self._explicit_client is None)
@@ -127,11 +125,11 @@ class LockBase(Revocable):
         self._run(self._core.release(current_owner(), linger), self.client.settings.session_timeout)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """See Lock and RLock."""
+        """Acquire the lock; see Lock and RLock."""
         raise NotImplementedError
 
     def release(self) -> None:
-        """See Lock and RLock."""
+        """Release the lock; see Lock and RLock."""
         raise NotImplementedError
 
     def __exit__(
@@ -150,41 +148,45 @@ class LockBase(Revocable):
             self._finish_release(before)
             raise
 
-    # An interrupt may come in any line of acquire and release, those after the protocol included. Each notes first
-    # what this thread holds, so that afterwards it holds what the interrupted call should have left.
+    # KeyboardInterrupt can be raised at any line of acquire() and release(), even after the
+    # protocol has ended. Both therefore take a snapshot first. From it, an interrupted acquire
+    # is undone, and an interrupted release is completed.
 
     def _finish_release(self, before: list[LockSnapshot]) -> None:
-        """A release was interrupted: it has happened. May be done twice."""
+        """Complete an interrupted release. Idempotent."""
         core = self._core
         self.client.background(
             core.finish_release(LockSnapshot(*before[0]) if before else core.holding, current_owner())
         )
 
     def _undo(self, before: list[LockSnapshot]) -> None:
-        """An acquire was interrupted: it has not happened. May be done twice."""
+        """Undo an interrupted acquire. Idempotent."""
         if before:
             self.client.background(self._core.undo_acquire(current_owner(), LockSnapshot(*before[0]), object()))
 
     def _snapshot(self) -> LockSnapshot:
-        """For who may have to undo an acquire that has succeeded."""
+        """Return a snapshot for `_restore`."""
         return self._core.holding
 
     def _restore(self, before: LockSnapshot, temporary_owner: object) -> None:
-        """What was acquired since is let go, and a loss of it needs no telling. May be done twice."""
+        """Undo acquires made since the snapshot ``before``, and drop their losses. Idempotent."""
         self.client.background(self._core.undo_acquire(current_owner(), before, temporary_owner))
 
     def _repr_state(self) -> tuple[str, int]:
-        """What a repr says of this process. No request; a client that was not used yet stays so."""
+        """Return the lock's state in this process and its depth, for `__repr__`.
+
+        Sends no request, and does not start an unused client.
+        """
         if not self._is_used:
             return "unlocked", 0
         return ("unlocked" if self._core.grant is None else "locked"), self._core.depth
 
 
 class LockDelegate:
-    """What is held as its lock is, and ends a ``with`` block by it."""
+    """Mixin for objects that delegate ``with`` to an underlying lock."""
 
     def _its_lock(self) -> Any:
-        """A lock of distsync, or one that was given and has the methods of one."""
+        """Return the underlying lock: one of distsync's, or a compatible one of the user's."""
         raise NotImplementedError
 
     def __enter__(self) -> Any:
@@ -199,7 +201,7 @@ class LockDelegate:
             return lock.__exit__(*details)
         except DistsyncError:
             raise
-        except BaseException:  # perhaps interrupted on the way to the lock
+        except BaseException:  # perhaps interrupted before the lock's own __exit__ began
             lock = self._its_lock()
             if isinstance(lock, LockBase):
                 lock._finish_release(before)
@@ -207,48 +209,95 @@ class LockDelegate:
 
 
 class Lock(LockBase):
-    """A lock that one thread of one process on one host holds at a time.
+    """A lock shared by threads, processes and hosts, like ``threading.Lock``.
 
-    ``on_lost`` and ``on_revoke`` are called when it is lost, and when somebody asks for it (``revoke``). With
-    ``layout="kazoo"`` its znodes have the names of kazoo's own Lock, and stand in one line with them.
+    At most one thread holds the lock at a time, among all processes that use its name.
 
-    What was free when it was acquired stays this process's for ``linger`` seconds after its release, and at most twice
-    as long, unless somebody else wants it: then it goes at once. Meanwhile it is not held, and to acquire it again
-    costs nothing; it then has the same fencing token, which grows from process to process. Who tries from another
-    process without waiting gets it as well; a client of another make does not know how to ask, and finds it taken
-    (``linger=0``).
-    On loss: ``held`` turns False, ``on_lost`` is called, and ``release`` or the end of the ``with`` block raises
-        LockLostError. Somebody else may hold the lock then: what it protects must stop.
-    Cost: acquire and release while it is kept, none; else acquire 2 requests, 1 round trip, and apart from any call 1
-        to hear of others and 1 at its end. Not kept (``linger=0``, or after a wait): 3 requests, 2 round trips. Handed
-        over between threads of a process, none.
-    Fair: between processes, first come first served; a process hands over between its own threads at most 32 times
-        in a row while others wait. Of these threads one that comes just then may be 32 times before those that wait.
-    Source: recipes.txt, Locks; ``threading.Lock``.
+    If no other process was waiting when the lock was acquired, it stays cached in this process
+    after its release, for ``linger`` seconds and at most twice as long. A cached lock is not
+    held. Re-acquiring it in this process costs no request and yields the same fencing token.
+    Another process gets it at once, even with ``blocking=False``, and then has a greater token.
+    A client of another library gets it if it waits, but its non-blocking attempts see the lock
+    as taken; use ``linger=0`` to avoid that.
 
-    Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one a process that holds or waits.
+    The lock is lost if the session can no longer be proven alive, or if its znode is deleted.
+    Then ``held`` becomes False, ``on_lost`` is called, and ``release()`` or the end of the
+    ``with`` block raises LockLostError. Another process may hold the lock by then, so stop the
+    work that it protects.
 
-    >>> lock = Lock(name="orders")
-    >>> with lock:
-    ...     print(lock.held)
-    True
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock
+            assigned at module or class level is named after its variable; any other lock gets
+            a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks
+            for the lock with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, or ``"kazoo"`` to share the lock
+            with kazoo's own Lock.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching,
+            None uses the client's setting.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        Acquiring and releasing a cached lock costs no request. Acquiring a free lock costs 2
+        requests in 1 round trip. Caching it costs 2 more in the background: 1 to watch for other
+        contenders, and 1 to delete the znode in the end. Without caching, acquiring and
+        releasing a lock costs 3 requests in 2 round trips if it is free, and 5 requests after
+        waiting for another process. Handing it to another thread of this process costs none.
+
+        Processes acquire the lock in FIFO order. While another process waits, threads of one
+        process hand the lock to each other at most 32 times in a row. A thread that arrives
+        while the lock is cached may overtake waiting threads of its process, at most 32 times
+        in a row.
+
+        Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one for each
+        process that holds the lock or waits for it.
+
+        Source: ZooKeeper recipes, "Locks"; ``threading.Lock``.
+
+    Example:
+        >>> lock = Lock(name="orders")
+        >>> with lock:
+        ...     print(lock.held)
+        True
     """
 
     __module__ = "distsync.threading"
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """The lock is held.
+        """Acquire the lock, waiting in FIFO order if another process holds it.
 
-        Units: seconds; -1: without end.
-        Returns: True; False if it was not free and ``blocking`` is False, or not in time.
-        Raises: UnreachableError when no server can be reached at all; ValueError, OverflowError for time-outs that
-            the stdlib refuses.
-        On loss: of the session while waiting: it stands in line anew.
-        On cancel: no znode is left.
-        Cost: none while kept; 2 requests, 1 round trip, if free; with ``blocking=False``, or a time-out below 0.5 s, 1
-            more, or 2 where one stands there; 6 more to ask a process that may only keep it, once.
-        Fair: first come, first served between processes.
-        Source: recipes.txt, Locks, steps 1 to 5.
+        Args:
+            blocking: Whether to wait if the lock is held.
+            timeout: Maximum wait in seconds; 0 tries once, -1 waits forever.
+
+        Returns:
+            True if the lock was acquired. False on timeout, or if ``blocking`` is False and the
+            lock is held.
+
+        Raises:
+            ValueError: ``timeout`` is negative and not -1, or given with ``blocking=False``.
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs no request if the lock is cached, and 2 requests in 1 round trip if it is
+            free. With ``blocking=False`` or a timeout below 0.5 s, it costs 1 more if the queue
+            is empty and 2 more if it is not. If the only contender may just be caching the lock,
+            asking it costs up to 6 more, once.
+
+            If the session ends during the wait, the thread enqueues again. If interrupted, no
+            znode is left behind.
+
+            Source: ZooKeeper recipes, "Locks", steps 1 to 5.
         """
         before: list[LockSnapshot] = []
         try:
@@ -267,14 +316,20 @@ class Lock(LockBase):
     __enter__ = acquire
 
     def release(self) -> None:
-        """The lock goes to the next one. Any thread of the process may call this.
+        """Release the lock. Any thread of the process that holds it may call this.
 
-        Raises: NotHeldError (a RuntimeError) if this process does not hold it; LockLostError if it was lost while
-            held, and then somebody else may hold it.
-        On loss: of the connection: it waits as long as a session lasts at most; the znode goes in the background.
-        On cancel: it is let go all the same.
-        Cost: none if it is kept, or another thread of this process is next; else 1 request.
-        Source: recipes.txt, Locks, the unlock protocol.
+        Raises:
+            NotHeldError: This process does not hold the lock. Subclass of RuntimeError.
+            LockLostError: The lock was lost while it was held. Another process may hold it now.
+
+        Note:
+            Costs no request if the lock stays cached or is handed to another thread of this
+            process, otherwise 1.
+
+            If the connection is lost, this waits for at most the session timeout, and the znode
+            is deleted in the background. If interrupted, the lock is still released.
+
+            Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
         before: list[LockSnapshot] = []
         try:
@@ -290,10 +345,15 @@ class Lock(LockBase):
             raise
 
     def locked(self) -> bool:
-        """Whether anybody holds it.
+        """Return whether any process holds the lock or waits for it.
 
-        Cost: none if this process does, or keeps it; else 1 request if nobody stands there, 2 if somebody does, and 6
-            more to ask a process that may only keep it, once.
+        Returns:
+            True if the lock is held or waited for. False if it is free or cached.
+
+        Note:
+            Costs no request if this process holds or caches the lock. Otherwise it costs 1 if the
+            queue is empty and 2 if it is not. If the only contender may just be caching the lock,
+            asking it costs up to 6 more, once.
         """
         return self.held or bool(self._read(self._core.locked()))
 
@@ -303,35 +363,77 @@ class Lock(LockBase):
 
 
 class RLock(LockBase):
-    """A lock that the thread which holds it may acquire again.
+    """A reentrant lock shared by threads, processes and hosts, like ``threading.RLock``.
 
-    On loss: as Lock; each release that is still due then raises, the first one LockLostError.
-    Cost: the first acquire and the last release as Lock; between them none.
-    Fair: as Lock.
-    Source: recipes.txt, Locks; ``threading.RLock``.
+    The thread that holds the lock may acquire it again, and must release it once for each
+    acquire. In all other respects it is a Lock: an RLock and a Lock of the same name are the
+    same lock.
 
-    Znodes: as Lock, in the same folder: a Lock and an RLock of one name are the same lock.
+    If the lock is lost, each outstanding release raises an error: the first LockLostError, the
+    others NotHeldError.
 
-    >>> lock = RLock(name="orders")
-    >>> with lock, lock:
-    ...     print(lock.held)
-    True
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock
+            assigned at module or class level is named after its variable; any other lock gets
+            a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks
+            for the lock with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, or ``"kazoo"`` to share the lock
+            with kazoo's own Lock.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching,
+            None uses the client's setting.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        The first acquire and the last release cost and behave as those of Lock. Those in
+        between cost no request.
+
+        Processes acquire the lock in FIFO order, as with Lock. The znodes are those of Lock.
+
+        Source: ZooKeeper recipes, "Locks"; ``threading.RLock``.
+
+    Example:
+        >>> lock = RLock(name="orders")
+        >>> with lock, lock:
+        ...     print(lock.held)
+        True
     """
 
     __module__ = "distsync.threading"
     _is_owners = True
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """The lock is held, once more if this thread held it already.
+        """Acquire the lock, or increment the recursion level if this thread holds it.
 
-        Units: seconds; -1: without end.
-        Returns: True; False if it was not free and ``blocking`` is False, or not in time.
-        Raises: as Lock.acquire.
-        On loss: of the session while waiting: it stands in line anew.
-        On cancel: no znode is left.
-        Cost: as Lock.acquire; none if this thread holds it.
-        Fair: first come, first served between processes.
-        Source: recipes.txt, Locks, steps 1 to 5.
+        Args:
+            blocking: Whether to wait if another thread holds the lock.
+            timeout: Maximum wait in seconds; 0 tries once, -1 waits forever.
+
+        Returns:
+            True if the lock was acquired. False on timeout, or if ``blocking`` is False and
+            another thread holds the lock.
+
+        Raises:
+            ValueError: ``timeout`` is negative and not -1, or given with ``blocking=False``.
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs no request if this thread holds the lock, otherwise as many as Lock.acquire.
+
+            If the session ends during the wait, the thread enqueues again. If interrupted, no
+            znode is left behind.
+
+            Source: ZooKeeper recipes, "Locks", steps 1 to 5.
         """
         before: list[LockSnapshot] = []
         try:
@@ -354,11 +456,16 @@ class RLock(LockBase):
     __enter__ = acquire
 
     def release(self) -> None:
-        """Held once less; after the last release the lock goes to the next one.
+        """Decrement the recursion level, and release the lock when it reaches zero.
 
-        Raises: NotHeldError (a RuntimeError) if this thread does not hold it; LockLostError if it was lost.
-        Cost: none, but for the last, as Lock.release.
-        Source: recipes.txt, Locks, the unlock protocol.
+        Raises:
+            NotHeldError: This thread does not hold the lock. Subclass of RuntimeError.
+            LockLostError: The lock was lost while it was held. Another process may hold it now.
+
+        Note:
+            Costs no request, except for the last release, which costs as many as Lock.release.
+
+            Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
         before: list[LockSnapshot] = []
         try:
@@ -404,7 +511,7 @@ class RLock(LockBase):
 
     def _release_save(self) -> int:
         depth = self._core.depth
-        self._release_all(linger=False)  # who waits for a notify wants others to have it
+        self._release_all(linger=False)  # a wait for a notification depends on others acquiring the lock
         return depth
 
     def _acquire_restore(self, depth: int) -> None:

@@ -1,7 +1,8 @@
-"""Base of Event, Election, Group, Registry and Config: state that others change, to read, await and listen to.
+"""Base of Event, Election, Group, Registry and Config: state that is kept current by a watch.
 
-Rules for this file: no znode, and no decision that _protocols/state/watch_cache.py does not make. A copy that a watch
-keeps current is read without a protocol; in any other case CachedRead returns nothing, and a protocol reads the state.
+A copy that a watch keeps current is read without a protocol. In any other case CachedRead returns
+nothing, and a protocol reads the state. All decisions are made in
+_protocols/state/watch_cache.py.
 """
 
 from __future__ import annotations
@@ -22,21 +23,27 @@ if TYPE_CHECKING:
 
 
 class CachedRead:
-    """One watched state, as one object looks at it."""
+    """A watched state, read by one object without a protocol.
+
+    Args:
+        watched: The watched state.
+        client: The client of the object.
+        uses_default_client: Whether ``client`` is the default client, which another may replace.
+    """
 
     __slots__ = ("client", "core", "uses_default_client", "watched")
 
     def __init__(self, watched: WatchCache[Any], client: Client, uses_default_client: bool) -> None:
-        """``uses_default_client``: the client is the default one, whichever that is."""
         self.watched, self.client, self.uses_default_client = watched, client, uses_default_client
-        #: A client that is closed, or in a forked child, has another one or none.
+        #: A client that was closed, or that is used in a forked child, has another runtime or none.
         self.core = client._core
 
     def look(self) -> list[Any]:
-        """The state; empty if a protocol has to look.
+        """Return a list of the state, or an empty one if a protocol must read it.
 
-        The watch is taken before the copy, as a look writes them the other way round: the copy is at least as new, and
-        current if the watch has not fired after that.
+        The watch is read before the copy, because a protocol writes them in the opposite order. The
+        copy is therefore at least as new as the watch, and current if the watch has not fired
+        afterwards.
         """
         client, core = self.client, self.core
         if core is None or client._core is not core or core.closing:
@@ -52,7 +59,7 @@ Result = TypeVar("Result")
 
 
 class Observable:
-    """Mixin of a `SharedObject` whose state a watch keeps: read it, wait for its changes, listen to them."""
+    """Mixin of a `SharedObject` with a watched state: reads, waits and listeners."""
 
     _glance: CachedRead | None = None
 
@@ -70,10 +77,13 @@ class Observable:
         raise NotImplementedError
 
     def _seen(self, sync: bool = False) -> Any:
-        """Return the state: the copy that the watch keeps current, or a read.
+        """Return the state: the copy that the watch keeps current, or the result of a read.
 
         Args:
             sync: Whether to ask the leader of the ensemble.
+
+        Returns:
+            The state.
         """
         glance = self._glance
         if glance is not None and not sync and (copy := glance.look()):
@@ -84,19 +94,30 @@ class Observable:
         return value
 
     def wait(self, timeout: float | None = None) -> bool:
-        """It is another state than when the call began.
+        """Wait until the state differs from what it was when the call began.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not in time.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: that of looking, for each change; 1 watch.
-        Source: ``threading.Condition``; a lock need not be held.
+        Args:
+            timeout: Maximum wait in seconds; 0 looks once, None waits forever.
+
+        Returns:
+            True if the state has changed; False on timeout.
+
+        Note:
+            Costs as many requests as a read of the state, once at first and once for each change,
+            and 1 watch. No lock needs to be held.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
+
+            Source: ``threading.Condition``.
         """
         return bool(self._run(self._watched.next(), validate_timeout(timeout)))
 
     def _add_listener(self, listener: Listener, before: Any = UNKNOWN) -> Listener:
-        """Call ``listener(before, now)`` at each change, in a thread of distsync's own. Never waits."""
+        """Call ``listener(before, now)`` at each change, in a thread of distsync's own.
+
+        This never waits.
+        """
 
         def notify(before: Any, now: Any) -> None:
             call_logged(listener, before, now)
@@ -105,19 +126,34 @@ class Observable:
         return notify
 
     def _remove_listener(self, listener: Listener) -> None:
-        """Stop calling ``listener``, once what was asked before has been done. Never waits."""
+        """Stop calling ``listener``, once earlier registrations have taken effect.
+
+        This never waits.
+        """
         self.client.background(self._watched.remove_listener(listener))
 
 
 class PredicateWaitable(Observable):
-    """Observable state with the waits of a Condition."""
+    """Mixin of observable state with the waits of a Condition."""
 
     def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
-        """``predicate()`` is true, or the time is over; it is asked at first, and after each change.
+        """Wait until ``predicate()`` is true, evaluating it now and after each change.
 
-        Units: seconds; None: without end. What the predicate looks at is looked at in that time too.
-        Returns: what ``predicate`` returned last; False if no server answered in time.
-        On loss, On cancel, Cost, Source: as wait.
+        Args:
+            predicate: Called without arguments. Reads of shared objects in it are limited by
+                ``timeout`` too.
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Returns:
+            What ``predicate`` returned last; False if no server answered in time.
+
+        Note:
+            Costs as many requests as `wait`, and those of the predicate.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
+
+            Source: ``threading.Condition``; no lock needs to be held.
         """
         deadline = deadline_in(validate_timeout(timeout))
         watched = self._watched
@@ -128,7 +164,7 @@ class PredicateWaitable(Observable):
                 with limit_reads(deadline):
                     result = predicate()
             except DeadlineError:
-                if remaining(deadline) != 0:  # the predicate's own
+                if remaining(deadline) != 0:  # the predicate's own deadline has passed, not that of this call
                     raise
                 return result  # type: ignore[no-any-return]
             if result or not self._run(watched.changed(state), remaining(deadline)):
@@ -136,7 +172,7 @@ class PredicateWaitable(Observable):
 
 
 def call_logged(function: Callable[..., object], *args: Any) -> None:
-    """``function`` is called; what it raises is reported as a thread's death is, and stops nothing else."""
+    """Call ``function``. An exception is reported like that of a thread, and stops nothing else."""
     try:
         function(*args)
     except Exception:

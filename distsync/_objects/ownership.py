@@ -1,7 +1,4 @@
-"""What Lock, RLock and Semaphore share: what can be held, and so be lost.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""Base of all objects that can be held and lost: locks and semaphores."""
 
 from __future__ import annotations
 
@@ -21,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def repr_state(obj: SharedObject, protocol: Callable[[], Any]) -> Any:
-    """What a repr shows of the state: asked if there is a connection, and never for long."""
+    """Return the result of ``protocol()`` for a repr; ``"??"`` if it takes more than 1 s.
+
+    Without a connection, it is ``"??"`` and no request is sent.
+    """
     client = obj.client
     if client.state != "connected":
         return "??"
@@ -32,7 +32,7 @@ def repr_state(obj: SharedObject, protocol: Callable[[], Any]) -> Any:
 
 
 class Ownable(SharedObject):
-    """What can be held, and so be lost."""
+    """Base of all objects that can be held and lost."""
 
     def __init__(
         self,
@@ -50,15 +50,18 @@ class Ownable(SharedObject):
         self._loss_callback_grant: Grant | None = None
 
     def _first_of(self, names: tuple[str, ...]) -> str | None:
-        """The first in line, who holds, alone or among others."""
+        """Return the first contender, which holds the object alone or with others."""
         order = wait_queue.in_order(names)
         return order[0].name if order else None
 
     @property
     def on_lost(self) -> Callable[[LockLostError], Any] | None:
-        """What is called with a LockLostError, in a thread of distsync's own, when what is held is lost.
+        """The callback for a loss, called with a LockLostError in a thread of distsync's own.
 
-        It may be set at any time, also while held; None: nothing is called. Cost: no request.
+        It may be set at any time, also while the object is held. None calls nothing.
+
+        Note:
+            Costs no request.
         """
         return self._on_lost
 
@@ -70,46 +73,61 @@ class Ownable(SharedObject):
 
     @property
     def _is_used(self) -> bool:
-        """Whether there can be anything to look at; nothing is started to find out."""
+        """Whether there can be any state in this process. Starts no client."""
         return self.client.state not in ("connecting", "closed")
 
     def _grant(self) -> Grant | None:
-        """The latest grant of this process."""
+        """Return the latest grant of this process."""
         raise NotImplementedError
 
     def _register_loss_callback(self) -> None:
-        """``on_lost`` is called if what was just acquired is lost."""
+        """Let ``on_lost`` be called if the latest grant is lost."""
         grant = self._grant()
         if self._on_lost is not None and grant is not None and grant is not self._loss_callback_grant:
             self._loss_callback_grant = grant
             self.client.on_loss(grant.loss, partial(self._lost, self.path, grant))
 
     def _lost(self, path: str, grant: Grant) -> None:
-        """Run the callback. ``self.path`` would make a default client if that of the grant was closed."""
+        """Call ``on_lost`` unless the grant was only cached.
+
+        ``path`` is given because ``self.path`` would start a new default client if the grant's was
+        closed.
+        """
         kept = grant.cache is not None and grant.cache.idle
         if self._on_lost is not None and not kept:
             self._on_lost(LockLostError(path, grant.loss.reason))
 
     @property
     def held(self) -> bool:
-        """True while this process provably holds it: the session lives, and nobody deleted the znode.
+        """Whether this process provably holds the object now.
 
-        Cost: no request; the answer comes from the lease clock, also when no server can be reached.
+        It is False from the moment at which the session is no longer proven alive, or the znode was
+        seen to be deleted.
+
+        Note:
+            Costs no request, because the lease clock gives the answer. It is available even if no
+            server can be reached.
         """
         grant = self._grant() if self._is_used else None
         return grant is not None and not grant.loss.fired and self.client.is_proven(grant.place.session_id)
 
     @property
     def fencing_token(self) -> FencingToken:
-        """The number of this holding; it grows from process to process, and never decreases.
+        """The fencing token of the current grant: a number that increases from process to process.
 
-        Raises: NotHeldError when this process does not hold it.
-        Cost: no request.
+        It never decreases. A resource that refuses a token smaller than the greatest that it has
+        seen is safe from a former holder.
+
+        Raises:
+            NotHeldError: This process does not hold the object.
+
+        Note:
+            Costs no request.
         """
         return FencingToken(self._held_grant().token)
 
     def _check_held(self) -> None:
-        """Raises LockLostError if what this process holds was lost."""
+        """Raise LockLostError if this process does not provably hold the object."""
         if not self.held:
             grant = self._grant()
             raise LockLostError(self.path, (grant and grant.loss.reason) or "lease ran out")
@@ -121,39 +139,55 @@ class Ownable(SharedObject):
         return grant
 
     def transaction(self) -> GuardedTransaction:
-        """A transaction that the ensemble refuses when this is not held any more.
+        """Return a transaction that the ensemble refuses once the object is no longer held.
 
-        Raises: NotHeldError when this process does not hold it; see GuardedTransaction for its end.
-        Cost: 1 request at its commit.
+        Returns:
+            The transaction, to which operations on znodes are added. It is committed at the end of
+            a ``with`` block, or by ``commit()``. See GuardedTransaction.
+
+        Raises:
+            NotHeldError: This process does not hold the object.
+
+        Note:
+            Costs 1 request, at its commit.
         """
         return GuardedTransaction(self.client, self._receipts, self._held_grant(), self._still_valid())
 
     def _still_valid(self) -> Callable[[], bool]:
-        """What says later whether it is held still as it is now."""
+        """Return a function that returns whether the current hold has not ended since."""
         return lambda: True
 
     def _line(self) -> list[Contender]:
         return parse_contenders(self._read(wait_queue.contenders(self._folder())))
 
     def _holding_line(self) -> list[Contender]:
-        """The same, where who stands there without holding, and without waiting, does not count."""
+        """Return holders and waiters, without processes that merely cache the object."""
         return self._line()
 
     def _folder(self) -> str:
-        """Where the line is."""
+        """Return the path of the wait queue."""
         return self.path
 
     def holders(self) -> list[Contender]:
-        """Who holds it now, in any process: host, pid, thread, since when, place in the code, token.
+        """Return the current holders, in all processes.
 
-        Cost: 1 request and 1 for each contender, 2 round trips; 1 more for a semaphore.
+        Returns:
+            A Contender for each: its host, pid, thread, start of the wait, place in the code and
+            token.
+
+        Note:
+            Costs 1 request and 1 for each contender, in 2 round trips. A semaphore costs 1 more.
         """
         return self._holding_line()[: self._capacity()]
 
     def waiters(self) -> list[Contender]:
-        """Who waits for it now, first in line first. A process whose threads wait for each other shows once.
+        """Return the current waiters of all processes, the first in the queue first.
 
-        Cost: 1 request and 1 for each contender, 2 round trips; 1 more for a semaphore.
+        Returns:
+            A Contender for each. Threads of one process that wait for each other count as one.
+
+        Note:
+            Costs 1 request and 1 for each contender, in 2 round trips. A semaphore costs 1 more.
         """
         return self._line()[self._capacity() :]
 

@@ -1,7 +1,4 @@
-"""Partitioner.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""Partitioner: shares of work, divided among the live members of a group."""
 
 from __future__ import annotations
 
@@ -28,31 +25,62 @@ Result = TypeVar("Result")
 
 OnShare = Callable[[str], Any]
 
-#: So many shares are named in a member's znode; of more it says how many there are, and their sum.
+#: Maximum number of shares whose names a member's znode contains; of more, it contains number and digest.
 NAMED = 20
 
 
 class Partitioner(SharedObject):
-    """Each share of the work is one live member's at a time, and all members have as many, give or take one.
+    """A division of shares of work among live members, each share held by one member at a time.
 
-    ``shares`` are names, the same for all members. A member works on what it holds: it iterates over the partitioner,
-    or is told: ``on_acquire(share)`` is called when it gets one, ``on_release(share)`` before it gives one up, and only
-    when that has returned somebody else may get it; one after the other in a thread of distsync's own. Who has no
-    ``on_release`` gives up at once. When members come or go, only those shares move that must.
-    On loss: of the session: all shares are lost at once, ``on_release`` is called for each, and the member joins again.
-    Cost: to join 2 requests, 1 for each member that is there then, and 1 in the background; to take shares 4, and 1 for
-        each; to give one up 1; holding and looking at what is held cost nothing. Beside the shares that move a member
-        that comes or goes costs each other one 1 request, and 1 for each new member.
-    Fair: all have as many; where they do not come out even, chance gives some one more.
-    Source: recipes.txt, Group Membership and Locks; kazoo's SetPartitioner, without its pause for all.
+    All members hold the same number of shares, give or take one. If members join or leave, only
+    those shares move that must.
 
-    Znodes: ``<namespace>/partitioner/<name>/members``, as a Group; ``.../claims/<share>;<member>-<sequence>``,
-    ephemeral, one a share.
+    A member works on the shares that it holds: it iterates over the partitioner, or uses the
+    callbacks. Another member may get a share only after ``on_release`` has returned for it; without
+    ``on_release``, at once.
 
-    >>> work = Partitioner(["a", "b", "c"], name="work")
-    >>> with work:
-    ...     sorted(work.wait_for(lambda: len(work) == 3) and work)
-    ['a', 'b', 'c']
+    Args:
+        shares: Names of the shares, the same for all members; at least one.
+        name: Name of the partitioner, shared by all processes that use it. Without a name, a
+            partitioner assigned at module or class level is named after its variable; any other
+            partitioner gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the partitioner's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_acquire: Called with the name of a share after this member has acquired it, in a thread
+            of distsync's own, one call after the other; None calls nothing.
+        on_release: Called with the name of a share before this member gives it up, and after it has
+            lost it, in the same thread; None calls nothing.
+
+    Raises:
+        TypeError: Both a name and a path are given, or ``shares`` is not an iterable of str.
+        ValueError: There is no share, two shares have the same name, or a name cannot be part of a
+            path.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        Joining costs 2 requests, 1 for each present member, and 1 in the background. Acquiring
+        shares costs 4, and 1 for each of them. Giving up a share costs 1. Holding and reading held
+        shares costs none. Apart from the shares that move, a member that joins or leaves costs each
+        other member 1 request, and 1 for each new member.
+
+        Which members hold one share more, if the number of shares is not a multiple of the number
+        of members, is random.
+
+        If the session ends, all shares are lost at once, ``on_release`` is called for each, and the
+        member joins again.
+
+        Znodes: ``<namespace>/partitioner/<name>/members``, like those of a Group;
+        ``.../claims/<share>;<member>-<sequence>``, ephemeral, one for each share.
+
+        Source: ZooKeeper recipes, "Group Membership" and "Locks"; kazoo's SetPartitioner, without
+        its pause for all members.
+
+    Example:
+        >>> work = Partitioner(["a", "b", "c"], name="work")
+        >>> with work:
+        ...     sorted(work.wait_for(lambda: len(work) == 3) and work)
+        ['a', 'b', 'c']
     """
 
     __module__ = "distsync.recipes"
@@ -84,14 +112,22 @@ class Partitioner(SharedObject):
             raise MismatchError("the shares", self.path, _said(map(decode_name, core.shares)), _said(self._shares))
         return core
 
-    # ---- taking part
+    # ---- membership
 
     def join(self) -> None:
-        """This process takes part, and gets its shares soon; until it leaves, dies or closes its client.
+        """Join the members, until `leave`, the exit of this process or the close of its client.
 
-        Raises: MismatchError if those who take part have other shares; RuntimeError if this process takes part already.
-        On cancel: it does not take part.
-        Cost: 2 requests, and 1 for each member; in the background 1, and 4 and 1 for each share.
+        The shares are acquired in the background.
+
+        Raises:
+            MismatchError: The present members have other shares.
+            RuntimeError: This process is a member already.
+
+        Note:
+            Costs 2 requests and 1 for each present member. In the background it costs 1, then 4,
+            and 1 for each share.
+
+            If interrupted, this process is not a member.
         """
         member_data = json_data.encode(
             {**json_data.fields(describe()), "data": _said(self._shares)}, "the names of the shares"
@@ -109,17 +145,22 @@ class Partitioner(SharedObject):
                     raise MismatchError("the shares", self.path, theirs, _said(self._shares))
         except Exception:
             raise
-        except BaseException:  # perhaps interrupted when it had joined
+        except BaseException:  # perhaps interrupted after it had joined
             for name in names:
                 self.client.background(self._core.leave(name))
             raise
 
     def leave(self) -> None:
-        """This process takes no part any more; its shares are given up first, each when ``on_release`` has returned.
+        """Give up the shares, each after ``on_release`` has returned for it, and leave the members.
 
-        Raises: NotHeldError (a RuntimeError) if it took none; DeadlineError when ``on_release`` has not returned, or
-            the connection not come back, within a session's time-out: the rest is given up in the background.
-        Cost: 1 request for each share, and 3.
+        Raises:
+            NotHeldError: This process is not a member. Subclass of RuntimeError.
+            DeadlineError: ``on_release`` did not return, or no server could be reached, within the
+                session timeout. The other shares are given up in the background. Subclass of
+                TimeoutError.
+
+        Note:
+            Costs 3 requests, and 1 for each share.
         """
         if not self._run(self._core.leave(), self.client.settings.session_timeout):
             raise NotHeldError(f"{self.path}: this process takes no part")
@@ -143,7 +184,7 @@ class Partitioner(SharedObject):
         if callback is not None:
             call_logged(callback, decode_name(part))
 
-    # ---- what is held
+    # ---- held shares
 
     def _grant(self, share: str) -> Grant | None:
         grant = self._core.held.get(encode_name(share))
@@ -152,9 +193,10 @@ class Partitioner(SharedObject):
 
     @property
     def shares(self) -> frozenset[str]:
-        """The shares that this process provably holds at this moment.
+        """The names of the shares that this process provably holds.
 
-        Cost: no request; the answer comes from the lease clock.
+        Note:
+            Costs no request. The lease clock decides, even if no server can be reached.
         """
         return frozenset(share for share in map(decode_name, list(self._core.held)) if self._grant(share))
 
@@ -165,17 +207,27 @@ class Partitioner(SharedObject):
         return len(self.shares)
 
     def __bool__(self) -> bool:
-        """Also without a share it is a partitioner."""
+        """Return True, also without shares."""
         return True
 
     def __contains__(self, share: object) -> bool:
-        """Whether this process provably holds it; ask before each step of the work."""
+        """Return whether this process provably holds ``share``; check before each step of work."""
         return isinstance(share, str) and self._grant(share) is not None
 
     def fencing_token(self, share: str) -> FencingToken:
-        """The number of this holding of the share; it grows from holder to holder.
+        """Return the fencing token of a held share, which increases from holder to holder.
 
-        Raises: NotHeldError when this process does not hold it. Cost: no request.
+        Args:
+            share: Name of the share.
+
+        Returns:
+            The token.
+
+        Raises:
+            NotHeldError: This process does not hold the share. Subclass of RuntimeError.
+
+        Note:
+            Costs no request.
         """
         grant = self._grant(share)
         if grant is None:
@@ -183,21 +235,34 @@ class Partitioner(SharedObject):
         return FencingToken(grant.token)
 
     def wait(self, timeout: float | None = None) -> bool:
-        """What this process holds is not what it held when the call began.
+        """Wait until the held shares differ from those at the start of the call.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not in time.
-        Cost: none.
+        Args:
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            True if the held shares have changed; False on timeout.
+
+        Note:
+            Costs no request.
         """
         held = self.shares
         return bool(self.wait_for(lambda: self.shares != held, timeout))
 
     def wait_for(self, predicate: Callable[[], Result], timeout: float | None = None) -> Result:
-        """``predicate()`` is true, or the time is over; it is asked at first, and whenever we get or lose a share.
+        """Wait until a predicate holds.
 
-        Units: seconds; None: without end.
-        Returns: what ``predicate`` returned last.
-        Cost: none.
+        It is checked first, and again after each change of the held shares.
+
+        Args:
+            predicate: Called without arguments; its result is tested for truth.
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            The last result of ``predicate``.
+
+        Note:
+            Costs no request.
         """
         seconds = validate_timeout(timeout)
         deadline = None if seconds is None else wait_clock() + seconds
@@ -217,6 +282,7 @@ class Partitioner(SharedObject):
 
 
 def _checked(shares: Iterable[str]) -> frozenset[str]:
+    """Return the names of the shares, or raise TypeError or ValueError."""
     if isinstance(shares, (str, bytes)):
         raise TypeError(f"the shares must be several names, not {type(shares).__name__}")
     names = list(shares)
@@ -230,7 +296,7 @@ def _checked(shares: Iterable[str]) -> frozenset[str]:
 
 
 def _said(shares: Iterable[str]) -> str:
-    """The shares, in a text that is short, and differs for others."""
+    """Return a short text that differs for other shares."""
     names = sorted(shares)
     if len(names) <= NAMED:
         return ", ".join(names)

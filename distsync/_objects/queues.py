@@ -1,7 +1,4 @@
-"""Queue, LifoQueue, PriorityQueue and SimpleQueue.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""Queue, LifoQueue, PriorityQueue and SimpleQueue: drop-in replacements for the queue module."""
 
 from __future__ import annotations
 
@@ -27,14 +24,14 @@ Item = TypeVar("Item")
 
 
 class _Call(threading.local):
-    """How the running thread's call of put or get is to wait."""
+    """How the current thread's call of `put` or `get` waits, for `_put` and `_get`."""
 
     block: bool = True
     timeout: float | None = None
 
 
 class _QueueBase(SharedObject, Generic[Item]):
-    """What all queues share."""
+    """Base of all queues."""
 
     _kind = "queue"
 
@@ -46,7 +43,7 @@ class _QueueBase(SharedObject, Generic[Item]):
         return QueueCore(path, self._receipts)
 
     def _key(self, item: Item) -> str:
-        """What the name of the item carries of its order."""
+        """Return the sort key that the item's znode name contains."""
         return ""
 
     def _put_now(self, item: Item, block: bool, timeout: float | None, maxsize: int) -> None:
@@ -63,21 +60,46 @@ class _QueueBase(SharedObject, Generic[Item]):
 
 
 class Queue(_QueueBase[Item]):
-    """First in, first out; as deep as the ensemble's disk. What was put stays until it is got, whoever dies.
+    """A FIFO queue shared by threads, processes and hosts, like ``queue.Queue``.
 
-    Units: ``maxsize`` in items; 0 or less: no bound. It is this object's own, so all who share a bound give the same.
-        Items pickle (or are JSON, as the client says), 1,000,000 bytes at most.
-    Cost: put 1 request (3, in 1 round trip, with a bound); get 2, in 1 round trip, if there are items.
-    Fair: items in the order of their puts; who waits longest gets first, after those who come anew in that moment.
-    Source: recipes.txt, Queues; ``queue.Queue``.
+    An item stays in the queue until a consumer gets it, even if its producer exits. An unbounded
+    queue is limited only by the capacity of the ensemble.
 
-    Znodes: ``<namespace>/queue/<name>/items/<segment>/i_<guid>-<number>``, an item; ``puts``, ``gets``, ``dones``,
-        counters; ``state``; ``getters/...``, ephemeral, who waits.
+    Items are encoded by the client's codec, pickle by default. An encoded item may be almost
+    1,000,000 bytes long.
 
-    >>> jobs = Queue(name="jobs")
-    >>> jobs.put("first")
-    >>> jobs.get()
-    'first'
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared:
+            give the same one to all objects of this name that put or get.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets
+            a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        `put` costs 1 request, or 3 in 1 round trip with a bound. `get` costs 2 in 1 round trip if
+        items are waiting.
+
+        Items leave the queue in the order in which they were put. Getters are served in FIFO
+        order; a getter that arrives while an item is available may overtake them.
+
+        Znodes below ``<namespace>/queue/<name>``: ``items/<segment>/i_<guid>-<number>``, one for
+        each item; ``puts``, ``gets`` and ``dones``, counters; ``state``, open or shut down;
+        ``getters/...``, ephemeral, one for each waiting getter.
+
+        Source: ZooKeeper recipes, "Queues"; ``queue.Queue``.
+
+    Example:
+        >>> jobs = Queue(name="jobs")
+        >>> jobs.put("first")
+        >>> jobs.get()
+        'first'
     """
 
     __module__ = "distsync.queue"
@@ -91,7 +113,7 @@ class Queue(_QueueBase[Item]):
         path: str | None = None,
         acl: Sequence[Any] | None = None,
     ) -> None:
-        #: The bound that this object's puts and gets keep; it may be changed at any time, for the calls that follow.
+        #: The bound of this object's puts and gets. A change applies to subsequent calls.
         self.maxsize = maxsize
         self._call = _Call()
         super().__init__(name, client, path, acl)
@@ -100,67 +122,137 @@ class Queue(_QueueBase[Item]):
         return (self.maxsize,)
 
     def put(self, item: Item, block: bool = True, timeout: float | None = None) -> None:
-        """``item`` is in the queue.
+        """Put an item into the queue, waiting for room if the queue is bounded and full.
 
-        Units: seconds; None: without end.
-        Raises: Full if there was no room, at once if not ``block``, or not in time; ShutDown; PayloadError for an
-            item that does not pickle or is too large. Then nothing was put. OutcomeUnknownError when the connection
-            broke and the time was over before anybody could know.
-        On loss: of the session: it goes on.
-        On cancel: the item is in the queue, or not.
-        Cost: 1 request; with a bound 3, in 1 round trip. Without a bound and a time-out, what other threads of this
-            process put while one is under way goes together: 1 request for up to 100.
-        Source: recipes.txt, Queues.
+        Nothing was put if this raises Full, ShutDown or PayloadError.
+
+        Args:
+            item: The item to put.
+            block: Whether to wait.
+            timeout: Maximum wait in seconds; 0 does not wait, None waits forever.
+
+        Raises:
+            Full: There was no room, or no connection, in time.
+            ShutDown: The queue was shut down.
+            PayloadError: The item cannot be encoded, or is too large.
+            OutcomeUnknownError: The timeout passed or the session ended before the reply, and the
+                item may or may not have been put.
+            ValueError: ``timeout`` is negative and the queue is bounded.
+
+        Note:
+            Costs 1 request, or 3 in 1 round trip with a bound. Without a bound and a timeout,
+            items that other threads of this process put while a request is in flight are sent
+            together, up to 100 in 1 request.
+
+            If the session ends, the call continues in the next one. If interrupted, the item
+            may or may not be in the queue.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         if self.maxsize <= 0 and timeout is not None and timeout < 0:
-            timeout = None  # the stdlib looks at it only where there is a bound
+            timeout = None  # like the standard library, which checks it only with a bound
         self._call.block, self._call.timeout = bool(block), validate_timeout(timeout, "queue", block)
         self._put(item)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
-        """The next item, which is in the queue no more.
+        """Remove and return the next item, waiting for one if the queue is empty.
 
-        Units: seconds; None: without end.
-        Returns: the item.
-        Raises: Empty if there was none, at once if not ``block``, or not in time; ShutDown if it is empty and was
-            shut down; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is gone now.
-        On loss: of the session: it goes on.
-        On cancel: the item that was on its way goes back to its place. As with the standard library, one that has come
-            is gone if the interrupt strikes in the last instructions of the call; a JoinableQueue gives it to another.
-        Cost: 2 requests, 1 round trip, if there are items (after the first get).
-        Fair: who waits longest gets first, after those who come anew in that moment.
-        Source: recipes.txt, Queues.
+        Args:
+            block: Whether to wait.
+            timeout: Maximum wait in seconds; 0 does not wait, None waits forever.
+
+        Returns:
+            The item.
+
+        Raises:
+            Empty: No item became available in time.
+            ShutDown: The queue is empty and was shut down.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has been removed.
+            OutcomeUnknownError: The session ended before the reply, and an item may or may not
+                have been removed.
+            ValueError: ``timeout`` is negative.
+
+        Note:
+            Costs 2 requests in 1 round trip if items are waiting. The first call costs more.
+
+            Getters are served in FIFO order; a getter that arrives while an item is available
+            may overtake them.
+
+            If the session ends, the call continues in the next one. If interrupted, an item in
+            transit is put back in its place. As in the standard library, an item is lost if the
+            interrupt hits the last instructions of the call; a JoinableQueue would redeliver it.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         self._call.block, self._call.timeout = bool(block), validate_timeout(timeout, "queue", block)
         return self._get()
 
     def _put(self, item: Item) -> None:
-        """What a subclass may do before an item is put: it calls this."""
+        """Put an item. A subclass may extend this to do something before each put."""
         self._put_now(item, self._call.block, self._call.timeout, self.maxsize)
 
     def _get(self) -> Item:
-        """What a subclass may do around a get: it calls this."""
+        """Get an item. A subclass may extend this to do something around each get."""
         return self._get_now(self._call.block, self._call.timeout, self.maxsize)
 
     def put_nowait(self, item: Item) -> None:
-        """``put(item, block=False)``."""
+        """Put an item without waiting, like ``put(item, block=False)``.
+
+        Args:
+            item: The item to put.
+
+        Raises:
+            Full: There was no room, or no connection.
+
+        Note:
+            Costs as many requests as `put`.
+        """
         self.put(item, block=False)
 
     def get_nowait(self) -> Item:
-        """``get(block=False)``."""
+        """Remove and return the next item without waiting, like ``get(block=False)``.
+
+        Returns:
+            The item.
+
+        Raises:
+            Empty: No item is available.
+
+        Note:
+            Costs as many requests as `get`.
+        """
         return self.get(block=False)
 
     def put_many(self, items: Iterable[Item], block: bool = True, timeout: float | None = None) -> None:
-        """All ``items`` are in the queue, in their order: up to 100 with one request, all of these or none.
+        """Put several items, in order, in batches of up to 100.
 
-        Units: seconds for all of them; None: without end.
-        Raises: as `put`; the error's ``put`` says how many of the first items are surely in the queue. PayloadError if
-            any of them does not pickle or is too large: then nothing was put.
-        On loss: of the session: it goes on.
-        On cancel: the first batches are in the queue, the others not.
-        Cost: 1 request for each 100 items or 900 kB (3 more where a segment is full, and once in the
-            life of a queue); with a bound as `put`, each.
-        Source: recipes.txt, Queues.
+        Each batch is put as a whole or not at all. With a bound, items are put one by one.
+
+        If the call fails while putting, the error's attribute ``put`` is the number of items,
+        counted from the first, that are certainly in the queue.
+
+        Args:
+            items: The items to put.
+            block: Whether to wait for room, if the queue is bounded.
+            timeout: Maximum wait for all items together, in seconds. None waits forever, and so
+                does 0 without a bound.
+
+        Raises:
+            Full: There was no room, or no connection, in time.
+            ShutDown: The queue was shut down.
+            PayloadError: An item cannot be encoded, or is too large. Nothing was put.
+            OutcomeUnknownError: The timeout passed or the session ended before the reply, and a
+                batch may or may not have been put.
+            ValueError: ``timeout`` is negative and the queue is bounded.
+
+        Note:
+            Costs 1 request for each 100 items or 900 kB, and 3 more when a segment is full and
+            once in the life of a queue. With a bound, each item costs as much as a `put`.
+
+            If the session ends, the call continues in the next one. If interrupted, the first
+            batches are in the queue and the others are not.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         core, maxsize = self._core, self.maxsize
         seconds = (
@@ -176,17 +268,39 @@ class Queue(_QueueBase[Item]):
             raise
 
     def get_many(self, n: int, block: bool = True, timeout: float | None = None) -> list[Item]:
-        """The next items, ``n`` at most and 100 at most, which are in the queue no more, all of these or none.
+        """Remove and return the next items in one transaction, waiting if the queue is empty.
 
-        Units: seconds; None: without end.
-        Returns: one item at least; as many as are there now, up to the end of a segment.
-        Raises: as `get`. If one of them is refused, it is gone, and the error's ``got`` has those that came with it.
-        On loss: of the session: it goes on.
-        On cancel: the items that were on their way go back to their places.
-        Cost: 2 requests, 2 round trips, if there are items; for a first call, and after a batch of large items (100 of
-            10 kB, say), 1 request, and 1 for each item. A LifoQueue, and a PriorityQueue, get one at a time.
-        Fair: as `get`.
-        Source: recipes.txt, Queues.
+        Args:
+            n: Maximum number of items. At most 100 are returned even if it is greater.
+            block: Whether to wait.
+            timeout: Maximum wait for the first item, in seconds; 0 does not wait, None waits
+                forever.
+
+        Returns:
+            At least one item. There may be fewer than ``n`` even if more are in the queue, for
+            example at the end of a segment. A LifoQueue and a PriorityQueue return exactly one.
+
+        Raises:
+            TypeError: ``n`` is not an int.
+            ValueError: ``n`` is less than 1, or ``timeout`` is negative.
+            Empty: No item became available in time.
+            ShutDown: The queue is empty and was shut down.
+            PayloadRefusedError: An item is unsigned, altered or unreadable. It has been removed.
+                The error's attribute ``got`` contains the other items.
+            OutcomeUnknownError: The session ended before the reply, and items may or may not have
+                been removed.
+
+        Note:
+            Costs 2 requests in 2 round trips if items are waiting. The first call costs 1 request
+            and 1 more for each item. So does a call whose items may exceed 1 MiB together, judging
+            by the largest item of the previous call.
+
+            Getters are served in FIFO order, as by `get`.
+
+            If the session ends, the call continues in the next one. If interrupted, items in
+            transit are put back in their places.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         if not isinstance(n, int) or isinstance(n, bool):
             raise TypeError(f"n must be an int, not {type(n).__name__}")
@@ -212,70 +326,126 @@ class Queue(_QueueBase[Item]):
         return got
 
     def qsize(self) -> int:
-        """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
+        """Return the approximate number of items.
+
+        Returns:
+            The number of items. An item whose `put` still waits for room is not counted.
+
+        Note:
+            Costs 3 requests in 1 round trip.
+        """
         size = int(self._read(self._core.znodes.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
-        """Whether there is no item about now. Cost: 3 requests, 1 round trip."""
+        """Return whether the queue is empty, which may change at any time.
+
+        Returns:
+            True if the queue is empty.
+
+        Note:
+            Costs 3 requests in 1 round trip.
+        """
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether a put would have to wait about now. Cost: 3 requests, 1 round trip; none without a bound."""
+        """Return whether the queue is full, which may change at any time.
+
+        Returns:
+            True if the queue is bounded and full.
+
+        Note:
+            Costs 3 requests in 1 round trip, and no request without a bound.
+        """
         return self.maxsize > 0 and self.qsize() >= self.maxsize
 
     def task_done(self) -> None:
-        """One item that was got is done.
+        """Mark an item that was got as done, for `join`.
 
-        Raises: ValueError if all that were ever put are done already.
-        Cost: 1 request if this process got as many items as it calls this, else 4; what several threads call while one
-            is under way goes as 1.
+        Raises:
+            ValueError: It was called more times than items were put.
+
+        Note:
+            Costs 1 request for an item that this process got, otherwise 4. Concurrent calls of
+            several threads are sent together, in 1 request.
         """
         if not self._run(self._core.task_done()):
             raise ValueError("task_done() called too many times")
 
     def join(self) -> None:
-        """Every item that was put is done.
+        """Wait until all items that were put have been marked as done.
 
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 3 requests, 1 watch; as many for each task_done while it waits.
+        Note:
+            Costs 3 requests and 1 watch, and as many again for each `task_done` during the wait.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is
+            left behind.
         """
         self._run(self._core.join())
 
     def shutdown(self, immediate: bool = False) -> None:
-        """No item can be put any more; getters get what is left, with ``immediate`` nothing, and then ShutDown.
+        """Shut the queue down: `put` raises ShutDown, and so does `get` once the queue is empty.
 
-        Cost: 1 request; with ``immediate`` 5, and 2 for each item that is thrown away.
-        Source: ``queue.Queue.shutdown`` of Python 3.13, here on every Python.
+        Args:
+            immediate: Whether to remove the remaining items, and mark them as done.
+
+        Note:
+            Costs 1 request. With ``immediate``, it costs 5, and 2 more for each item.
+
+            Source: ``queue.Queue.shutdown`` of Python 3.13, available here on every Python.
         """
         self._run(self._core.shutdown(immediate, self.maxsize))
 
     @property
     def is_shutdown(self) -> bool:
-        """Whether it was shut down. Cost: 1 request."""
+        """Whether the queue was shut down.
+
+        Note:
+            Costs 1 request.
+        """
         return bool(self._read(self._core.is_shutdown()))
 
     @property
     def unfinished_tasks(self) -> int:
-        """How many items were put and are not done. Cost: 3 requests, 1 round trip."""
+        """The number of items that were put and are not done.
+
+        Note:
+            Costs 3 requests in 1 round trip.
+        """
         return int(self._read(self._core.znodes.unfinished()))
 
 
 class LifoQueue(Queue[Item]):
-    """Last in, first out.
+    """A LIFO queue shared by threads, processes and hosts, like ``queue.LifoQueue``.
 
-    Units: as Queue; some 10,000 items at most, since all names are in one znode.
-    Cost: put 1 request (3 with a bound); get 3.
-    Fair: as Queue.
-    Source: recipes.txt, Queues; ``queue.LifoQueue``.
+    It holds about 10,000 items at most, because all of them are children of one znode.
 
-    Znodes: as Queue, with one segment.
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared:
+            give the same one to all objects of this name that put or get.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets
+            a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> pile = LifoQueue(name="pile")
-    >>> pile.put(1); pile.put(2)
-    >>> pile.get()
-    2
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        `put` costs 1 request, or 3 with a bound; `get` costs 3 if items are waiting.
+
+        Getters are served as by Queue. The znodes are those of Queue, with one segment.
+
+        Source: ZooKeeper recipes, "Queues"; ``queue.LifoQueue``.
+
+    Example:
+        >>> pile = LifoQueue(name="pile")
+        >>> pile.put(1); pile.put(2)
+        >>> pile.get()
+        2
     """
 
     __module__ = "distsync.queue"
@@ -286,21 +456,41 @@ class LifoQueue(Queue[Item]):
 
 
 class PriorityQueue(Queue[Item]):
-    """The least item first; of equal ones the one that was put first.
+    """A priority queue shared by threads, processes and hosts, like ``queue.PriorityQueue``.
 
-    Units: as Queue; some 10,000 items at most, since all names are in one znode.
-    Raises: TypeError at ``get`` where items do not compare.
-    Cost: put 1 request (3 with a bound); get 3, and 1 for each item (once a process) that a number, or the number
-        that a tuple begins with, does not put in order.
-    Fair: as Queue.
-    Source: recipes.txt, Priority Queues; ``queue.PriorityQueue``.
+    `get` returns the smallest item, and among equal items the one that was put first. It raises
+    TypeError if items cannot be compared. The queue holds about 10,000 items at most, because
+    all of them are children of one znode.
 
-    Znodes: as Queue, with one segment; the name of an item carries its number.
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared:
+            give the same one to all objects of this name that put or get.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets
+            a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> tasks = PriorityQueue(name="tasks")
-    >>> tasks.put((2, "later")); tasks.put((1, "sooner"))
-    >>> tasks.get()
-    (1, 'sooner')
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        `put` costs 1 request, or 3 with a bound; `get` costs 3 if items are waiting. Items whose
+        order is not decided by a number are read to be compared, for 1 request each, once per
+        process. The number is the item itself, or the first element of a tuple or list.
+
+        Getters are served as by Queue. The znodes are those of Queue, with one segment; the name
+        of an item's znode contains its number.
+
+        Source: ZooKeeper recipes, "Priority Queues"; ``queue.PriorityQueue``.
+
+    Example:
+        >>> tasks = PriorityQueue(name="tasks")
+        >>> tasks.put((2, "later")); tasks.put((1, "sooner"))
+        >>> tasks.get()
+        (1, 'sooner')
     """
 
     __module__ = "distsync.queue"
@@ -315,15 +505,32 @@ class PriorityQueue(Queue[Item]):
 
 
 class SimpleQueue(_QueueBase[Item]):
-    """First in, first out, without a bound and without task_done.
+    """An unbounded FIFO queue shared by threads, processes and hosts, like ``queue.SimpleQueue``.
 
-    Units, Cost, Fair, Znodes: as Queue.
-    Source: recipes.txt, Queues; ``queue.SimpleQueue``.
+    It has no ``task_done()`` and ``join()``. Its `put` may be called in finalizers.
 
-    >>> inbox = SimpleQueue(name="inbox")
-    >>> inbox.put("hello")
-    >>> inbox.get()
-    'hello'
+    Args:
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets
+            a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        Costs, fairness and znodes are those of an unbounded Queue.
+
+        Source: ZooKeeper recipes, "Queues"; ``queue.SimpleQueue``.
+
+    Example:
+        >>> inbox = SimpleQueue(name="inbox")
+        >>> inbox.put("hello")
+        >>> inbox.get()
+        'hello'
     """
 
     __module__ = "distsync.queue"
@@ -340,11 +547,26 @@ class SimpleQueue(_QueueBase[Item]):
         super().__init__(name, client, path, acl)
 
     def put(self, item: Item, block: bool = True, timeout: float | None = None) -> None:
-        """``item`` is in the queue; ``block`` and ``timeout`` are ignored, as there is always room.
+        """Put an item into the queue.
 
-        In a finalizer that the garbage collector happens to run inside of distsync it is only on its way to the queue.
+        This may be called in a finalizer that interrupts another call of distsync. It then
+        returns at once, and the item is put in the background.
 
-        Raises, On loss, On cancel, Cost, Source: as Queue.put.
+        Args:
+            item: The item to put.
+            block: Ignored, because there is always room.
+            timeout: Ignored, because there is always room.
+
+        Raises:
+            PayloadError: The item cannot be encoded, or is too large.
+
+        Note:
+            Costs 1 request.
+
+            If the session ends, the call continues in the next one. If interrupted, the item
+            may or may not be in the queue.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         if self.client.may_wait():
             self._put_now(item, True, None, 0)
@@ -353,24 +575,66 @@ class SimpleQueue(_QueueBase[Item]):
             self.client.background(self._core.put(data))
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
-        """The next item, which is in the queue no more.
+        """Remove and return the next item, waiting for one if the queue is empty.
 
-        Units, Returns, Raises, On loss, On cancel, Cost, Fair, Source: as Queue.get.
+        Args:
+            block: Whether to wait.
+            timeout: Maximum wait in seconds; 0 does not wait, None waits forever.
+
+        Returns:
+            The item.
+
+        Raises:
+            Empty: No item became available in time.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has been removed.
+            OutcomeUnknownError: The session ended before the reply, and an item may or may not
+                have been removed.
+            ValueError: ``timeout`` is negative.
+
+        Note:
+            Costs, fairness and interrupts are as for Queue.get.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         return self._get_now(bool(block), validate_timeout(timeout, "queue", block), 0)
 
     def put_nowait(self, item: Item) -> None:
-        """``put(item)``."""
+        """Put an item, like ``put(item)``.
+
+        Args:
+            item: The item to put.
+        """
         self.put(item)
 
     def get_nowait(self) -> Item:
-        """``get(block=False)``."""
+        """Remove and return the next item without waiting, like ``get(block=False)``.
+
+        Returns:
+            The item.
+
+        Raises:
+            Empty: No item is available.
+        """
         return self.get(block=False)
 
     def qsize(self) -> int:
-        """How many items are in the queue about now. Cost: 3 requests, 1 round trip."""
+        """Return the approximate number of items.
+
+        Returns:
+            The number of items, which may change at any time.
+
+        Note:
+            Costs 3 requests in 1 round trip.
+        """
         return int(self._read(self._core.znodes.size()))
 
     def empty(self) -> bool:
-        """Whether there is no item about now. Cost: 3 requests, 1 round trip."""
+        """Return whether the queue is empty, which may change at any time.
+
+        Returns:
+            True if the queue is empty.
+
+        Note:
+            Costs 3 requests in 1 round trip.
+        """
         return self.qsize() == 0

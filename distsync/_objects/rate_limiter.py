@@ -1,7 +1,4 @@
-"""RateLimiter: tokens that all processes share.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""RateLimiter: a token bucket shared by processes."""
 
 from __future__ import annotations
 
@@ -19,18 +16,39 @@ if TYPE_CHECKING:
 
 
 class RateLimiter(SharedObject):
-    """``rate`` tokens ``per`` so many seconds, for all together; up to ``burst`` at once after a while of rest.
+    """A token bucket shared by threads, processes and hosts, filled by the server's clock.
 
-    Units: tokens; ``per`` in seconds; ``burst`` in tokens, None: as many as ``rate``.
-    Cost: 1 request if nobody else has asked since this process did; else 2 more each time.
-    Fair: in the order in which the server heard of them.
-    Source: the token bucket; Redisson's ``RRateLimiter``, filled by the server's clock.
+    Args:
+        rate: Number of tokens that are added every ``per`` seconds.
+        per: Seconds in which ``rate`` tokens are added.
+        burst: Maximum number of tokens in the bucket, which is full at first; None means ``rate``.
+        name: Name of the limiter, shared by all processes that use it. Without a name, a limiter
+            assigned at module or class level is named after its variable; any other limiter gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the limiter's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    Znodes: ``<namespace>/rate/<name>``, data: how full the bucket is.
+    Raises:
+        TypeError: Both a name and a path are given, or ``rate``, ``per`` or ``burst`` is not a
+            number.
+        ValueError: ``rate``, ``per`` or ``burst`` is not positive.
+        ConfigurationError: ``acl`` is not valid.
 
-    >>> calls = RateLimiter(10, per=60, burst=2, name="calls")
-    >>> [calls.try_acquire() for _ in range(3)]
-    [True, True, False]
+    Note:
+        Costs 1 request if no other process has asked for tokens since this process last did, and 2
+        more for each time that another process was faster.
+
+        Tokens are granted in the order in which the server receives the requests.
+
+        Znodes: ``<namespace>/rate/<name>``, whose data is the level of the bucket.
+
+        Source: the token bucket; Redisson's ``RRateLimiter``.
+
+    Example:
+        >>> calls = RateLimiter(10, per=60, burst=2, name="calls")
+        >>> [calls.try_acquire() for _ in range(3)]
+        [True, True, False]
     """
 
     __module__ = "distsync.recipes"
@@ -57,12 +75,12 @@ class RateLimiter(SharedObject):
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
+        """Tokens that are added per second."""
         return self._rate / self._per
 
     @property
     def burst(self) -> float:
-        """How many tokens there are at most."""
+        """The maximum number of tokens in the bucket."""
         return self._burst
 
     @property
@@ -74,15 +92,30 @@ class RateLimiter(SharedObject):
         return core
 
     def acquire(self, n: float = 1, timeout: float | None = None) -> bool:
-        """``n`` tokens are used up, by now.
+        """Consume tokens, waiting until they are available.
 
-        Units: seconds; None: without end.
-        Returns: True; False, at once, if they will not be there in time, and then none are used.
-        Raises: ValueError if ``n`` is more than the burst; MismatchError where others ask for another rate.
-        On loss: of the session: nothing. Tokens whose answer was lost may be lost: the rate is never exceeded.
-        On cancel: the tokens come back, unless others have asked after them.
-        Cost: 1 request if nobody else has asked since this process did; else 2 more each time.
-        Fair: in the order in which the server heard of them.
+        Args:
+            n: Number of tokens, at most ``burst``; it may be a fraction.
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            True if the tokens were consumed. False, at once, if they will not be available in time,
+            and none were consumed.
+
+        Raises:
+            TypeError: ``n`` is not a number.
+            ValueError: ``n`` is not positive, or greater than ``burst``.
+            MismatchError: Other processes use this name with another rate or burst.
+
+        Note:
+            Costs 1 request if no other process has asked for tokens since this process last did,
+            and 2 more for each time that another process was faster.
+
+            Tokens are granted in the order in which the server receives the requests.
+
+            If the session ends, the call continues in the next one. Tokens of a request whose reply
+            is lost may be lost, but the rate is never exceeded. If interrupted, the tokens are put
+            back, unless another process has asked for tokens after this call.
         """
         tokens = validate_positive("n", n)
         if tokens > self._burst:
@@ -91,11 +124,22 @@ class RateLimiter(SharedObject):
         return bool(self._run(self._core.acquire(tokens, seconds), seconds))
 
     def try_acquire(self, n: float = 1) -> bool:
-        """``n`` tokens are used up, if they are there.
+        """Consume tokens if they are available now, like ``acquire(n, 0)``.
 
-        Returns: True; False if they are not.
-        Raises: as acquire.
-        Cost: as acquire.
+        Args:
+            n: Number of tokens, at most ``burst``; it may be a fraction.
+
+        Returns:
+            True if the tokens were consumed. False if they are not available.
+
+        Raises:
+            TypeError: ``n`` is not a number.
+            ValueError: ``n`` is not positive, or greater than ``burst``.
+            MismatchError: Other processes use this name with another rate or burst.
+
+        Note:
+            Costs 1 request if no other process has asked for tokens since this process last did,
+            and 2 more for each time that another process was faster.
         """
         return self.acquire(n, 0.0)
 

@@ -1,7 +1,4 @@
-"""Registry.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""Registry: a name service."""
 
 from __future__ import annotations
 
@@ -32,11 +29,13 @@ NOBODY = contender_info.read(b"", "", 0)
 @public_in("distsync.recipes")
 @dataclass(frozen=True)
 class Entry:
-    """What a name leads to. Two are equal if address and metadata are.
+    """An entry of a registry.
+
+    Two entries are equal if their addresses and metadata are equal.
 
     Attributes:
-        address: Where the service is; any JSON.
-        metadata: What else is known of it; JSON.
+        address: Address of the service; any JSON value.
+        metadata: Further information about the service; JSON values by name.
         persistent: Whether the entry outlives the process that registered it.
         owner: The process that registered it.
     """
@@ -57,24 +56,45 @@ def _entry(path: str, node: Node) -> Entry:
 
 
 class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
-    """Names that lead to addresses. What a process registers goes when it dies, unless it is to last.
+    """A name service shared by processes and hosts: a mapping of names to entries.
 
-    ``registry[name] = address`` registers for as long as this process lives, whoever had the name before; a value may
-    also be an ``Entry``, with metadata, and persistent. What is looked up is an Entry; ``resolve(name)`` is
-    its address. Addresses and metadata are JSON. A pickle is a name.
-    On loss: of the session: the names of this process go, and return with its next session, but for those that
-        somebody has taken meanwhile.
-    Cost: to register 2 requests, 1 round trip, and 1 in the background, 3 more if the name is there; to delete 1.
-        Looking: none while watched; after a change 1, and 1 for each entry that is new or changed.
-    Source: recipes.txt, Name Service; ``collections.abc.MutableMapping``.
+    ``registry[name] = address`` registers an address until this process exits, whether or not the
+    name is taken. The value may also be an Entry, with metadata, and persistent. ``registry[name]``
+    is an Entry, and ``resolve(name)`` is its address.
 
-    Znodes: ``<namespace>/registry/<registry>/<name>``, ephemeral or persistent; JSON: address, metadata, who it is.
+    Addresses and metadata are JSON values. A pickled registry contains its name only.
 
-    >>> services = Registry(name="services")
-    >>> services["db"] = "10.0.0.7:5432"
-    >>> services.resolve("db")
-    '10.0.0.7:5432'
-    >>> del services["db"]
+    Args:
+        name: Name of the registry, shared by all processes that use it. Without a name, a registry
+            assigned at module or class level is named after its variable; any other registry gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the registry's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        Registering costs 2 requests in 1 round trip and 1 in the background, and 3 more if the name
+        exists. Deleting costs 1 request. Reading costs no request if nothing has changed since the
+        last read; after a change it costs 1, and 1 for each new or changed entry.
+
+        If the session ends, the entries of this process are removed. They return with its next
+        session, except for names that another process has registered in between.
+
+        Znodes: ``<namespace>/registry/<registry>/<name>``, ephemeral or persistent; JSON data with
+        address, metadata and owner.
+
+        Source: ZooKeeper recipes, "Name Service"; ``collections.abc.MutableMapping``.
+
+    Example:
+        >>> services = Registry(name="services")
+        >>> services["db"] = "10.0.0.7:5432"
+        >>> services.resolve("db")
+        '10.0.0.7:5432'
+        >>> del services["db"]
     """
 
     __module__ = "distsync.recipes"
@@ -109,14 +129,33 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         persistent: bool = False,
         replace: bool = False,
     ) -> None:
-        """``name`` leads to ``address``: as long as this process lives, or until it is deleted if ``persistent``.
+        """Register an address under a name, until this process exits or for good.
 
-        Raises: NameTakenError (a ValueError) if somebody else has the name and it is not to be replaced; TypeError,
-            ValueError for a name that cannot be used; PayloadPickleError, PayloadTooLargeError; OutcomeUnknownError
-            when the session ended in this moment and nobody can know.
-        On loss: of the session: it returns with the next one.
-        On cancel: it has happened, or not: what stands then is this process's, and comes back as any entry of its own.
-        Cost: 2 requests, 1 round trip, and 1 in the background; 3 more if the name is there already.
+        Args:
+            name: Name of the service.
+            address: Address of the service; any JSON value.
+            metadata: Further information, JSON values by name; None means none.
+            persistent: Whether the entry stays until it is deleted, even if this process exits.
+            replace: Whether to replace an entry of another process.
+
+        Raises:
+            NameTakenError: Another process has registered the name, and ``replace`` is False.
+                Subclass of ValueError.
+            TypeError: ``name`` is not a str.
+            ValueError: ``name`` cannot be part of a path.
+            PayloadPickleError: ``address`` or ``metadata`` is not JSON.
+            PayloadTooLargeError: The entry is too large.
+            OutcomeUnknownError: The session ended before the reply, and the entry may or may not
+                have been registered.
+
+        Note:
+            Costs 2 requests in 1 round trip and 1 in the background, and 3 more if the name exists.
+
+            If the session ends, the entry returns with the next one. If interrupted, the entry may
+            or may not have been registered. If it was, it is this process's, and returns like any
+            other of its entries.
+
+            Source: ZooKeeper recipes, "Name Service".
         """
         part = _part(name)
         metadata = {} if metadata is None else dict(metadata)
@@ -135,10 +174,14 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
 
     @property
     def mine(self) -> frozenset[str]:
-        """The names that live as long as this process. No request."""
+        """The names that this process has registered and that are removed when it exits.
+
+        Note:
+            Costs no request.
+        """
         return frozenset(map(decode_name, self._core.mine))
 
-    # ---- looking
+    # ---- reading
 
     def _entries(self) -> dict[str, Entry]:
         found = self._seen()
@@ -162,17 +205,28 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         return sum(map(_is_part, self._seen()))
 
     def __bool__(self) -> bool:
-        """An empty registry is a registry."""
+        """Return True, also without entries."""
         return True
 
     __hash__ = SharedObject.__hash__
     __eq__ = SharedObject.__eq__
 
     def resolve(self, name: str, *, sync: bool = False) -> Any:
-        """The address that ``name`` leads to. ``sync``: as a quorum of the ensemble knows it, not a server that lags.
+        """Return the address that is registered under a name.
 
-        Raises: KeyError for a name that nobody has.
-        Cost: none while watched; with ``sync`` 2 requests.
+        Args:
+            name: Name of the service.
+            sync: Whether to read what a quorum of the ensemble knows: a server may lag behind.
+
+        Returns:
+            The address.
+
+        Raises:
+            KeyError: The name is not registered.
+
+        Note:
+            Costs no request if nothing has changed since the last read, and 2 requests with
+            ``sync``.
         """
         if not sync:
             return self[name].address
@@ -180,13 +234,20 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
         return self._found(name, part, self._read(self._core.look_up(part))).address
 
     def wait_for(self, name: str, timeout: float | None = None) -> Entry | None:
-        """Somebody has registered ``name``.
+        """Wait until a name is registered.
 
-        Units: seconds; None: without end.
-        Returns: its entry; None if nobody has in time.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 1 request if it is there; else 3, and a watch on this name alone.
+        Args:
+            name: Name of the service.
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            The entry; None on timeout.
+
+        Note:
+            Costs 1 request if the name is registered, otherwise 3 and a watch on this name alone.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
         """
         part, seconds = _part(name), validate_timeout(timeout)
         node = self._run(self._core.find(part), seconds)
@@ -197,14 +258,14 @@ class Registry(Observable, SharedObject, MutableMapping[str, Entry]):
 
 
 def _part(name: object) -> str:
-    """``name`` as a part of a path."""
+    """Return ``name`` as a part of a path, or raise TypeError or ValueError."""
     if not isinstance(name, str):
         raise TypeError(f"a name must be a str, not {type(name).__name__}")
     return encode_name(name)
 
 
 def _is_part(part: str) -> bool:
-    """Whether a child of this name is an entry of ours."""
+    """Return whether a child of this name is an entry of distsync's."""
     try:
         decode_name(part)
     except ValueError:

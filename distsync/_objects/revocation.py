@@ -1,7 +1,6 @@
-"""What Lock, RLock and SharedLock share: whoever holds one can be asked to let go of it.
+"""Base of all locks that another client can revoke: Lock, RLock and both sides of a SharedLock.
 
-Rules for this file: no znode; each method checks its arguments and runs one protocol. Who neither gives ``on_revoke``
-nor looks at ``revoked`` pays nothing.
+A holder that neither has an ``on_revoke`` callback nor reads ``revoked`` sends no request for this.
 """
 
 from __future__ import annotations
@@ -22,25 +21,35 @@ if TYPE_CHECKING:
 
 
 class RevocationFlag:
-    """Whether what is held has to be given back: event-like, for a holder that looks now and then.
+    """An event-like flag that is set if the held lock is to be released.
 
-    Cost: 1 request, once for each holding, apart from the call that looks first; then 1 for each change.
-    Source: recipes.txt, Revocable Shared Locks; ``threading.Event``.
+    Args:
+        lock: The lock, whose latest grant in this process is looked at.
 
-    >>> from distsync import Lock
-    >>> lock = Lock(name="a long job")
-    >>> with lock:
-    ...     print(lock.revoked.is_set())
-    False
+    Note:
+        Costs 1 request for each grant, in the background of the first look at it, and then 1 for
+        each change of the lock's znode.
+
+        Source: ZooKeeper recipes, "Revocable Shared Locks"; ``threading.Event``.
+
+    Example:
+        >>> from distsync import Lock
+        >>> lock = Lock(name="a long job")
+        >>> with lock:
+        ...     print(lock.revoked.is_set())
+        False
     """
 
     def __init__(self, lock: Revocable) -> None:
         self._lock = lock
 
     def is_set(self) -> bool:
-        """Whether somebody has asked for what this process holds, or it was lost. False where it holds nothing.
+        """Return whether a client asks for the lock that this process holds, or the lock was lost.
 
-        The first look at each holding begins to watch, and may come before the watch.
+        Returns:
+            True if the lock is asked for or lost. False otherwise, or if this process does not hold
+            it. The first call for a grant starts watching it, and may return before the watch is
+            set.
         """
         grant = self._lock._watched_grant()
         return grant is not None and (grant.revoke_requested.fired or grant.loss.fired)
@@ -48,11 +57,16 @@ class RevocationFlag:
     __bool__ = is_set
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Somebody has asked for what is held, or it was lost.
+        """Wait until a client asks for the lock that this process holds, or the lock is lost.
 
-        Units: seconds; None: without end.
-        Returns: True; False if not in time.
-        Raises: NotHeldError when this process does not hold it.
+        Args:
+            timeout: Maximum wait in seconds; 0 looks once, None waits forever.
+
+        Returns:
+            True if the lock is asked for or lost; False on timeout.
+
+        Raises:
+            NotHeldError: This process does not hold the lock.
         """
         seconds = validate_timeout(timeout)
         grant = self._lock._watched_grant() or self._lock._held_grant()
@@ -60,7 +74,7 @@ class RevocationFlag:
 
 
 class Revocable(Ownable):
-    """What can be held, asked for, and lost."""
+    """Base of all objects that can be held, revoked and lost."""
 
     def __init__(
         self,
@@ -80,9 +94,13 @@ class Revocable(Ownable):
 
     @property
     def on_revoke(self) -> Callable[[Any], Any] | None:
-        """What is called with this object, in a thread of distsync's own, when somebody asks for what is held.
+        """The callback for revocations, called with this object in a thread of distsync's own.
 
-        It may be set at any time, also while held; None: nothing is called. Cost: 1 request for each holding.
+        It is called if a client asks for the lock while this process holds it. It may be set at any
+        time, also while the lock is held. None calls nothing.
+
+        Note:
+            Costs 1 request for each grant.
         """
         return self._on_revoke
 
@@ -94,7 +112,10 @@ class Revocable(Ownable):
 
     @property
     def revoked(self) -> RevocationFlag:
-        """Whether somebody asks for what is held: ``is_set()``, ``wait(timeout)``."""
+        """A RevocationFlag that is set if a client asks for the held lock.
+
+        It has the methods ``is_set()`` and ``wait(timeout)``.
+        """
         return RevocationFlag(self)
 
     def _register_loss_callback(self) -> None:
@@ -104,11 +125,11 @@ class Revocable(Ownable):
 
     @property
     def _core(self) -> Any:
-        """The state of this object that the threads of this process share."""
+        """The in-process state of this object, shared by all threads."""
         raise NotImplementedError
 
     def _watched_grant(self) -> Grant | None:
-        """The latest grant of this process, which is asked for from now on if it was not before."""
+        """Return the latest grant of this process, and start watching it for revocation."""
         grant = self._grant() if self._is_used else None
         if grant is not None and grant is not self._watched_for_revocation:
             self._watched_for_revocation = grant
@@ -120,29 +141,48 @@ class Revocable(Ownable):
         return revocation.watch_revocation(grant)
 
     def _asked_for(self, core: Any, grant: Grant) -> None:
-        """Run the callback. Ask ``core``, as ``self._core`` starts a default client if that of the grant was closed."""
+        """Call ``on_revoke`` if the grant is still held.
+
+        ``core`` is given because ``self._core`` would start a new default client if the grant's was
+        closed.
+        """
         if self._on_revoke is not None and self._stands(core, grant):
             self._on_revoke(self)
 
     def _stands(self, core: Any, grant: Grant) -> bool:
-        """Whether this process still holds by it."""
+        """Return whether this process still holds the lock by this grant."""
         return core.grant is grant
 
     def _is_meant(self, contender: wait_queue.ContenderNode) -> bool:
-        """Whether ``revoke`` asks this one, if he holds."""
+        """Return whether ``revoke`` asks this contender, if it is a holder."""
         return True
 
     def revoke(self, grace: float | None = None) -> bool:
-        """Whoever holds it is asked to let go, and after ``grace`` it is taken from him.
+        """Ask the holder to release the lock, and take the lock from it after ``grace``.
 
-        Anybody may call this. A holder of another process, or of another make of client, that does not heed it loses
-        what he holds at the end of the grace time, and learns of it as of any loss (``on_lost``, ``held``,
-        LockLostError); he may go on for a moment, but a guarded ``transaction()`` of his is refused.
-        Units: seconds for all holders together; None: they are asked, and nothing more.
-        Returns: True if they let go by themselves; False if it was taken from them, or if they were only asked.
-        Raises: NotHeldError if nobody holds it; TypeError, ValueError for a time that is none, or negative.
-        Cost: 1 request, and 2 for each holder; with ``grace`` 1 or 2 more for each. 3, 2 round trips, if nobody does.
-        Source: recipes.txt, Revocable Shared Locks, with the laser beams.
+        Any process may call this. A holder that does not release the lock in time loses it, also if
+        it is in another process or uses another library. It is notified as of any loss, by
+        ``on_lost``, ``held`` and LockLostError. It may continue for a moment, but its guarded
+        ``transaction()`` is refused.
+
+        Args:
+            grace: Maximum wait in seconds, for all holders together; 0 takes the lock at once. None
+                only asks, and does not wait.
+
+        Returns:
+            True if all holders released the lock by themselves. False if it was taken from any of
+            them, or if ``grace`` is None.
+
+        Raises:
+            NotHeldError: No process holds the lock.
+            TypeError: ``grace`` is not a number.
+            ValueError: ``grace`` is negative or not finite.
+
+        Note:
+            Costs 1 request, and 2 for each holder. With ``grace``, it costs 1 or 2 more for each.
+            Costs 3 requests in 2 round trips if no process holds the lock.
+
+            Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
         return self._revoke(grace, self._is_meant)
 

@@ -1,7 +1,4 @@
-"""Semaphore and BoundedSemaphore.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""Semaphore and BoundedSemaphore: drop-in replacements for those of the threading module."""
 
 from __future__ import annotations
 
@@ -28,22 +25,54 @@ POOLS = {"curator": CuratorSemaphoreCore, "kazoo": KazooSemaphoreCore}
 
 
 class Semaphore(Ownable):
-    """A number of permits. A permit whose holder's process dies comes back.
+    """A counting semaphore shared by threads, processes and hosts, like ``threading.Semaphore``.
 
-    ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies. With ``layout="kazoo"`` permits are
-    shared with kazoo's own Semaphore, with ``layout="curator"`` with Curator's InterProcessSemaphoreV2: 9 or 8 requests
-    instead of 4, and none is ever added.
-    On loss: ``held`` turns False, ``on_lost`` is called, ``release`` raises LockLostError: the permit came back.
-    Cost: acquire and release, 4 requests, 2 round trips.
-    Fair: first come, first served.
-    Source: recipes.txt, Locks, with a limit; ``threading.Semaphore``.
+    Permits held by a process that exits are released.
 
-    Znodes: ``<namespace>/semaphore/<name>``, data: the permits, ``.../_c_<guid>-lock-<sequence>``, ephemeral, a lease.
+    ``Semaphore(0)`` is a signal: a permit that was acquired is consumed, and does not come back
+    when its process exits.
 
-    >>> slots = Semaphore(3, name="slots")
-    >>> with slots:
-    ...     print(slots.held)
-    True
+    If a permit is lost, because the session can no longer be proven alive or the permit's znode was
+    deleted, ``held`` becomes False and ``on_lost`` is called. Another process may have the permit
+    by then, and ``release()`` raises LockLostError.
+
+    Args:
+        value: Initial number of permits, the same for all objects of this name; 0 makes a signal.
+        name: Name of the semaphore, shared by all processes that use it. Without a name, a
+            semaphore assigned at module or class level is named after its variable; any other
+            semaphore gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the semaphore's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if a permit is lost
+            while it is held. None calls nothing.
+        layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
+            kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
+            InterProcessSemaphoreV2. With the latter two, permits cannot be added by ``release()``.
+
+    Raises:
+        ValueError: ``value`` is negative.
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
+            other than ``"distsync"``.
+
+    Note:
+        Acquiring and releasing a free permit costs 4 requests in 2 round trips. It costs 9 requests
+        in kazoo's layout and 8 in Curator's.
+
+        Permits are granted in FIFO order.
+
+        Znodes: ``<namespace>/semaphore/<name>``, whose data is the number of permits;
+        ``.../_c_<guid>-lock-<sequence>``, ephemeral, one for each permit that is held or waited
+        for.
+
+        Source: ZooKeeper recipes, "Locks", with a limit; ``threading.Semaphore``.
+
+    Example:
+        >>> slots = Semaphore(3, name="slots")
+        >>> with slots:
+        ...     print(slots.held)
+        True
     """
 
     __module__ = "distsync.threading"
@@ -76,7 +105,7 @@ class Semaphore(Ownable):
 
     @property
     def _bound(self) -> int | None:
-        """More than so many permits are never free."""
+        """Maximum number of free permits; None without a bound."""
         return None
 
     @property
@@ -96,7 +125,7 @@ class Semaphore(Ownable):
         return SemaphoreCore(path, self._initial, self._receipts)
 
     def _grant(self) -> Grant | None:
-        """This thread's latest, else the latest of this process."""
+        """Return the latest grant of this thread, or of this process if this thread has none."""
         core, owner = self._core, current_owner()
         grants = tuple(core.grants) if isinstance(core, LEASES) else ()
         mine = [grant for grant in grants if grant.owner is owner] or grants
@@ -107,17 +136,25 @@ class Semaphore(Ownable):
         return self._read(core.capacity()) if isinstance(core, LEASES) else 0
 
     def holders(self) -> list[Contender]:
-        """Who holds a permit now.
+        """Return the current holders of permits, in all processes.
 
-        Cost: 2 requests and 1 for each contender.
+        Returns:
+            A Contender for each permit that is held.
+
+        Note:
+            Costs 2 requests and 1 for each contender.
         """
         core = self._core
         return parse_contenders(self._read(core.leases())) if isinstance(core, PoolSemaphoreCore) else super().holders()
 
     def waiters(self) -> list[Contender]:
-        """Who waits for one, first in line first.
+        """Return the current waiters for permits, the first in the queue first.
 
-        Cost: 2 requests and 1 for each contender.
+        Returns:
+            A Contender for each.
+
+        Note:
+            Costs 2 requests and 1 for each contender.
         """
         return self._line() if self._layout in POOLS else super().waiters()
 
@@ -128,16 +165,27 @@ class Semaphore(Ownable):
         return core.takers if isinstance(core, SignalCore) else self.path
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        """A permit is taken.
+        """Acquire a permit, waiting in FIFO order if none is free.
 
-        Units: seconds; None: without end.
-        Returns: True; False if none was free and ``blocking`` is False, or not in time.
-        Raises: ValueError for a time-out that does not block; MismatchError when others made it with another value.
-        On loss: of the session while waiting: it stands in line anew.
-        On cancel: no znode is left, no permit is taken.
-        Cost: 3 requests, 1 round trip, if one is free.
-        Fair: first come, first served.
-        Source: recipes.txt, Locks.
+        Args:
+            blocking: Whether to wait if no permit is free.
+            timeout: Maximum wait in seconds; 0 or less tries once, None waits forever.
+
+        Returns:
+            True if a permit was acquired. False on timeout, or if ``blocking`` is False and no
+            permit is free.
+
+        Raises:
+            ValueError: ``timeout`` is given with ``blocking=False``.
+            MismatchError: The semaphore was created with another initial value or layout.
+
+        Note:
+            Costs 3 requests in 1 round trip if a permit is free.
+
+            Waiters are served in FIFO order. If the session ends during the wait, the thread
+            enqueues again. If interrupted, no permit is taken and no znode is left behind.
+
+            Source: ZooKeeper recipes, "Locks".
         """
         if not blocking and timeout is not None:
             raise ValueError("can't specify timeout for non-blocking acquire")
@@ -160,7 +208,7 @@ class Semaphore(Ownable):
     __enter__ = acquire
 
     def _undo(self, before: list[tuple[Grant, ...]], acquired: bool) -> None:
-        """An acquire was interrupted, perhaps after its protocol: it has not happened."""
+        """Undo an interrupted acquire, which may have succeeded."""
         if not before:
             return
         core, owner = self._core, current_owner()
@@ -173,18 +221,37 @@ class Semaphore(Ownable):
                 self.client.background(self._dropping(core, grant))
 
     def release(self, n: int = 1) -> None:
-        """``n`` permits are free again: first those that this thread acquired, then those of this process, then new.
+        """Release permits: first those of this thread, then of this process, then new ones.
 
-        Raises: ValueError for ``n`` below 1; LockLostError if a permit had been lost while held.
-        Cost: 1 request for a permit held; 3 for new ones, 5 for one too many of a BoundedSemaphore.
-        Source: ``threading.Semaphore``.
+        New ones are permits that this process does not hold. They increase the number of permits
+        for good.
+
+        Args:
+            n: Number of permits to release, 1 or more.
+
+        Raises:
+            ValueError: ``n`` is less than 1.
+            OverReleaseError: A BoundedSemaphore would have more free permits than its initial
+                value, or permits would be added in kazoo's or Curator's layout. Subclass of
+                ValueError.
+            LockLostError: A permit was lost while it was held.
+
+        Note:
+            Costs 1 request for each permit that is held, 3 for new ones, and 5 for one too many
+            of a BoundedSemaphore.
+
+            If the connection is lost and this process holds the permits, this waits for at most the
+            session timeout, and the znodes are deleted in the background. If interrupted, the
+            permits are still released.
+
+            Source: ``threading.Semaphore``.
         """
         if n < 1:
             raise ValueError("n must be one or more")
         self._release(n, [False])
 
     def _release(self, n: int, started: list[bool]) -> None:
-        """``started`` says when the protocol has begun, which then goes to its end whatever interrupts it."""
+        """Release ``n`` permits. Once ``started[0]`` is set, an interrupt cannot stop it."""
         try:
             core = self._core
             mine = isinstance(core, LEASES) and len(core.grants) >= n
@@ -196,28 +263,32 @@ class Semaphore(Ownable):
             raise
 
     def _release_anyway(self, n: int, started: list[bool]) -> None:
-        """A release was interrupted: if its protocol did not begin, it does so now."""
+        """Complete an interrupted release whose protocol had not started."""
         if not started[0]:
             started[0] = True
             self.client.background(self._releasing(self._core, n, started))
 
     def _acquiring(self, core: AnyCore, blocking: bool) -> Coroutine[Any, Any, Any]:
-        """The protocol of an acquire."""
+        """Return the protocol of an acquire."""
         return core.acquire(describe(), blocking, current_owner(), self._bound)
 
     def _dropping(self, core: AnyCore, grant: Grant) -> Coroutine[Any, Any, None]:
-        """The protocol that gives back what an interrupted acquire had taken."""
+        """Return the protocol that releases the permit of an interrupted acquire."""
         assert isinstance(core, LEASES)
         return core.force_release(grant)
 
     def _releasing(self, core: AnyCore, n: int, started: list[bool]) -> Coroutine[Any, Any, None]:
-        """The protocol of a release."""
+        """Return the protocol of a release."""
         return core.release(n, self._bound, started, current_owner())
 
     def get_value(self) -> int:
-        """How many permits are free now.
+        """Return the number of free permits.
 
-        Cost: 2 requests, 1 round trip.
+        Returns:
+            The number, which may change at any time.
+
+        Note:
+            Costs 2 requests in 1 round trip.
         """
         return int(self._read(self._core.value()))
 
@@ -241,16 +312,42 @@ class Semaphore(Ownable):
 
 
 class BoundedSemaphore(Semaphore):
-    """A semaphore that is never released more often than acquired.
+    """A semaphore with a maximum, like ``threading.BoundedSemaphore``.
 
-    The permit of a holder who dies comes back, also if somebody else has released it before.
-    On loss, Cost, Fair, Znodes: as Semaphore.
-    Source: recipes.txt, Locks, with a limit; ``threading.BoundedSemaphore``.
+    A release that would make more than ``value`` permits free raises OverReleaseError. The permit
+    of a holder that exits is released even if another process has released it before.
 
-    >>> slots = BoundedSemaphore(2, name="bounded slots")
-    >>> slots.acquire()
-    True
-    >>> slots.release()
+    Args:
+        value: Initial and maximum number of free permits, the same for all objects of this name; 0
+            makes a signal, which can then never be released.
+        name: Name of the semaphore, shared by all processes that use it. Without a name, a
+            semaphore assigned at module or class level is named after its variable; any other
+            semaphore gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the semaphore's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if a permit is lost
+            while it is held. None calls nothing.
+        layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
+            kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
+            InterProcessSemaphoreV2.
+
+    Raises:
+        ValueError: ``value`` is negative.
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
+            other than ``"distsync"``.
+
+    Note:
+        Costs, losses, fairness and znodes are those of Semaphore.
+
+        Source: ZooKeeper recipes, "Locks", with a limit; ``threading.BoundedSemaphore``.
+
+    Example:
+        >>> slots = BoundedSemaphore(2, name="bounded slots")
+        >>> slots.acquire()
+        True
+        >>> slots.release()
     """
 
     __module__ = "distsync.threading"

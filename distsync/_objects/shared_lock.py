@@ -1,7 +1,4 @@
-"""SharedLock: many readers, or one writer.
-
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
-"""
+"""SharedLock: a lock for many readers or one writer."""
 
 from __future__ import annotations
 
@@ -36,7 +33,7 @@ def _parsed(contender: Contender) -> wait_queue.ContenderNode:
 
 
 def _chosen(contenders: list[Contender], matches: wait_queue.Rule, holding: bool) -> list[Contender]:
-    """Those of them who hold what they stand in line for, or those who wait."""
+    """Return those contenders that hold their side, or else those that wait for it."""
     parsed = [_parsed(each) for each in contenders]
     front = wait_queue.current_holders(parsed)
     return [
@@ -47,50 +44,95 @@ def _chosen(contenders: list[Contender], matches: wait_queue.Rule, holding: bool
 
 
 class _LockView(Revocable):
-    """One side of a SharedLock, as who looks at it sees it."""
+    """Base of both sides of a SharedLock."""
 
     @property
     def _shared(self) -> SharedCore:
         raise NotImplementedError
 
     def locked(self) -> bool:
-        """Whether anybody holds this side.
+        """Return whether any process holds this side.
 
-        What a watch has kept: what others do shows as soon as the server has told us, and before anything that this
-        client reads after it; after a loss of the connection it is looked at anew.
-        Cost: none if this process does; else 1 request, 2 where nobody has ever held it, 3 where one stands there
-            alone, or only readers do, and what asking costs if these may be keepers (as Lock.locked, and for each); 1
-            watch. Then none until somebody comes or goes.
+        The result is a copy that a watch keeps current. A change by another client is visible as
+        soon as the server has notified this client, and before anything that this client reads
+        later. After a lost connection the state is read again.
+
+        Returns:
+            True if this side is held. False if it is free or only cached.
+
+        Note:
+            Costs no request if this process holds this side. Otherwise it costs 1, or 2 if no
+            process has ever held it, or 3 if there is a single contender or only readers. It costs
+            more if these may just be caching the lock, for each of them as with Lock.locked. It
+            also costs 1 watch. After that it costs none until a contender arrives or leaves.
         """
         return self.held or bool(self._read(self._shared.is_held(self._is_meant)))
 
     def holders(self) -> list[Contender]:
-        """Who holds this side now: one who writes, or all who read. Threads that share a place in the line show once.
+        """Return the current holders of this side, in all processes.
 
-        Cost: 1 request and 1 for each contender, 2 round trips.
+        Returns:
+            A Contender for the writer, or for each reader. Threads of one process that share a
+            znode count as one.
+
+        Note:
+            Costs 1 request and 1 for each contender, in 2 round trips.
         """
         return _chosen(self._holding_line(), self._is_meant, True)
 
     def waiters(self) -> list[Contender]:
-        """Who waits for this side, first in line first.
+        """Return the current waiters for this side, the first in the queue first.
 
-        Cost: 1 request and 1 for each contender, 2 round trips.
+        Returns:
+            A Contender for each.
+
+        Note:
+            Costs 1 request and 1 for each contender, in 2 round trips.
         """
         return _chosen(self._line(), self._is_meant, False)
 
 
 class SharedWriter(_LockView, RLock):
-    """The writer of a SharedLock: the interface of an RLock, held while nobody else reads or writes.
+    """The writer side of a SharedLock, a reentrant lock that excludes all other threads.
 
-    On loss, Cost: as RLock; a release while this thread reads too costs 1 request, and it reads on.
-    Fair: first come, first served, between processes, readers included.
-    Source: recipes.txt, Shared Locks, obtaining a write lock; ``threading.RLock``.
+    It has the interface of an RLock. A thread that reads but does not write cannot acquire it: that
+    raises UpgradeError, because the thread would wait for itself.
 
-    >>> from distsync import SharedLock
-    >>> table = SharedLock(name="table")
-    >>> with table.writer, table.reader:
-    ...     print(table.writer.held, table.reader.held)
-    True True
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
+            at module or class level is named after its variable; any other lock gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks for
+            this side with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"`` or ``"kazoo"``, whose own locks they
+            share.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching, None
+            uses the client's setting.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        Costs are those of RLock. A release while this thread also reads costs 1 request, and the
+        thread continues to read.
+
+        If the lock is lost, it behaves like RLock.
+
+        Processes acquire the lock in FIFO order, readers included.
+
+        Source: ZooKeeper recipes, "Shared Locks", obtaining a write lock; ``threading.RLock``.
+
+    Example:
+        >>> from distsync import SharedLock
+        >>> table = SharedLock(name="table")
+        >>> with table.writer, table.reader:
+        ...     print(table.writer.held, table.reader.held)
+        True True
     """
 
     __module__ = "distsync.recipes"
@@ -113,11 +155,28 @@ class SharedWriter(_LockView, RLock):
         return wait_queue.shared(contender)
 
     def revoke(self, grace: float | None = None) -> bool:
-        """Whoever writes is asked to let go of the writer, and after ``grace`` it is taken from him.
+        """Ask the writer to release its side, and take it from the writer after ``grace``.
 
-        If he reads too, he may read on when he has let go; what he loses he loses on both sides.
-        Units, Returns, Raises, Cost: as Lock.revoke.
-        Source: recipes.txt, Revocable Shared Locks, with the laser beams.
+        If the writer also reads, it may continue to read once it has released the writer side. If
+        the lock is taken from it, it loses both sides.
+
+        Args:
+            grace: Maximum wait in seconds; 0 takes the lock at once. None only asks, and does not
+                wait.
+
+        Returns:
+            True if the writer released its side by itself. False if it was taken from it, or if
+            ``grace`` is None.
+
+        Raises:
+            NotHeldError: No process holds this side.
+            TypeError: ``grace`` is not a number.
+            ValueError: ``grace`` is negative or not finite.
+
+        Note:
+            Costs as many requests as Lock.revoke.
+
+            Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
         return self._revoke(grace, self._is_meant, marker=revocation.WRITER)
 
@@ -127,23 +186,40 @@ class SharedWriter(_LockView, RLock):
 
 
 class SharedReader(_LockView):
-    """The reader of a SharedLock: the interface of an RLock, held by any number while nobody writes.
+    """The reader side of a SharedLock: a reentrant lock, held by many threads while none writes.
 
-    A thread that reads may acquire it again, whoever waits; one that writes may read too, and reads on when it lets go
-    of the writer.
-    On loss: as RLock.
-    Cost: acquire and release while it is kept, or where another thread of the process reads already, none; else acquire
-        2 requests, 1 round trip, and apart from any call 1 to hear of others, 1 for each of these who comes or goes
-        while it is used, and 1 at its end, 3 where somebody asks for it in vain. Not kept (``linger=0``): 3 requests.
-    Fair: first come, first served, between processes, writers included; at most 32 threads of a process join in one
-        place of the line, so that a writer waits for so many at most.
-    Source: recipes.txt, Shared Locks, obtaining a read lock; ``threading.RLock``.
+    It has the interface of an RLock. A thread that reads may acquire it again, even if a writer
+    waits. A thread that writes may also read, and continues to read when it releases the writer
+    side.
 
-    >>> from distsync import SharedLock
-    >>> table = SharedLock(name="table")
-    >>> with table.reader:
-    ...     print(table.reader.held, table.writer.held)
-    True False
+    Args:
+        writer: The writer side of the same lock.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks for
+            this side with ``revoke()``. None calls nothing.
+
+    Note:
+        Acquiring and releasing costs no request while the lock is cached, or while another thread
+        of the process reads. Acquiring a free lock costs 2 requests in 1 round trip. Caching it
+        costs more in the background: 1 to watch for other contenders, 1 for each of them that
+        arrives or leaves while the lock is used, and 1 to delete the znode in the end, or 3 if a
+        contender has asked for the lock in vain. Without caching (``linger=0``), acquiring and
+        releasing costs 3 requests.
+
+        If the lock is lost, it behaves like RLock.
+
+        Processes acquire the lock in FIFO order, writers included. At most 32 threads of a process
+        join a reader's znode while a writer waits, so that a writer waits for that many at most.
+
+        Source: ZooKeeper recipes, "Shared Locks", obtaining a read lock; ``threading.RLock``.
+
+    Example:
+        >>> from distsync import SharedLock
+        >>> table = SharedLock(name="table")
+        >>> with table.reader:
+        ...     print(table.reader.held, table.writer.held)
+        True False
     """
 
     __module__ = "distsync.recipes"
@@ -161,7 +237,7 @@ class SharedReader(_LockView):
 
     @property
     def name(self) -> str:
-        """The name that others find the lock by."""
+        """The name by which other processes find the lock."""
         return self._writer.name
 
     @property
@@ -171,12 +247,12 @@ class SharedReader(_LockView):
 
     @property
     def path(self) -> str:
-        """The znode of the lock."""
+        """The path of the lock's znode."""
         return self._writer.path
 
     @property
     def linger(self) -> float:
-        """For how many seconds, at least, it stays this process's after its release, if no writer wants it."""
+        """Minimum time in seconds for which a released lock stays cached if no writer waits."""
         return self._writer.linger
 
     @property
@@ -188,7 +264,7 @@ class SharedReader(_LockView):
         return self._shared
 
     def _grant(self) -> Grant | None:
-        """This thread's, else the latest of this process."""
+        """Return the grant by which this thread reads, or else the latest of this process."""
         core = self._core
         shares = tuple(core.shares)
         share = core.share_of(current_owner()) or (shares[-1] if shares else None)
@@ -215,17 +291,31 @@ class SharedReader(_LockView):
         return revocation.watch_revocation(grant, reads=True)
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """This thread reads, once more if it did already.
+        """Acquire the lock for reading, once more if this thread already reads.
 
-        Units: seconds; -1: without end.
-        Returns: True; False if somebody writes, or waits to, and ``blocking`` is False, or not in time.
-        Raises: as Lock.acquire.
-        On loss: of the session while waiting: it stands in line anew.
-        On cancel: no znode is left.
-        Cost: 2 requests, 1 round trip, if nobody writes; none if this thread, or another one of the process, reads, if
-            it is kept, or if this thread writes; with ``blocking=False`` 1 more.
-        Fair: first come, first served between processes.
-        Source: recipes.txt, Shared Locks, obtaining a read lock, steps 1 to 6.
+        Args:
+            blocking: Whether to wait if a process writes or waits to write.
+            timeout: Maximum wait in seconds; 0 tries once, -1 waits forever.
+
+        Returns:
+            True if the lock was acquired. False on timeout, or if ``blocking`` is False and a
+            process writes or waits to write.
+
+        Raises:
+            ValueError: ``timeout`` is negative and not -1, or given with ``blocking=False``.
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs 2 requests in 1 round trip if no process writes, and 1 more with
+            ``blocking=False``. Costs no request if this thread or another thread of the process
+            reads, if the lock is cached, or if this thread writes.
+
+            Processes acquire the lock in FIFO order. If the session ends during the wait, the
+            thread enqueues again. If interrupted, no znode is left behind.
+
+            Source: ZooKeeper recipes, "Shared Locks", obtaining a read lock, steps 1 to 6.
         """
         seconds = validate_timeout(timeout, "lock", blocking)
         before: list[ReadSnapshot] = []
@@ -250,13 +340,20 @@ class SharedReader(_LockView):
     __enter__ = acquire
 
     def release(self) -> None:
-        """This thread reads once less; when nobody does any more, the lock goes to the next one.
+        """Decrement the recursion level, and release the lock when no thread of the process reads.
 
-        Raises: NotHeldError (a RuntimeError) if this thread does not read; LockLostError if it was lost.
-        On loss: of the connection: it waits as long as a session lasts at most; the znode goes in the background.
-        On cancel: it is let go all the same.
-        Cost: none, but for the last of this process, if it is not kept: 1 request.
-        Source: recipes.txt, Locks, the unlock protocol.
+        Raises:
+            NotHeldError: This thread does not read. Subclass of RuntimeError.
+            LockLostError: The lock was lost while it was held. Another process may hold it now.
+
+        Note:
+            Costs no request, except for the last release of the process without caching, which
+            costs 1 request.
+
+            If the connection is lost, this waits for at most the session timeout, and the znode is
+            deleted in the background. If interrupted, the lock is still released.
+
+            Source: ZooKeeper recipes, "Locks", unlock protocol.
         """
         before: list[ReadSnapshot] = []
         try:
@@ -282,19 +379,19 @@ class SharedReader(_LockView):
             self._finish_release(before)
             raise
 
-    # As in locks.py: whatever line was interrupted, then the thread reads as deep as the call should have left it.
+    # As in locks.py: an interrupt at any line leaves the recursion level that the completed call would leave.
 
     def _finish_release(self, before: list[ReadSnapshot]) -> None:
-        """A release was interrupted: it has happened. May be done twice."""
+        """Complete an interrupted release. Idempotent."""
         was = before[0] if before else self._core.reading(current_owner())
         self._restore(ReadSnapshot(max(0, was.depth - 1)), object())
 
     def _snapshot(self) -> ReadSnapshot:
-        """For who may have to undo an acquire that has succeeded."""
+        """Return a snapshot for `_restore`."""
         return self._core.reading(current_owner())
 
     def _restore(self, before: ReadSnapshot, temporary_owner: object) -> None:
-        """What was acquired since is let go. May be done twice."""
+        """Undo acquires made since the snapshot ``before``. Idempotent."""
         ending = self._core.undo_acquire(current_owner(), before, temporary_owner)
         if ending is not None:
             self.client.background(ending)
@@ -312,24 +409,54 @@ class SharedReader(_LockView):
 
 
 class SharedLock:
-    """A lock that many readers hold together, or one writer alone: ``with lock.reader:`` and ``with lock.writer:``.
+    """A lock shared by threads, processes and hosts, for many readers or one writer.
 
-    Both have the whole interface of a Lock, and may be acquired again by the thread that holds them. Who writes may
-    read too; when it lets go of the writer then, it reads on, and no other writer comes in between. A reader that
-    wants to write would wait for itself: UpgradeError.
-    On loss: as Lock, for each side.
-    Cost: acquire and release alone, 3 requests, 2 round trips; readers of one process share a znode. Both sides are
-        kept as a Lock is (``linger``), readers until a writer comes.
-    Fair: first come, first served: a reader that comes after a waiting writer waits for it.
-    Source: recipes.txt, Shared Locks, Revocable Shared Locks; ``threading.RLock`` for each side.
+    Use ``with lock.reader:`` and ``with lock.writer:``. Both sides have the whole interface of a
+    Lock, and may be acquired again by the thread that holds them.
 
-    Znodes: ``<namespace>/sharedlock/<name>/_c_<guid>-__READ__<sequence>``, ephemeral, the readers of a process;
-        ``..._c_<guid>-__WRIT__<sequence>``, a writer
+    A thread that writes may also read. When it then releases the writer side, it continues to read,
+    and no other writer gets the lock in between. A thread that reads cannot acquire the writer
+    side: that raises UpgradeError, because the thread would wait for itself.
 
-    >>> table = SharedLock(name="table")
-    >>> with table.reader, table.reader:
-    ...     print(table.reader.held, table.writer.locked())
-    True False
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
+            at module or class level is named after its variable; any other lock gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if a side is lost while
+            it is held. None calls nothing.
+        on_revoke: Called with the side, in a thread of distsync's own, if any client asks for it
+            with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, or ``"kazoo"`` to share the lock with
+            kazoo's own ReadLock and WriteLock.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching, None
+            uses the client's setting.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        Acquiring and releasing a side alone costs 3 requests in 2 round trips. Readers of one
+        process share a znode. Both sides are cached like a Lock, readers until a writer arrives.
+
+        If a side is lost, it behaves like a Lock.
+
+        Processes acquire the lock in FIFO order. A reader that arrives after a waiting writer waits
+        for it.
+
+        Znodes: ``<namespace>/sharedlock/<name>/_c_<guid>-__READ__<sequence>``, ephemeral, one for
+        the readers of a process; ``..._c_<guid>-__WRIT__<sequence>``, one for each writer.
+
+        Source: ZooKeeper recipes, "Shared Locks" and "Revocable Shared Locks"; ``threading.RLock``
+        for each side.
+
+    Example:
+        >>> table = SharedLock(name="table")
+        >>> with table.reader, table.reader:
+        ...     print(table.reader.held, table.writer.locked())
+        True False
     """
 
     __module__ = "distsync.recipes"
@@ -366,50 +493,75 @@ class SharedLock:
 
     @property
     def reader(self) -> SharedReader:
-        """What readers acquire and release."""
+        """The reader side, which is acquired and released for reading."""
         return self._reader
 
     @property
     def writer(self) -> SharedWriter:
-        """What a writer acquires and releases."""
+        """The writer side, which is acquired and released for writing."""
         return self._writer
 
     @property
     def name(self) -> str:
-        """The name that others find this object by."""
+        """The name by which other processes find this object."""
         return self._writer.name
 
     @property
     def client(self) -> Client:
-        """The client that this object uses: the one it was given, else the default one."""
+        """The client that this object uses: the given one, or the default client."""
         return self._writer.client
 
     @property
     def path(self) -> str:
-        """The znode of this object."""
+        """The path of this object's znode."""
         return self._writer.path
 
     def revoke(self, grace: float | None = None) -> bool:
-        """Whoever reads or writes is asked to let go, and after ``grace`` it is taken from him.
+        """Ask all holders to release the lock, and take it from them after ``grace``.
 
-        Who writes, reads too, and lets go of the writer only, is still asked, and has not let go yet: ``writer.revoke``
-        asks for no more than that, ``reader.revoke`` those who read only.
-        Units, Returns, Raises, Cost: as Lock.revoke, and with ``grace`` 1 more for a writer.
-        Source: recipes.txt, Revocable Shared Locks, with the laser beams.
+        A writer that also reads and releases only the writer side is still asked, and has not
+        released the lock. ``writer.revoke`` asks a writer to release only that side.
+        ``reader.revoke`` asks only threads that do not write.
+
+        Args:
+            grace: Maximum wait in seconds, for all holders together; 0 takes the lock at once. None
+                only asks, and does not wait.
+
+        Returns:
+            True if all holders released the lock by themselves. False if it was taken from any of
+            them, or if ``grace`` is None.
+
+        Raises:
+            NotHeldError: No process holds the lock.
+            TypeError: ``grace`` is not a number.
+            ValueError: ``grace`` is negative or not finite.
+
+        Note:
+            Costs as many requests as Lock.revoke, and with ``grace`` 1 more for a writer.
+
+            Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
         return self._writer._revoke(grace, revocation.everybody, include_downgraded=True)
 
     def holders(self) -> list[Contender]:
-        """Who reads or writes now.
+        """Return the current readers or the current writer, in all processes.
 
-        Cost: 1 request and 1 for each contender, 2 round trips.
+        Returns:
+            A Contender for each. Threads of one process that share a znode count as one.
+
+        Note:
+            Costs 1 request and 1 for each contender, in 2 round trips.
         """
         return _chosen(self._writer._holding_line(), revocation.everybody, True)
 
     def waiters(self) -> list[Contender]:
-        """Who waits to read or write, first in line first.
+        """Return the current waiters of both sides, the first in the queue first.
 
-        Cost: 1 request and 1 for each contender, 2 round trips.
+        Returns:
+            A Contender for each.
+
+        Note:
+            Costs 1 request and 1 for each contender, in 2 round trips.
         """
         return _chosen(self._writer._line(), revocation.everybody, False)
 

@@ -1,6 +1,6 @@
-"""``synchronized``: a function, method or coroutine that runs under a lock.
+"""``synchronized``: a function, method or coroutine function that runs while a lock is held.
 
-Rules for this file: any lock with ``with`` will do, distsync's or the standard library's. It costs nothing to import.
+Any lock that supports ``with`` can be used, distsync's or the standard library's.
 """
 
 from __future__ import annotations
@@ -13,27 +13,40 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class synchronized:
-    """Whatever is decorated runs while the lock is held; ``with`` holds it for a block.
+    """A decorator that runs a function while a lock is held; also a context manager.
 
-    A function, a method, a classmethod, a staticmethod or a coroutine function; signature and docstring stay. ``lock``
-    is anything that ``with`` takes. A generator is refused: it runs when its call has returned.
-    Raises: what ``with lock`` raises: LockLostError at the end, if it was lost while held and the function has not
-        raised anything itself.
-    On loss: as the lock. What was called runs to its end; ``lock.held`` tells it.
-    On cancel: of a coroutine that waits: no znode is left.
-    Cost: as ``with lock``. A coroutine takes one thread for each call, while the lock is waited for and held.
-    Fair: as the lock.
-    Source: ``wrapt.synchronized``.
+    It decorates a function, method, classmethod, staticmethod or coroutine function, and preserves
+    its signature and docstring. A generator function is refused, because it would run after its
+    call has returned.
 
-    A coroutine waits in a thread, so that its event loop does not. Its task is the owner of an RLock: a call inside
-    of the call, in the same task, may take it again; another task waits.
+    A coroutine function waits for the lock in a thread of its own, so that the event loop is not
+    blocked. Its task is the owner of an RLock: a nested call in the same task may acquire the lock
+    again, while another task waits.
 
-    >>> from distsync import Lock, synchronized
-    >>> @synchronized(Lock(name="report"))
-    ... def report():
-    ...     return "written by one at a time"
-    >>> report()
-    'written by one at a time'
+    Args:
+        lock: Any object that ``with`` accepts.
+
+    Raises:
+        TypeError: ``lock`` is not a lock.
+
+    Note:
+        Costs as many requests as ``with lock``. A coroutine function uses one thread for each call,
+        while it waits for the lock and holds it.
+
+        A decorated call raises what ``with lock`` raises. If the lock was lost while held, and the
+        function has not raised anything itself, that is LockLostError at its end. The function runs
+        to its end even if the lock is lost; read ``lock.held`` to notice it. If a waiting coroutine
+        is cancelled, no znode is left behind. Fairness is that of the lock.
+
+        Source: ``wrapt.synchronized``.
+
+    Example:
+        >>> from distsync import Lock, synchronized
+        >>> @synchronized(Lock(name="report"))
+        ... def report():
+        ...     return "written by one at a time"
+        >>> report()
+        'written by one at a time'
     """
 
     __module__ = "distsync"
@@ -45,7 +58,17 @@ class synchronized:
         self._lock = lock
 
     def __call__(self, function: Function) -> Function:
-        """``function`` under the lock. Raises: TypeError for a generator function, and for what is no function."""
+        """Return ``function`` wrapped so that it runs while the lock is held.
+
+        Args:
+            function: A function, method, classmethod, staticmethod or coroutine function.
+
+        Returns:
+            The wrapped function.
+
+        Raises:
+            TypeError: ``function`` is a generator function, or not a function.
+        """
         inside = function.__func__ if isinstance(function, staticmethod | classmethod) else function
         if not callable(inside) or isinstance(inside, type):
             raise TypeError(f"a function can be synchronized, not {inside!r}")
@@ -67,21 +90,43 @@ class synchronized:
             return await wrapped(*args, **kwargs)
 
     def __enter__(self) -> Any:
-        """The lock is held."""
+        """Acquire the lock.
+
+        Returns:
+            The result of the lock's ``__enter__()``.
+        """
         return self._lock.__enter__()
 
     def __exit__(self, *error: Any) -> Any:
-        """The lock is let go."""
+        """Release the lock.
+
+        Args:
+            *error: Type, value and traceback of the exception of the block; None without one.
+
+        Returns:
+            The result of the lock's ``__exit__()``.
+        """
         return self._lock.__exit__(*error)
 
     async def __aenter__(self) -> Any:
-        """The lock is held by this task; the loop was never blocked."""
+        """Acquire the lock for the current task, without blocking the event loop.
+
+        Returns:
+            The result of the lock's ``__enter__()``.
+        """
         from distsync._objects.synchronized_wrappers import hand_of
 
         return await hand_of(self._lock).acquire()
 
     async def __aexit__(self, *error: Any) -> Any:
-        """The lock is let go."""
+        """Release the lock.
+
+        Args:
+            *error: Type, value and traceback of the exception of the block; None without one.
+
+        Returns:
+            The result of the lock's ``__exit__()``.
+        """
         from distsync._objects.synchronized_wrappers import hand_of
 
         return await hand_of(self._lock).release(error)

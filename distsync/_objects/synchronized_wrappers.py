@@ -1,7 +1,6 @@
-"""What is decorated: functions that look like themselves, and pickle; and threads that hold locks for tasks.
+"""Wrappers of functions that ``synchronized`` decorates, and threads that hold locks for tasks.
 
-Rules for this file: it is loaded with the first decorated function, since wrapt and asyncio come with it. An event loop
-is never blocked: what waits for a coroutine is a thread of its own.
+This module imports wrapt and asyncio. It is therefore loaded with the first decorated function.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ AGAIN_S = 0.05
 
 
 class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
-    """A method of an object, or of a class. It pickles as any method does."""
+    """A method of an object or class. It is pickled like any method."""
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         wrapped = self.__wrapped__
@@ -37,12 +36,12 @@ class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic i
 
 @at_home
 def synchronized_method(module: str, name: str) -> Any:
-    """Return the method that ``module`` knows by the qualified ``name``."""
+    """Return the method of ``module`` with this qualified name."""
     return attrgetter(name)(import_module(module))
 
 
 class SynchronizedFunction(wrapt.FunctionWrapper):  # type: ignore[type-arg]
-    """A function under a lock, which looks like the function. It pickles as any function does, by its name."""
+    """A function that runs under a lock and looks like the function. It is pickled by name."""
 
     __bound_function_wrapper__ = _Bound
 
@@ -53,11 +52,11 @@ class SynchronizedFunction(wrapt.FunctionWrapper):  # type: ignore[type-arg]
         return self
 
     def __deepcopy__(self, memo: Any) -> SynchronizedFunction:
-        return self  # as any function
+        return self  # like any function
 
 
 class _LockThread(threading.Thread):
-    """Holds a lock for a task. Whatever is done to the lock is done by this one thread: it owns an RLock."""
+    """A thread that acquires, holds and releases a lock for a task, and owns an RLock."""
 
     def __init__(self, lock: Any) -> None:
         super().__init__(name="distsync-synchronized", daemon=True)
@@ -72,7 +71,7 @@ class _LockThread(threading.Thread):
                 future.set_result(work(*args))
             except BaseException as error:
                 future.set_exception(error)
-            del work, args, future  # so that nothing is kept alive while it waits for more
+            del work, args, future  # keeps nothing alive while the thread waits for more work
 
     async def acquire(self) -> Any:
         if not self._depth:
@@ -101,7 +100,7 @@ class _LockThread(threading.Thread):
         return future
 
     def _undo(self, taken: Future[Any]) -> None:
-        """In the thread: nobody wants any more what was taken, if it was."""
+        """Release the lock in the lock's thread, if an interrupted acquire has got it."""
         if taken.exception() is None:
             self._lock.__exit__(None, None, None)
 
@@ -112,7 +111,11 @@ class _LockThread(threading.Thread):
 
 
 def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
-    """A call that waits in ``thread`` ends soon, if the lock is one of distsync's; others cannot be interrupted."""
+    """Interrupt a call that waits in ``thread``, if the lock is one of distsync's.
+
+    It is repeated until the call has ended, because the call may not have started yet. Other locks
+    cannot be interrupted.
+    """
     interrupt = getattr(getattr(lock, "client", None), "interrupt", None)
     if interrupt is not None and not taken.done():
         interrupt(thread, asyncio.CancelledError())
@@ -124,7 +127,7 @@ _hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int, _LockThread]] = w
 
 
 def hand_of(lock: Any) -> _LockThread:
-    """The thread that holds ``lock`` for the running task, or a new one."""
+    """Return the thread that holds ``lock`` for the current task, or a new one."""
     task = asyncio.current_task()
     assert task is not None
     hands = _hands.setdefault(task, {})

@@ -1,7 +1,4 @@
-"""Transaction and Participant: two-phase commit.
-
-Rules for this file: no znode; each method checks its arguments and runs one protocol.
-"""
+"""Transaction and Participant: two-phase commit."""
 
 from __future__ import annotations
 
@@ -30,13 +27,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Participant", "Transaction"]
 
-#: What a ballot, or the mark of a site that is there, takes of the request that makes all (bytes), beside the site's
-#: name and the path twice.
+#: Bytes that a ballot, or the mark of a present site, takes in the request that creates all znodes, besides the
+#: site's name and twice the path.
 BALLOT_BYTES = 90
 
 
 def _checked_sites(sites: Iterable[str]) -> tuple[str, ...]:
-    """In their one order, so that who lists them otherwise means the same."""
+    """Return the sites in sorted order, so that the order of the argument does not matter."""
     if isinstance(sites, (str, bytes)) or not isinstance(sites, Iterable):
         raise TypeError(f"sites must be several names, not {sites!r}")
     names = list(sites)
@@ -50,37 +47,58 @@ def _checked_sites(sites: Iterable[str]) -> tuple[str, ...]:
 
 
 def _checked_vote(vote: Any, by: str) -> bool:
-    """A "no", or a forgotten return, must not count as what nobody meant."""
+    """Return ``vote``, or raise TypeError: a forgotten return value must not count as a vote."""
     if not isinstance(vote, bool):
         raise TypeError(f"{by}: a vote is True for commit or False for abort, not {vote!r}")
     return vote
 
 
 class _CurrentTransaction(threading.local):
-    """What the running thread began last."""
+    """The id of the transaction that the current thread began last."""
 
     id: str | None = None
 
 
 class Transaction(SharedObject):
-    """What several sites do all, or none: each says whether it can, and then learns whether it must.
+    """A two-phase commit: several sites do something all together, or not at all.
 
-    ``sites`` are their names; ``decided_by`` says who decides: "coordinator", when it has seen all votes (O(n)
-    messages), or "peers", each site when it has seen them (O(n²), and a step faster). Whoever it is, the decision is
-    one atomic create; and when the coordinator is dead, any site decides. One transaction of a name goes on at a time.
+    Each site votes whether it can, and then learns whether it must. The decision is one atomic
+    create. If the coordinator's session has ended, any site decides. One transaction of a name runs
+    at a time.
 
-    Source: recipes.txt, Two-phased Commit.
+    Args:
+        sites: Names of the sites, at least one, all different.
+        decided_by: ``"coordinator"`` if the coordinator decides, when it has seen all votes, with
+            O(n) messages; ``"peers"`` if each site decides when it has seen them, with O(n²)
+            messages and one step fewer.
+        name: Name of the transaction, shared by all processes that use it. Without a name, a
+            transaction assigned at module or class level is named after its variable; any other
+            transaction gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the transaction's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    Znodes: ``<namespace>/transaction/<name>``, data: sites, decider, past decisions; ``sites/s_<site>``, ephemeral;
-        ``t_<id>``, the payload; ``t_<id>/ballot-<site>``, which becomes ``commit-<site>`` or ``abort-<site>``;
-        ``t_<id>/seen-<site>``, for who was there; ``t_<id>/open``, ``coordinator`` (ephemeral), ``decision``. When all
-        have acknowledged, ``t_<id>`` goes.
+    Raises:
+        TypeError: Both a name and a path are given, or ``sites`` is not an iterable of str.
+        ValueError: ``sites`` contains no name, an empty name or a name twice, or ``decided_by`` is
+            not valid.
+        ConfigurationError: ``acl`` is not valid.
 
-    >>> order = Transaction(["stock"], name="order")
-    >>> stock = order.participant("stock", prepare=lambda item: item == "hammer")
-    >>> _ = order.begin("hammer")
-    >>> stock.vote(True), order.decide(), order.outcome
-    (None, True, 'commit')
+    Note:
+        Znodes: ``<namespace>/transaction/<name>``, whose data is sites, decider and the last
+        decisions; ``sites/s_<site>``, ephemeral; ``t_<id>``, whose data is the payload;
+        ``t_<id>/ballot-<site>``, which becomes ``commit-<site>`` or ``abort-<site>``;
+        ``t_<id>/seen-<site>``, one for each site that was present; ``t_<id>/open``, ``coordinator``
+        (ephemeral) and ``decision``. When all sites have acknowledged, ``t_<id>`` is deleted.
+
+        Source: ZooKeeper recipes, "Two-phased Commit".
+
+    Example:
+        >>> order = Transaction(["stock"], name="order")
+        >>> stock = order.participant("stock", prepare=lambda item: item == "hammer")
+        >>> _ = order.begin("hammer")
+        >>> stock.vote(True), order.decide(), order.outcome
+        (None, True, 'commit')
     """
 
     __module__ = "distsync.recipes"
@@ -108,12 +126,12 @@ class Transaction(SharedObject):
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """Their names."""
+        """The names of the sites, sorted."""
         return self._terms.sites
 
     @property
     def decided_by(self) -> str:
-        """Who decides: "coordinator" or "peers"."""
+        """The decider: ``"coordinator"`` or ``"peers"``."""
         return self._terms.decided_by
 
     @property
@@ -128,19 +146,33 @@ class Transaction(SharedObject):
         return core
 
     def begin(self, payload: Any = None, timeout: float | None = None) -> str:
-        """A transaction with this payload waits for the votes of all sites, whoever dies from now on.
+        """Begin a transaction, which then waits for the votes of all sites.
 
-        Units: seconds to wait for the end of the one before; None: without end.
-        Returns: its id.
-        Raises: DeadlineError (a TimeoutError) if the one before is not over in time: a site that voted in it was not
-            back to learn the decision; CorruptNodeError if somebody has deleted its decision only; MismatchError for
-            other sites, or another decider, than members were told;
-            PayloadError for a payload that does not pickle or is too large.
-        On loss: of the session after it has begun: sites that have voted do not wait any longer, and decide.
-        On cancel: it is aborted if it had begun.
-        Cost: 3 requests, whatever the number of sites.
-        Source: recipes.txt, Two-phased Commit ("a coordinator create a transaction node [...] and one child node per
-            participating site"; "propagating the transaction can be done [...] by writing it in the transaction node").
+        Args:
+            payload: Passed to all sites; encoded by the client's codec, pickle by default.
+            timeout: Maximum wait for the end of the previous transaction, in seconds; 0 does not
+                wait, None and -1 wait forever.
+
+        Returns:
+            The id of the transaction.
+
+        Raises:
+            DeadlineError: The previous transaction is not over in time, because a site that voted
+                in it has not returned to learn the decision. Subclass of TimeoutError.
+            CorruptNodeError: Only the decision of the previous transaction was deleted.
+            MismatchError: Present members use other sites, or another decider.
+            PayloadError: The payload cannot be encoded, or is too large.
+
+        Note:
+            Costs 3 requests, whatever the number of sites.
+
+            If the session ends after the transaction has begun, sites that have voted stop waiting
+            for the coordinator, and decide. If interrupted, the transaction is aborted if it had
+            begun.
+
+            Source: ZooKeeper recipes, "Two-phased Commit" ("a coordinator create a transaction node
+            [...] and one child node per participating site"; "propagating the transaction can be
+            done [...] by writing it in the transaction node").
         """
         data = self.client.codec.encode(payload, self.path)
         size = len(data) + 2 * sum(2 * len(self.path) + len(encoded(site)) + BALLOT_BYTES for site in self.sites)
@@ -150,35 +182,67 @@ class Transaction(SharedObject):
         return self._begun
 
     def decide(self, timeout: float | None = None) -> bool:
-        """It is decided whether what this thread (else: this object) began last is committed or aborted, for good.
+        """Wait for the votes, and decide for good whether the transaction is committed.
 
-        Aborted as soon as a site votes so, or dies before its vote; committed once all have voted for it.
+        It is the transaction that this thread began last with this object, or the last one of this
+        object if this thread began none. It is aborted as soon as a site votes for abort, or exits
+        before its vote. It is committed once all sites have voted for commit.
 
-        Units: seconds to wait for votes, after which it is aborted; None: without end.
-        Returns: True for commit, False for abort; `reason` says why.
-        Raises: DeadlineError (a TimeoutError) if no server answers when the time is over: it is decided as soon as one
-            does, by the votes that are there then, and may be asked for again; UsageError if nothing was begun;
-            OutcomeUnknownError if it was decided so long ago that it is forgotten, or if somebody has deleted it;
-            CorruptNodeError if he has deleted the decision only.
-        On loss: of the session: sites may decide meanwhile, and this learns what they decided.
-        On cancel: nothing; it may be called again.
-        Cost: 13 requests when all have voted; 3 more for each vote that comes, unless peers decide.
-        Source: recipes.txt, Two-phased Commit ("have only the coordinator notified of changes").
+        Args:
+            timeout: Maximum wait for votes in seconds, after which the transaction is aborted; 0
+                does not wait, None and -1 wait forever.
+
+        Returns:
+            True for commit and False for abort; `reason` says why.
+
+        Raises:
+            DeadlineError: No server answered in time. The decision is made by the votes that are
+                there as soon as a server answers, and this may be called again. Subclass of
+                TimeoutError.
+            UsageError: No transaction was begun with this object.
+            OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
+                deleted.
+            CorruptNodeError: Only the decision was deleted.
+
+        Note:
+            Costs 13 requests if all sites have voted, and 3 more for each vote that arrives later,
+            unless peers decide.
+
+            If the session ends, the sites may decide, and this returns their decision. If
+            interrupted, nothing is lost, and this may be called again.
+
+            Source: ZooKeeper recipes, "Two-phased Commit" ("have only the coordinator notified of
+            changes").
         """
         decision: Decision = self._run(self._core.decide(self._id(), self.sites), validate_timeout(timeout, "call"))
         return decision.outcome == COMMIT
 
     def abort(self, reason: str = "the coordinator has aborted") -> bool:
-        """What this thread (else: this object) began last is aborted, unless it was decided. Returns: whether it is so.
+        """Abort the transaction, unless it has been decided.
 
-        Raises: UsageError if nothing was begun; OutcomeUnknownError, CorruptNodeError as decide.
-        Cost: 11 requests.
+        It is the transaction that this thread began last with this object, or the last one of this
+        object if this thread began none.
+
+        Args:
+            reason: Text that participants and `reason` show.
+
+        Returns:
+            True if the transaction is aborted. False if it was committed before.
+
+        Raises:
+            UsageError: No transaction was begun with this object.
+            OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
+                deleted.
+            CorruptNodeError: Only the decision was deleted.
+
+        Note:
+            Costs 11 requests.
         """
         decision: Decision = self._run(self._core.abort(self._id(), reason))
         return decision.outcome != COMMIT
 
     def _id(self) -> str:
-        """What is to be decided."""
+        """Return the id of the transaction to decide."""
         transaction = self._mine.id or self._begun
         if transaction is None:
             raise UsageError(f"nothing was begun on {self.path} with this object: call begin() first")
@@ -186,25 +250,51 @@ class Transaction(SharedObject):
 
     @property
     def outcome(self) -> str | None:
-        """The decision: "commit", "abort", None: not yet. Of what this thread, else this object began last, else of
-        the latest that anybody did.
+        """The decision: ``"commit"`` or ``"abort"``; None if there is none yet.
 
-        Raises: OutcomeUnknownError, CorruptNodeError as decide.
-        Cost: 2 requests, at most 2 round trips; one more of each while it is not decided.
+        It is that of the transaction that this thread began last with this object. If this thread
+        began none, it is that of the last one of this object, and otherwise that of the latest
+        transaction of any process.
+
+        Raises:
+            OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
+                deleted.
+            CorruptNodeError: Only the decision was deleted.
+
+        Note:
+            Costs 2 requests in at most 2 round trips, and 1 more in 1 round trip if it is not
+            decided.
         """
         decision: Decision | None = self._read(self._core.latest(self._mine.id or self._begun))
         return decision.outcome if decision else None
 
     @property
     def reason(self) -> str:
-        """Why it was aborted. Raises, Cost: as outcome."""
+        """The reason why the transaction was aborted; empty if it was not.
+
+        The transaction is the one of `outcome`.
+
+        Raises:
+            OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
+                deleted.
+            CorruptNodeError: Only the decision was deleted.
+
+        Note:
+            Costs 2 requests in at most 2 round trips, and 1 more in 1 round trip if it is not
+            decided.
+        """
         decision: Decision | None = self._read(self._core.latest(self._mine.id or self._begun))
         return decision.reason if decision else ""
 
     def votes(self) -> dict[str, str | None]:
-        """How each site has voted in the present transaction: "commit", "abort", None: not yet, or it is through.
+        """Return the votes in the present transaction.
 
-        Cost: 4 requests, 2 round trips.
+        Returns:
+            For each site ``"commit"``, ``"abort"``, or None if it has not voted or has acknowledged
+            the decision.
+
+        Note:
+            Costs 4 requests in 2 round trips.
         """
         votes: dict[str, str | None] = self._read(self._core.votes())
         return votes
@@ -216,32 +306,68 @@ class Transaction(SharedObject):
         commit: Callable[[Any], Any] | None = None,
         abort: Callable[[Any], Any] | None = None,
     ) -> Participant:
-        """The side of one site: see Participant. Cost: no request."""
+        """Return the participant of one site.
+
+        Args:
+            site: Name of the site.
+            prepare: Called with the payload; returns the vote, True for commit and False for abort.
+                None votes for commit.
+            commit: Called with the payload when the transaction is committed; None calls nothing.
+            abort: Called with the payload when the transaction is aborted; None calls nothing.
+
+        Returns:
+            The participant.
+
+        Raises:
+            ValueError: ``site`` is none of the sites.
+            TypeError: A callback is not callable.
+
+        Note:
+            Costs no request.
+        """
         return Participant(self, site, prepare, commit, abort)
 
 
 class Participant:
-    """A site of a Transaction, which does what all do, or nothing.
+    """A site of a Transaction, which does what all sites do, or nothing.
 
-    ``prepare(payload)`` makes sure that it can, and says so: True is a vote for commit, False for abort (without it:
-    commit); an exception is a vote for abort, with its text as reason, and so is anything else that it returns. When
-    that is decided, ``commit(payload)`` or ``abort(payload)`` is called. A site that dies after its vote finds the
-    transaction again when it comes back, and is told; so it may be told twice, if it died before it had acknowledged.
-    What it has prepared, and finds no word of when it comes back, was aborted.
+    ``prepare`` makes sure that the site can commit. An exception, or a result that is not a bool,
+    is a vote for abort, with its text as the reason. When the decision is made, ``commit`` or
+    ``abort`` is called.
 
-    A second process with the same site waits until the first one is gone, and then takes its place.
+    A site whose process exits after its vote finds the transaction again when it returns, and
+    learns the decision. Its callback may then be called a second time, if the process exited before
+    it had acknowledged the decision. A transaction that the site has prepared, but does not find
+    when it returns, was aborted.
 
-    Source: recipes.txt, Two-phased Commit.
+    A second process with the same site waits until the first one has left, and then takes its
+    place.
 
-    >>> order = Transaction(["shop"], name="example")
-    >>> shop = order.participant("shop", prepare=lambda item: item == "hammer", commit=print)
-    >>> _ = order.begin("hammer")
-    >>> shop.vote(True); order.decide()
-    True
-    >>> shop.take_part()
-    hammer
-    'commit'
-    >>> shop.leave()
+    Args:
+        transaction: The transaction.
+        site: Name of the site, one of the transaction's.
+        prepare: Called with the payload; returns the vote, True for commit and False for abort.
+            None votes for commit.
+        commit: Called with the payload when the transaction is committed; None calls nothing.
+        abort: Called with the payload when the transaction is aborted; None calls nothing.
+
+    Raises:
+        ValueError: ``site`` is none of the sites.
+        TypeError: ``transaction`` is not a Transaction, or a callback is not callable.
+
+    Note:
+        Source: ZooKeeper recipes, "Two-phased Commit".
+
+    Example:
+        >>> order = Transaction(["shop"], name="example")
+        >>> shop = order.participant("shop", prepare=lambda item: item == "hammer", commit=print)
+        >>> _ = order.begin("hammer")
+        >>> shop.vote(True); order.decide()
+        True
+        >>> shop.take_part()
+        hammer
+        'commit'
+        >>> shop.leave()
     """
 
     __module__ = "distsync.recipes"
@@ -275,7 +401,7 @@ class Participant:
     def _vote(self, _: str, data: bytes) -> tuple[bool, str]:
         try:
             return self._prepare is None or _checked_vote(self._prepare(self._decoded(data)), "prepare"), ""
-        except Exception as error:  # whatever it is: this site cannot
+        except Exception as error:  # of any kind: this site cannot commit
             return False, f"{type(error).__name__}: {error}"
 
     def _do(self, function: Callable[[Any], Any] | None, _: str, data: bytes) -> None:
@@ -283,22 +409,40 @@ class Participant:
             function(self._decoded(data))
 
     def take_part(self, timeout: float | None = None) -> str | None:
-        """The next transaction is through here: prepared, voted, decided, and done as was decided.
+        """Take part in the next transaction: prepare, vote, learn the decision and carry it out.
 
-        The functions are called in this thread. From the first call on the site is there, until `leave` or the end of
-        the session: a coordinator sees it die.
+        The callbacks are called in this thread. From the first call on the site is present, until
+        `leave` or the end of the session, and a coordinator notices if its process exits.
 
-        Units: seconds; None: without end.
-        Returns: "commit" or "abort"; None if that was not in time: a vote stands, the next call goes on with it.
-        Raises: what ``commit`` or ``abort`` raises (the next call calls it again); MismatchError for other sites, or
-            another decider, than members were told; UsageError if another thread of this process is at it;
-            OutcomeUnknownError for one that was decided so long ago that it is forgotten, or that somebody has
-            deleted; CorruptNodeError if he has deleted the decision only.
-        On loss: of the session: it goes on; but before the vote it may be taken for dead, and all is aborted.
-        On cancel: what was prepared stays prepared, a vote stands: call it again; what was done is not done again.
-        Cost: 18 requests, 3 watches; with peers as decider 5 more for who decides, 4 more for each vote after its own;
-            3 or 4 more each time that another one clears up, or steps down, in the same moment.
-        Source: recipes.txt, Two-phased Commit ("each site then processes the query and votes").
+        An error that ``commit`` or ``abort`` raises is raised here too. The next call then calls it
+        again.
+
+        Args:
+            timeout: Maximum wait in seconds; 0 does not wait, None and -1 wait forever.
+
+        Returns:
+            ``"commit"`` or ``"abort"``; None on timeout. A vote then remains valid, and the next
+            call continues with it.
+
+        Raises:
+            MismatchError: Present members use other sites, or another decider.
+            UsageError: Another thread of this process takes part for this site.
+            OutcomeUnknownError: The decision is too old to be remembered, or the transaction was
+                deleted.
+            CorruptNodeError: Only the decision was deleted.
+
+        Note:
+            Costs 18 requests and 3 watches. If peers decide, the deciding site sends 5 more, and
+            each site 4 more for each vote after its own. Each time that another site cleans up or
+            resigns at the same moment costs 3 or 4 more.
+
+            If the session ends, the call continues in the next one. Before the vote, the site may
+            then be considered absent, and the transaction be aborted. If interrupted, the prepared
+            state is kept and a vote remains valid, so call this again. Completed work is not
+            repeated.
+
+            Source: ZooKeeper recipes, "Two-phased Commit" ("each site then processes the query and
+            votes").
         """
         work = ParticipantCallbacks(self._vote, partial(self._do, self._commit), partial(self._do, self._abort))
         decision: Decision | None = self.transaction._run(
@@ -307,7 +451,10 @@ class Participant:
         return decision.outcome if decision else None
 
     def run(self) -> None:
-        """Takes part in one transaction after the other, until the client is closed."""
+        """Take part in one transaction after the other, until the client is closed.
+
+        An error that ``commit`` or ``abort`` raises ends this, and so do the errors of `take_part`.
+        """
         try:
             while True:
                 self.take_part()
@@ -315,19 +462,32 @@ class Participant:
             return
 
     def vote(self, commit: bool, reason: str = "") -> None:
-        """This site has voted in the present transaction, without ``prepare``.
+        """Vote in the present transaction, without calling ``prepare``.
 
-        Raises: VoteRefusedError if it was decided before, with the decision; UsageError if there is no transaction;
-            OutcomeUnknownError if somebody has deleted it; TypeError for what is neither True nor False.
-        Cost: 2 requests.
+        Args:
+            commit: True for commit, False for abort.
+            reason: Reason for abort, which participants and the coordinator can read.
+
+        Raises:
+            VoteRefusedError: The transaction was decided before this vote. The error contains the
+                decision.
+            UsageError: No transaction waits for a vote of this site.
+            OutcomeUnknownError: The transaction was deleted.
+            TypeError: ``commit`` is neither True nor False.
+
+        Note:
+            Costs 2 requests.
         """
         self.transaction._run(self._side.vote(_checked_vote(commit, "vote"), str(reason)))
 
     def leave(self) -> None:
-        """This site is there no more; a transaction in which it has not voted is aborted.
+        """Leave the sites; a transaction in which this site has not voted is aborted.
 
-        On cancel: it goes all the same, unless it takes part again before.
-        Cost: 2 requests.
+        Note:
+            Costs 2 requests.
+
+            If interrupted, the site leaves in the background, unless it takes part again before
+            that.
         """
         try:
             self.transaction._run(self._side.leave())

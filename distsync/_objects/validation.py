@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers, timeouts and names of layouts. Each error gives the value and what is allowed."""
+"""Checks of arguments: numbers, timeouts and layouts. Each error names the value and the limits."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ TimeoutRule = Literal["condition", "lock", "queue", "call"]
 """The rules of a timeout: those of ``threading.Condition.wait``, ``threading.Lock.acquire`` or ``queue.Queue.get``. A
 call that the standard library does not have takes what a lock takes, and None, which waits forever."""
 
-#: How an object may spell the names of its znodes: as Curator does, or as kazoo's own recipes, beside our own way.
+#: Naming schemes of znodes that most objects support: Curator's, and that of kazoo's own recipes.
 LAYOUTS = ("curator", "kazoo")
 
 
 def validate_int(label: str, number: Any, least: int | None = None) -> int:
-    """``number`` as an int, not below ``least``. Raises TypeError, ValueError."""
+    """Return ``number`` as an int, or raise TypeError, or ValueError if it is below ``least``."""
     try:
         whole = operator.index(number)
     except TypeError:
@@ -31,7 +31,7 @@ def validate_int(label: str, number: Any, least: int | None = None) -> int:
 
 
 def validate_positive(label: str, number: Any, allow_zero: bool = False) -> float:
-    """``number`` as a float above zero. Raises TypeError, ValueError."""
+    """Return ``number`` as a float, or raise TypeError, or ValueError if it is not above zero."""
     if not isinstance(number, (int, float)):
         raise TypeError(f"{label} must be a number, not {type(number).__name__}")
     if not (0 < number <= sys.float_info.max or (allow_zero and number == 0)):
@@ -41,11 +41,12 @@ def validate_positive(label: str, number: Any, allow_zero: bool = False) -> floa
 
 
 def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bool = True) -> float | None:
-    """Return the longest wait of a call.
+    """Return the maximum wait of a call.
 
     Args:
-        timeout: Seconds. None waits forever, but a lock refuses it. -1 makes a lock or call wait forever; they and a
-            queue refuse other negative numbers, and a condition then does not wait.
+        timeout: Seconds. None waits forever, but a lock refuses it. -1 makes a lock or call wait
+            forever. They and a queue refuse other negative numbers, and a condition then does not
+            wait.
         rule: Whose rules ``timeout`` follows.
         blocking: Whether the call waits at all.
 
@@ -53,7 +54,7 @@ def validate_timeout(timeout: Any, rule: TimeoutRule = "condition", blocking: bo
         Seconds; None to wait forever.
 
     Raises:
-        TypeError: ``timeout`` is no number.
+        TypeError: ``timeout`` is not a number.
         ValueError: It is negative or NaN, or given to a lock's call that does not wait.
         OverflowError: It exceeds ``threading.TIMEOUT_MAX``.
     """
@@ -91,7 +92,7 @@ def _seconds(timeout: Any) -> float:
 
 
 def validate_layout(layout: object, known: tuple[str, ...] = LAYOUTS) -> str:
-    """``layout``, if it is one. Raises ConfigurationError (a ValueError)."""
+    """Return ``layout`` as a str if it is known, or raise ConfigurationError."""
     if layout not in known:
         raise ConfigurationError("layout", layout, f"it must be one of {', '.join(map(repr, known))}")
     return str(layout)

@@ -41,8 +41,15 @@ class Limits:
 @public_in("distsync.testing")
 @dataclass(frozen=True)
 class Tls:
-    """Files in PEM. With ``ca`` a client has to show a certificate that this authority has signed, and is known by it;
-    if ``optional``, it may show none."""
+    """Certificate files of a server that encrypts its connections, in PEM format.
+
+    Attributes:
+        certificate: The server's certificate.
+        key: The private key of the certificate.
+        ca: Certificate of the authority that signs client certificates. Each client must then
+            present one, which is its identity. None asks clients for no certificate.
+        optional: Whether a client may present no certificate although ``ca`` is given.
+    """
 
     certificate: Path
     key: Path

@@ -9,7 +9,7 @@ import enum
 
 
 class OpCode(enum.IntEnum):
-    """The number of a request."""
+    """Number of a request's operation."""
 
     __module__ = "distsync.testing"
 

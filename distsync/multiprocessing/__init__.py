@@ -1,7 +1,7 @@
-"""The face of ``multiprocessing``: the same names, signatures, results and exceptions, across processes and hosts.
+"""Drop-in replacement for ``multiprocessing``: the same names, across processes and hosts.
 
-Rules for this file: names only. As in the standard library, the functions here are the methods of the default context;
-what is not replaced (Pipe, current_process, cpu_count, ...) is the stdlib's own.
+As in the standard library, the functions are methods of the default context. Names that distsync
+does not replace (Pipe, current_process, cpu_count, ...) are the standard library's own.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ _MODULES = ("context", "managers", "pool", "process", "queues", "sharedctypes", 
 
 
 def __getattr__(name: str) -> Any:
-    """Whatever else ``multiprocessing`` has, its modules among it."""
+    """Return a replaced name or module on first use, or a name of ``multiprocessing``."""
     if name in _OF_CONTEXT:
         default = _import_module("distsync.multiprocessing.context").default_context
         globals().update({each: getattr(default, each) for each in _OF_CONTEXT if each not in globals()})

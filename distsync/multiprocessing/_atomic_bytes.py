@@ -1,7 +1,4 @@
-"""A cell: the object that Value, Array and the containers of a Manager keep their data in.
-
-Rules for this file: no znode; what the data mean is not known here.
-"""
+"""Cell: bytes in one znode, in which Value, Array and the containers of a Manager keep their data."""
 
 from __future__ import annotations
 
@@ -18,7 +15,20 @@ if TYPE_CHECKING:
 
 
 class Cell(SharedObject):
-    """Bytes that all who know the name share; each change is atomic, and seen by each read that begins after it."""
+    """Bytes shared by all processes that use the name.
+
+    Each change is atomic, and visible to each read that begins after it.
+
+    Args:
+        initial: The bytes of a new znode. None: the znode must exist.
+        name: Name of the cell, shared by all processes that use it. Without a name, a cell assigned
+            at module or class level is named after its variable; any other cell gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the cell's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+    """
 
     _kind = "shared"
 
@@ -28,7 +38,7 @@ class Cell(SharedObject):
 
     @property
     def core(self) -> CellCore:
-        """What the threads of this process know of it together."""
+        """State of the cell that all threads of this process share."""
         return self._shared_state(self._make_core)
 
     def _make_core(self, path: str) -> CellCore:
@@ -41,18 +51,62 @@ class Cell(SharedObject):
             raise ObjectRemovedError(self.path) from None
 
     def make(self, data: bytes) -> None:
-        """It is there, with these data if it was not. Cost: 1 request, 1 more for each part of its path that is new."""
+        """Create the znode with these bytes, unless it exists.
+
+        Args:
+            data: The bytes of a new znode.
+
+        Note:
+            Costs 1 request, and 1 more for each new part of its path.
+        """
         self._do(self.core.make(data))
 
     def read(self, watch: Watch | None = None) -> Node:
-        """The data. Cost: 2 requests, 1 round trip."""
+        """Return the bytes, including all writes that were completed before.
+
+        Args:
+            watch: A watch to set on the znode; None sets none.
+
+        Returns:
+            The znode's data and stat.
+
+        Raises:
+            ObjectRemovedError: The znode does not exist, and the cell has no initial bytes.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         node: Node = self._do(self.core.read(watch))
         return node
 
     def set(self, data: bytes) -> None:
-        """The data are these, whatever they were. Cost: 1 request."""
+        """Replace the bytes.
+
+        Args:
+            data: The new bytes.
+
+        Raises:
+            OutcomeUnknownError: The session ended before the reply, and the bytes may or may not
+                have been replaced.
+
+        Note:
+            Costs 1 request.
+        """
         self._do(self.core.set(data))
 
     def change(self, change: Callable[[bytes], bytes | None]) -> None:
-        """The data are what ``change`` makes of them. Cost: 1 request if this process changed them last, else 3."""
+        """Replace the bytes with the result of a function of them.
+
+        Args:
+            change: Called with the current bytes; returns the new ones, or None to leave them. It
+                may be called several times.
+
+        Raises:
+            ObjectRemovedError: The znode does not exist, and the cell has no initial bytes.
+            OutcomeUnknownError: The session ended before the reply, and the bytes may or may not
+                have been replaced.
+
+        Note:
+            Costs 1 request if this process made the last change, otherwise 3.
+        """
         self._do(self.core.change(change))

@@ -1,12 +1,14 @@
-"""Children: the sessions of a process that this one started end with it, so that what it held is free at once.
+"""The child processes of this process, whose sessions it ends as soon as they exit.
 
-Rules for this file: it sees deaths, and knows no lock. A session is ended only once its process is seen to be dead.
+So the locks of a killed child are free at once. A session is ended only after its process has
+exited.
 
-One thread waits for the death of all children, as long as there are any. Without ``pidfd_open`` (outside Linux) there
-is none, and only ``join`` sees a death.
+One thread waits for the exit of all children, as long as there are any. Without ``pidfd_open``
+(outside of Linux), there is no thread, and only ``join`` notices an exit.
 
-A forked child closes its copies of the files; and a fork may come at any moment, also while one is being closed here.
-So a file is forgotten before it is closed: else the child would close whatever has its number meanwhile.
+A forked child closes its copies of the files. A fork may happen at any moment, also while a file is
+being closed here. So a file is removed from the records before it is closed. Otherwise, the child
+would close an unrelated file with the same number.
 """
 
 from __future__ import annotations
@@ -26,7 +28,12 @@ logger = logging.getLogger("distsync.multiprocessing")
 
 
 class Child:
-    """A process that was started here, and what it has told of its sessions."""
+    """A process that was started here, and the sessions that it has reported.
+
+    Args:
+        pid: The process.
+        receiver: The end of the pipe through which it reports its sessions.
+    """
 
     def __init__(self, pid: int, receiver: Any) -> None:
         os.set_blocking(receiver.fileno(), False)
@@ -39,13 +46,17 @@ class Child:
         self._lock = threading.Lock()
 
     def watched(self) -> list[int]:
-        """The files that are ready when there is something to do."""
+        """Return the file descriptors to wait for.
+
+        Returns:
+            The file descriptors that are ready if the process exits or reports a session.
+        """
         with self._lock:
             receiver = [] if self._receiver is None else [self._receiver.fileno()]
             return receiver if self.pidfd is None else [self.pidfd, *receiver]
 
     def receive(self) -> None:
-        """What it has told is known."""
+        """Read the reports that have arrived."""
         with self._lock:
             self._read()
 
@@ -67,26 +78,33 @@ class Child:
             receiver.close()
 
     def _note(self, will: SessionHandover | None) -> None:
-        """A client has one session; what others say by the same pipe does not count."""
+        """Record the session of a client. Reports of other processes on the same pipe are ignored."""
         if will is None:
             self._wills.clear()
         elif will.pid == self.pid:
             self._wills[will.client] = will
 
     def handle_death(self) -> None:
-        """It is dead: its sessions are over. May be called by several threads, and again."""
+        """End the sessions of the process, which has exited. Idempotent and thread-safe."""
         with self._lock:
             self._read()
             while self._wills:
                 _execute(self._wills.popitem()[1])
 
     def is_dead(self) -> bool:
-        """Who has lost its forkserver says that it has ended, and may live."""
+        """Return whether the process has really exited.
+
+        If its forkserver is lost, the Process object reports an exit although the process may still
+        run.
+
+        Returns:
+            True if the process has exited, or if this cannot be found out.
+        """
         with self._lock:
             return self.pidfd is None or bool(connection.wait([self.pidfd], 0))
 
     def close(self) -> None:
-        """Its files are closed."""
+        """Close the files of the process."""
         with self._lock:
             self._close_receiver()
             pidfd, self.pidfd = self.pidfd, None
@@ -102,7 +120,7 @@ def _execute(will: SessionHandover) -> None:
 
 
 def _pidfd(pid: int) -> int | None:
-    """A file that is ready when the process has ended; None if that cannot be had, or it has ended already."""
+    """Return a file descriptor that is ready if the process exits; None if there cannot be one."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
@@ -110,7 +128,7 @@ def _pidfd(pid: int) -> int | None:
 
 
 class Watcher:
-    """The thread that waits for deaths. It goes with the last child."""
+    """The thread that waits for the exit of children. It ends with the last child."""
 
     def __init__(self) -> None:
         self._lock = threading.Condition()
@@ -119,7 +137,11 @@ class Watcher:
         self._thread: Callable[[], threading.Thread | None] = lambda: None
 
     def add(self, child: Child) -> None:
-        """It is watched from now on, if that is possible."""
+        """Watch a process from now on, if the platform permits it.
+
+        Args:
+            child: The process.
+        """
         if child.pidfd is None:
             return
         with self._lock:
@@ -127,7 +149,7 @@ class Watcher:
             if self._wake is None:
                 self._wake = os.pipe()
                 thread = threading.Thread(target=self._work, args=self._wake, name="distsync-children", daemon=True)
-                self._thread = weakref.ref(thread)  # when it has ended, nothing is left of it
+                self._thread = weakref.ref(thread)  # so that nothing is left of a thread that has ended
                 try:
                     thread.start()
                 except BaseException:
@@ -138,7 +160,11 @@ class Watcher:
                 os.write(self._wake[1], b"\0")
 
     def on_joined(self, child: Child) -> None:
-        """It was joined. If all others were too, the thread has ended."""
+        """Handle the join of a process; wait for the end of the thread if it was the last one.
+
+        Args:
+            child: The process.
+        """
         child.seen_off = child.is_dead()
         with self._lock:
             self._lock.wait_for(lambda: self._wake is None or not all(each.seen_off for each in self._children))
@@ -150,7 +176,7 @@ class Watcher:
         try:
             self._watch(wakeup_fd, wake)
         except BaseException:
-            with self._lock:  # nobody is watched any more, and nobody waits for that
+            with self._lock:  # no child is watched any more: release the threads that wait for it
                 self._children.clear()
                 self._go(wakeup_fd, wake)
             raise
@@ -189,7 +215,7 @@ class Watcher:
             child.close()
 
     def forget(self) -> None:
-        """In a forked child: these are its siblings."""
+        """Forget all children, in a forked child: they are its siblings."""
         children, wake = self._children, self._wake
         self.__init__()  # type: ignore[misc]
         for child in children:

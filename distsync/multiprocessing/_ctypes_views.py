@@ -1,7 +1,8 @@
-"""Views of ctypes objects whose bytes all processes share.
+"""Views of ctypes objects whose bytes are shared by processes.
 
-Rules for this file: no znode; ctypes says what the bytes mean. What is read is a copy, so every way into an object (a
-field, an element, an element's field) is a view: it reads the whole object anew, and writes by a change of the whole.
+ctypes defines the meaning of the bytes. Every part of an object (a field, an element, a field of an
+element) is a view. A view reads the whole object and returns a copy of its part. It writes by
+changing the whole object.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from distsync.multiprocessing._atomic_bytes import Cell
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
-#: What one object may take (bytes): a request of 1,000,000 with two paths in it, as all that distsync sends.
+#: Maximum size of an object in bytes: a request of 1,000,000 bytes, less two paths.
 LIMIT_BYTES = 990_000
 
 COMPOSITE = (ctypes.Structure, ctypes.Union, ctypes.Array)
@@ -26,7 +27,22 @@ COMPOSITE = (ctypes.Structure, ctypes.Union, ctypes.Array)
 
 @at_home
 class CtypesBytes(Cell):
-    """The bytes of an object, and its ctypes type: ``element``, or an array of ``length`` of it."""
+    """The bytes of a ctypes object.
+
+    Args:
+        element: The ctypes type of the object, or of the elements of an array.
+        length: Number of elements of an array; None if the object is no array.
+        initial: Initial bytes; None means zeros.
+        name: Name of the object, shared by all processes that use it. Without a name, an object
+            assigned at module or class level is named after its variable; any other object gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the object's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        PayloadTooLargeError: The object is larger than 990,000 bytes.
+    """
 
     def __init__(
         self,
@@ -51,7 +67,11 @@ class CtypesBytes(Cell):
         return super()._make_core(f"{path}/data")  # beside the lock
 
     def copied(self) -> Any:
-        """A copy of the object."""
+        """Return a copy of the object.
+
+        Returns:
+            A ctypes object.
+        """
         return self._object(self.read().data)
 
     def _object(self, data: bytes) -> Any:
@@ -60,13 +80,31 @@ class CtypesBytes(Cell):
         return self.type.from_buffer_copy(data)
 
     def put(self, data: bytes) -> None:
-        """The object is this one. Cost: 1 request; 2 more the first time, to see that the name is of such an object."""
+        """Replace the object.
+
+        Args:
+            data: Bytes of the new object.
+
+        Raises:
+            MismatchError: The znode belongs to an object of another size.
+
+        Note:
+            Costs 1 request. The first call costs 2 more, to check the size of the object.
+        """
         if self.core.size != len(data):
             self.copied()
         self.set(data)
 
     def edit(self, edit: Callable[[Any], object]) -> None:
-        """The object is what ``edit`` makes of it."""
+        """Change the object atomically.
+
+        Args:
+            edit: Called with a copy of the object, which it changes. It may be called several
+                times.
+
+        Raises:
+            MismatchError: The znode belongs to an object of another size.
+        """
 
         def change(data: bytes) -> bytes:
             found = self._object(data)
@@ -77,7 +115,13 @@ class CtypesBytes(Cell):
 
 
 class View:
-    """The object, or a part of it: ``steps``, fields and indices, lead there from the object."""
+    """A ctypes object, or a part of it.
+
+    Args:
+        cell: The bytes of the whole object.
+        steps: The fields and indices that lead to the part.
+        kind: The ctypes type of the part.
+    """
 
     __slots__ = ("_cell", "_steps", "_type")
     _cell: CtypesBytes
@@ -94,7 +138,7 @@ class View:
         return whole
 
     def _read(self, step: Any) -> Any:
-        """What is at ``step`` of this part: a value, or a view where it has parts itself."""
+        """Return the value at ``step`` of this part, or a view if it is composite."""
         found = _step_of(self._part(self._cell.copied()), step)
         return view_of(self._cell, (*self._steps, step), type(found)) if isinstance(found, COMPOSITE) else found
 
@@ -108,7 +152,7 @@ class View:
         self._cell.edit(edit)
 
     def _copy(self) -> Any:
-        """A ctypes object with what is here now."""
+        """Return a ctypes object with a copy of this part."""
         return self._part(self._cell.copied())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -130,13 +174,18 @@ def _step_of(part: Any, step: Any) -> Any:
 
 
 class RawNumber(View):
-    """A number, or a character, that all who know its name share."""
+    """A shared number or character."""
 
     __slots__ = ()
 
     @property
     def value(self) -> Any:
-        """The number. Cost: 2 requests, 1 round trip; to set it 1."""
+        """The number.
+
+        Note:
+            Reading costs 2 requests in 1 round trip. Writing costs 1 request, and 2 more if this
+            process has not read the number before.
+        """
         return self._read("value")
 
     @value.setter
@@ -145,7 +194,7 @@ class RawNumber(View):
 
 
 class RawSequence(View):
-    """An array that all who know its name share."""
+    """A shared array."""
 
     __slots__ = ()
 
@@ -154,30 +203,34 @@ class RawSequence(View):
         return length
 
     def __getitem__(self, index: Any) -> Any:
-        """An element, or a list of them. Cost: 2 requests, 1 round trip."""
+        """Return an element or a list of elements, for 2 requests in 1 round trip."""
         _check_index(index)
         if not isinstance(index, slice) or not issubclass(self._type._type_, COMPOSITE):
             return self._read(index)
         return [view_of(self._cell, (*self._steps, i), self._type._type_) for i in range(*index.indices(len(self)))]
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Other elements stay as they are. Cost: 1 request if this process changed the array last, else 3."""
+        """Replace elements, for 1 request if this process made the last change, otherwise 3."""
         _check_index(index)
         self._write(index, value)
 
     def __iter__(self) -> Iterator[Any]:
-        """All elements, as they are at one moment. Cost: 2 requests, 1 round trip."""
+        """Iterate over a snapshot of all elements, for 2 requests in 1 round trip."""
         return iter(self[:])
 
 
 class RawText(RawSequence):
-    """An array of characters that all who know its name share."""
+    """A shared array of characters."""
 
     __slots__ = ()
 
     @property
     def value(self) -> Any:
-        """The text up to its first null. Cost: as that of elements."""
+        """The text up to the first null character.
+
+        Note:
+            Costs are those of an element.
+        """
         return self._read("value")
 
     @value.setter
@@ -186,13 +239,17 @@ class RawText(RawSequence):
 
 
 class RawBytes(RawText):
-    """An array of bytes that all who know its name share."""
+    """A shared array of bytes."""
 
     __slots__ = ()
 
     @property
     def raw(self) -> Any:
-        """All bytes. Cost: as that of elements."""
+        """All bytes.
+
+        Note:
+            Costs are those of an element.
+        """
         return self._read("raw")
 
     @raw.setter
@@ -201,28 +258,46 @@ class RawBytes(RawText):
 
 
 class RawRecord(View):
-    """A Structure or Union that all who know its name share; its fields are attributes."""
+    """A shared Structure or Union, whose fields are attributes."""
 
     __slots__ = ()
 
     def __getattr__(self, name: str) -> Any:
-        """A field. Cost: 2 requests, 1 round trip."""
+        """Return a field, for 2 requests in 1 round trip."""
         if name not in fields_of(self._type):
             raise AttributeError(f"{self._type.__name__!r} object has no attribute {name!r}")
         return self._read(name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Other fields stay as they are. Cost: 1 request if this process changed the object last, else 3."""
+        """Replace a field, for 1 request if this process made the last change, otherwise 3."""
         if name not in fields_of(self._type):
             raise AttributeError(f"{self._type.__name__!r} object has no attribute {name!r}")
         self._write(name, value)
 
 
 def fields_of(kind: Any) -> list[str]:
+    """Return the names of the fields of a Structure or Union, including inherited ones.
+
+    Args:
+        kind: The ctypes type.
+
+    Returns:
+        The names, those of base classes first.
+    """
     return [field[0] for each in reversed(kind.__mro__) for field in each.__dict__.get("_fields_", ())]
 
 
 def view_of(cell: CtypesBytes, steps: tuple[Any, ...], kind: Any) -> Any:
+    """Return the view of a part of an object.
+
+    Args:
+        cell: The bytes of the object.
+        steps: The fields and indices that lead to the part.
+        kind: The ctypes type of the part.
+
+    Returns:
+        The view.
+    """
     if issubclass(kind, (ctypes.Structure, ctypes.Union)):
         return RawRecord(cell, steps, kind)
     if not issubclass(kind, ctypes.Array):
@@ -233,13 +308,28 @@ def view_of(cell: CtypesBytes, steps: tuple[Any, ...], kind: Any) -> Any:
 
 @at_home
 def ctypes_object(cell: CtypesBytes) -> Any:
-    """Return the view of all of ``cell``."""
+    """Return the view of a whole object.
+
+    Args:
+        cell: The bytes of the object.
+
+    Returns:
+        The view.
+    """
     return view_of(cell, (), cell.type)
 
 
 @at_home
 def ctypes_part(cell: CtypesBytes, steps: tuple[Any, ...]) -> Any:
-    """Return the view of the part of ``cell`` that ``steps``, names of fields and indices, lead to."""
+    """Return the view of a part of an object.
+
+    Args:
+        cell: The bytes of the object.
+        steps: The fields and indices that lead to the part.
+
+    Returns:
+        The view.
+    """
     kind = cell.type
     for step in steps:
         kind = (
@@ -249,4 +339,12 @@ def ctypes_part(cell: CtypesBytes, steps: tuple[Any, ...]) -> Any:
 
 
 def all_fields(kind: Any) -> list[Any]:
+    """Return the definitions of the fields of a ctypes type, including inherited ones.
+
+    Args:
+        kind: The ctypes type.
+
+    Returns:
+        The entries of ``_fields_``; none if the type has no fields.
+    """
     return [field for each in kind.__mro__ for field in each.__dict__.get("_fields_", ())]

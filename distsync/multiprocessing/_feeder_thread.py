@@ -1,10 +1,9 @@
-"""The feeder: a thread that sends what put() has left in a buffer, so that put returns at once.
+"""The feeder: a thread that sends the items that ``put()`` has left in a buffer.
 
-Rules for this file: it knows neither znodes nor pickles; ``send`` does the work.
-
-There is one feeder for each queue object and process: two objects of one name send side by side. A forked child has
-none of its parent's, and an empty buffer. The thread does not keep its queue: it ends when that is closed, or nobody
-has it any more, and the buffer is empty. The process waits for that at its end, unless this was cancelled.
+So ``put()`` returns at once. Each queue object has one feeder in each process, and two objects of
+one name send concurrently. A forked child starts without its parent's feeder, and with an empty
+buffer. The thread does not reference its queue. It ends when the queue is closed or deleted, and
+the buffer is empty. The process waits for this at its end, unless the wait was cancelled.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 from distsync._client import lifecycle
 
-#: So many items are sent at once: several transactions.
+#: Maximum number of items that are sent at once, in several transactions.
 MAX_ITEMS = 800
 
 Send = Callable[[Sequence[Any]], object]
@@ -30,23 +29,29 @@ _END: Any = object()
 
 
 class Feeder:
-    """What one process has put and not sent yet."""
+    """The items that one process has put into a queue object and not sent yet."""
 
     def __init__(self) -> None:
         self.closed = False
         #: Whether this process has put anything, through the thread or not.
         self.used = False
         self.cancelled = False
-        self._buffer: SimpleQueue[Any] = SimpleQueue()  # a finalizer may put the end into it in any line
+        self._buffer: SimpleQueue[Any] = SimpleQueue()  # a finalizer may put _END into it at any line
         self._changed = threading.Condition(threading.Lock())
         self._unsent = 0
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
 
     def put(self, item: Any, queue: object, sender: Callable[[], Send]) -> None:
-        """``item`` will be sent; until then somebody has its ``queue``. ``sender`` makes the function to do so.
+        """Add an item to the buffer, and start the thread if necessary.
 
-        Raises: ValueError if it is closed, also since the caller has looked.
+        Args:
+            item: The item.
+            queue: The queue object, which is referenced until the item is sent.
+            sender: Returns the function that sends items, for the thread.
+
+        Raises:
+            ValueError: The feeder is closed, perhaps since the caller checked it.
         """
         with self._changed:
             if not self.closed:
@@ -75,52 +80,59 @@ class Feeder:
                 with self._changed:
                     self._unsent -= len(items)
                     self._changed.notify_all()
-            del items  # and with it what may be the last reference to the queue
+            del items  # it may contain the last reference to the queue
 
     def _next(self) -> tuple[list[Any], bool]:
-        """The next items, as soon as there are any, and whether there will be none after them."""
+        """Wait for items; return them, and whether the feeder has ended."""
         items = [self._buffer.get()]
         while items[-1] is not _END and len(items) < MAX_ITEMS and not self._buffer.empty():
             items.append(self._buffer.get())
         ends = items[-1] is _END
         if ends:
-            with self._changed:  # whoever was putting as it was closed has put now
+            with self._changed:  # a put that was concurrent with close() has ended
                 while not self._buffer.empty():
                     items.append(self._buffer.get())
         return [item for item in items if item is not _END], ends
 
     def flush(self, timeout: float | None = None) -> bool:
-        """Whether all that was put before is sent, or was reported, in this time."""
+        """Wait until all items put before are sent or reported.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Returns:
+            True if all are sent; False on timeout.
+        """
         with self._changed:
             return self._changed.wait_for(lambda: not self._unsent, timeout)
 
     def close(self) -> None:
-        """Nothing more will be put: the thread sends what there is, and ends. Safe in finalizers."""
+        """Accept no more items; the thread sends the buffered ones, and ends. Safe in finalizers."""
         self.closed = True
         self._buffer.put(_END)
 
     def join(self) -> None:
-        """The thread, which was told to end, has ended."""
+        """Wait until the thread has ended. Call `close` first."""
         thread = self._thread
         if thread is not None and self._pid == os.getpid():
             thread.join()
 
     def finish(self) -> None:
-        """At the end of the process: what was put is sent."""
+        """Send all items at the end of the process, unless the wait was cancelled."""
         if not self.cancelled and self._pid == os.getpid():
             self.close()
             self.join()
 
 
 def _finish(feeder: weakref.ref[Feeder]) -> None:
-    """At the end of a process of multiprocessing's."""
+    """Finish a feeder at the end of a child process of multiprocessing."""
     living = feeder()
     if living is not None and living._thread is not threading.current_thread():
         living.finish()
 
 
 def _finish_all() -> None:
-    """At the end of a program, or of a process of ours."""
+    """Finish all feeders at the end of a program, or of a child process of distsync."""
     for feeder in list(_running):
         feeder.finish()
 

@@ -1,7 +1,4 @@
-"""The worker processes that this process has started for a pool.
-
-Rules for this file: it starts, counts, hears and ends processes; it knows nothing of tasks and of znodes.
-"""
+"""The worker processes that this process has started for a pool: starts, messages and exits."""
 
 from __future__ import annotations
 
@@ -13,15 +10,24 @@ from typing import Any
 
 from distsync.multiprocessing._pool_worker import DRAIN, FAILED, READY, TERMINATE, WorkerSpec, work
 
-#: So many processes may end in a row before they were ready; as many as there are workers, if that is more.
+#: Number of processes that may exit in a row before they are ready, or the number of workers if it is
+#: greater.
 MAX_FAILED_STARTS = 3
-#: Seconds after which a worker that was told to go at once is killed.
+#: Seconds after which a worker that was asked to stop at once is killed.
 STOP_TIMEOUT_S = 2.0
 
 
 @dataclass
 class WorkerProcess:
-    """A worker process, and the pipe to it."""
+    """A worker process, and the pipe to it.
+
+    Attributes:
+        process: The process object.
+        control: This end of the pipe.
+        is_ready: Whether the worker has reported that it is ready.
+        is_silent: Whether the worker has closed its end of the pipe.
+        said: Why the worker failed, as it reported; None if it reported nothing.
+    """
 
     process: Any
     control: Any
@@ -31,20 +37,27 @@ class WorkerProcess:
 
 
 class LocalWorkers:
-    """Worker processes, ``count`` of them as long as it is kept so; ``processes`` is the list that the pool shows."""
+    """The local worker processes of a pool.
+
+    Args:
+        context: The context that starts the processes.
+        count: Number of processes.
+        spec: Configuration of each worker.
+        processes: The pool's list of process objects, which this object updates.
+    """
 
     def __init__(self, context: Any, count: int, spec: WorkerSpec, processes: list[Any]) -> None:
         self._context, self._count, self._spec = context, count, spec
         self.processes = processes
         self._members: list[WorkerProcess] = []
         self._lock = threading.RLock()
-        #: So many have ended in a row before they were ready, or could not go on.
+        #: Number of processes that exited in a row before they were ready, or that failed.
         self.failures = 0
-        #: How the last one of those ended.
+        #: How the last one of these exited.
         self.story = ""
 
     def start_missing(self) -> None:
-        """There are as many as there should be."""
+        """Start processes until there are as many as configured."""
         with self._lock:
             while len(self._members) < self._count:
                 self._start()
@@ -66,16 +79,20 @@ class LocalWorkers:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether further starts would end as the ones before."""
+        """Whether further processes would fail too, because the last ones failed in a row."""
         return self.failures >= max(MAX_FAILED_STARTS, self._count)
 
     def waitables(self) -> list[Any]:
-        """What is to be waited for: one of them ends, or says something."""
+        """Return objects for ``connection.wait``, ready if a worker exits or sends a message.
+
+        Returns:
+            Pipes and sentinels.
+        """
         talking = [each.control for each in self._members if not each.is_silent]
         return [*talking, *(each.process.sentinel for each in self._members)]
 
     def poll(self) -> None:
-        """What they said is heard, those that have ended are counted out."""
+        """Read the messages of the workers, and remove the workers that have exited."""
         with self._lock:
             for member in list(self._members):
                 ended = member.process.exitcode is not None
@@ -103,11 +120,11 @@ class LocalWorkers:
         self._close(member)
 
     def stop_when_idle(self) -> None:
-        """Each goes when its task at hand is done."""
+        """Ask all workers to stop after their current task."""
         self._send(DRAIN)
 
     def terminate(self) -> None:
-        """None is left; what they were at is broken off."""
+        """Stop all workers at once, interrupting their current tasks."""
         self._send(TERMINATE)
         until = time.monotonic() + STOP_TIMEOUT_S
         for member in self._members:
@@ -117,14 +134,14 @@ class LocalWorkers:
         self.join()
 
     def join(self) -> None:
-        """All have ended, and nothing of them is left."""
+        """Wait until all workers have exited, and close their pipes."""
         for member in self._members:
             self._close(member)
         self._members.clear()
         self.processes.clear()
 
     def _close(self, member: WorkerProcess) -> None:
-        """The process has ended, and its files are closed, whoever still knows it."""
+        """Join a process, and close its files, even if other objects still reference it."""
         member.process.join()
         member.process.close()
         member.control.close()
@@ -133,5 +150,5 @@ class LocalWorkers:
         for member in self._members:
             try:
                 member.control.send(message)
-            except OSError:  # it has ended
+            except OSError:  # the process has exited
                 pass

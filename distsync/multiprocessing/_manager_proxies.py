@@ -1,11 +1,13 @@
-"""The containers that a Manager makes: dict, list, Namespace, Value and Array, whole in one cell each.
+"""The containers of a Manager: dict, list, Namespace, Value and Array, each in one znode.
 
-Rules for this file: no znode; what a method does is what the method of the real dict or list does to a copy, which is
-then written if nobody else has written meanwhile, and else done again to what he has written.
+A method of a container calls the method of the real dict or list on a copy. A changed copy is
+written if no other process has written in between. Otherwise the method is called again, on what
+the other process has written.
 
-So each operation is atomic, also those on many keys (update, sort, popitem), and of two that change different keys at
-once none is lost. A function that an operation is given (the key of sort) may be called several times. All of a
-container is in one znode: 1,000,000 bytes at most, and each change writes all of it.
+So each operation is atomic, including those on many keys (update, sort, popitem), and concurrent
+changes of different keys are all kept. A function that is passed to an operation (the key of sort)
+may be called several times. A container may be 1,000,000 bytes long, and each change writes all of
+it.
 """
 
 from __future__ import annotations
@@ -28,21 +30,34 @@ Result = TypeVar("Result")
 
 
 class Shared(Cell):
-    """A value that pickles, kept in one cell.
+    """A shared value that pickles, in one znode.
 
-    Cost: to read 2 requests, 1 round trip; to change 1 if this process has changed it last, else 3, and 3 more each
-        time that somebody else was faster. Walking through it reads it once, and again after each change by others.
-    Source: ``multiprocessing.managers``, without its server.
+    Args:
+        name: Name of the value, shared by all processes that use it. Without a name, a value
+            assigned at module or class level is named after its variable; any other value gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the value's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        Reading costs 2 requests in 1 round trip. Changing costs 1 request if this process made the
+        last change, otherwise 3. It costs 3 more each time another process was faster. Iterating
+        reads the value once, and again after each change by another process.
+
+        Source: ``multiprocessing.managers``, without its server.
     """
 
-    #: What multiprocessing calls it.
+    #: Name of the type in multiprocessing.
     _typeid: ClassVar[str]
 
     def __init__(self, *, name: str | None = None, client: Client | None = None, path: str | None = None) -> None:
         super().__init__(None, name, client, path)
 
     def _begin_with(self, value: Any) -> None:
-        """It is there, as this if nobody has made it before."""
+        """Create the znode with this value, unless it exists."""
         self.make(self._codec.encode(value, self.path))
 
     @property
@@ -51,11 +66,15 @@ class Shared(Cell):
         return codec
 
     def _getvalue(self) -> Any:
-        """A copy of what it is now. Cost: 2 requests, 1 round trip."""
+        """Return a copy of the current value.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return self._codec.decode(self.read().data, self.path)
 
     def _apply(self, function: Callable[[Any], Result]) -> Result:
-        """What ``function`` does to the value has happened; its result."""
+        """Change the value with ``function``, atomically, and return the result of ``function``."""
         results: list[Result] = []
         codec, path = self._codec, self.path
 
@@ -69,7 +88,7 @@ class Shared(Cell):
         return results[0]
 
     def _snapshots(self) -> Iterator[Any]:
-        """What it is now, at each step; it is read again only if somebody has changed it."""
+        """Yield the current value at each step. It is read again only if it was changed."""
         value, watch, writes = None, None, -1
         while True:
             core = self.core
@@ -89,7 +108,14 @@ class Shared(Cell):
 
 
 def read_method(method: Any) -> Any:
-    """The method of the real object, on a copy."""
+    """Return a method that calls ``method`` on a copy of the value.
+
+    Args:
+        method: The method of the real class.
+
+    Returns:
+        The method of the proxy.
+    """
 
     @wraps(method)
     def read(self: Shared, /, *args: Any, **keywords: Any) -> Any:
@@ -99,7 +125,15 @@ def read_method(method: Any) -> Any:
 
 
 def write_method(method: Any, returns_self: bool = False) -> Any:
-    """The method of the real object, on what it is when its outcome is written."""
+    """Return a method that calls ``method`` on the value, and writes the changed value.
+
+    Args:
+        method: The method of the real class.
+        returns_self: Whether the method returns the proxy, as an in-place operator does.
+
+    Returns:
+        The method of the proxy.
+    """
 
     @wraps(method)
     def change(self: Shared, /, *args: Any, **keywords: Any) -> Any:
@@ -111,7 +145,7 @@ def write_method(method: Any, returns_self: bool = False) -> Any:
 
 
 def _documented(function: Any) -> Any:
-    """Its doc string is that of the real object, of which distsync's has the first sentence."""
+    """Give a method the first sentence of the real method's docstring."""
     first = (function.__doc__ or function.__name__).strip().split("\n")[0]
     function.__doc__ = f"{first.rstrip('.')}."
     function.__module__ = __name__
@@ -119,27 +153,51 @@ def _documented(function: Any) -> Any:
 
 
 def unwrap(value: Any) -> Any:
-    """What an operator is given besides: of a container what is in it."""
+    """Return the value of a container; return any other operand as it is.
+
+    Args:
+        value: An operand.
+
+    Returns:
+        A copy of the container's value, or the operand.
+    """
     return value._getvalue() if isinstance(value, (DictProxy, ListProxy, ArrayProxy)) else value
 
 
 def _listed(value: Any) -> Any:
-    """An iterator gives its items only once."""
+    """Return the items of an iterator as a list, because the method may be called several times."""
     return list(value) if isinstance(value, Iterator) else value
 
 
 class DictProxy(Shared):
-    """A dict that processes share.
+    """A shared dict, like ``multiprocessing.managers.DictProxy``.
 
-    ``keys``, ``values`` and ``items`` are lists, as multiprocessing's. What is got is a copy: to change a list that is
-    a value, set it again, or make it a list of the manager's, which stays one wherever it is put.
-    Units: 1,000,000 bytes at most, all keys and values together.
-    Raises: PayloadPickleError for what does not pickle, PayloadTooLargeError, and then nothing was changed;
-    ObjectRemovedError
-        when its manager has shut down; OutcomeUnknownError when the session ended in this moment and nobody can know.
-    On cancel: a change has happened, or not.
-    Cost: to read 2 requests, 1 round trip; to change 1 if this process has changed it last, else 3.
-    Source: ``multiprocessing.managers.DictProxy``.
+    ``keys``, ``values`` and ``items`` return lists, as in multiprocessing. All returned values are
+    copies. To change a list that is a value, set it again, or use a list of the manager, which is a
+    reference wherever it is put.
+
+    All keys and values together may be 1,000,000 bytes long.
+
+    Args:
+        name: Name of the dict, shared by all processes that use it. Without a name, a dict assigned
+            at module or class level is named after its variable; any other dict gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the dict's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        PayloadPickleError is raised if a value cannot be encoded, and PayloadTooLargeError if the
+        contents would be too large. Nothing was changed then. ObjectRemovedError is raised if the
+        manager has shut down. OutcomeUnknownError is raised if the session ended before the reply,
+        and a change may or may not have taken effect.
+
+        Reading costs 2 requests in 1 round trip. Changing costs 1 request if this process made the
+        last change, otherwise 3. It costs 3 more each time another process was faster. If
+        interrupted, a change may or may not have taken effect.
+
+        Source: ``multiprocessing.managers.DictProxy``.
     """
 
     __module__ = "distsync.multiprocessing.managers"
@@ -164,7 +222,15 @@ class DictProxy(Shared):
     setdefault = write_method(dict.setdefault)
 
     def update(self, other: Any = (), /, **more: Any) -> None:
-        """All of these keys have these values, from one moment on; as ``dict.update``."""
+        """Set several items at once, like ``dict.update``.
+
+        Args:
+            other: A mapping, an iterable of pairs, or another DictProxy.
+            **more: Further items.
+
+        Note:
+            Costs 1 request if this process made the last change, otherwise 3.
+        """
         new = dict(unwrap(other), **more)
         self._apply(lambda value: value.update(new))
 
@@ -173,24 +239,52 @@ class DictProxy(Shared):
         return self
 
     def copy(self) -> dict[Any, Any]:
-        """A dict with what is in it now."""
+        """Return a dict with the current items.
+
+        Returns:
+            The dict.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         found: dict[Any, Any] = self._getvalue()
         return found
 
     def keys(self) -> list[Any]:
-        """The keys, in the order in which they came."""
+        """Return the keys, in insertion order.
+
+        Returns:
+            A list.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return list(self._getvalue())
 
     def values(self) -> list[Any]:
-        """The values, in the order of their keys."""
+        """Return the values, in the order of their keys.
+
+        Returns:
+            A list.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return list(self._getvalue().values())
 
     def items(self) -> list[tuple[Any, Any]]:
-        """Keys and values of one moment."""
+        """Return the pairs of keys and values, in the order of the keys.
+
+        Returns:
+            A list.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return list(self._getvalue().items())
 
     def __iter__(self) -> Iterator[Any]:
-        """The keys. RuntimeError as soon as there are more or fewer."""
+        """Iterate over the keys. RuntimeError is raised if their number changes."""
         snapshots = self._snapshots()
         return self._walk(list(next(snapshots)), snapshots)
 
@@ -205,11 +299,23 @@ class DictProxy(Shared):
 
 
 class ListProxy(Shared):
-    """A list that processes share.
+    """A shared list, like ``multiprocessing.managers.ListProxy``.
 
-    Units: 1,000,000 bytes at most, all items together.
-    Raises, On cancel, Cost: as DictProxy.
-    Source: ``multiprocessing.managers.ListProxy``.
+    All items together may be 1,000,000 bytes long.
+
+    Args:
+        name: Name of the list, shared by all processes that use it. Without a name, a list assigned
+            at module or class level is named after its variable; any other list gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the list's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        Errors, costs and interrupts are those of DictProxy.
+
+        Source: ``multiprocessing.managers.ListProxy``.
     """
 
     __module__ = "distsync.multiprocessing.managers"
@@ -248,7 +354,7 @@ class ListProxy(Shared):
     sort = write_method(list.sort)
 
     def __iter__(self) -> Iterator[Any]:
-        """The items, as they are when their turn comes."""
+        """Iterate over the items. Each is read when it is reached."""
         for place, found in enumerate(self._snapshots()):
             if place >= len(found):
                 return
@@ -256,11 +362,25 @@ class ListProxy(Shared):
 
 
 class ArrayProxy(Shared):
-    """An ``array.array`` that processes share, as ``Manager().Array``; for ctypes there is ``multiprocessing.Array``.
+    """A shared ``array.array``, like ``multiprocessing.managers.ArrayProxy``.
 
-    Units: 1,000,000 bytes at most.
-    Raises, On cancel, Cost: as DictProxy.
-    Source: ``multiprocessing.managers.ArrayProxy``.
+    For ctypes arrays, use ``distsync.multiprocessing.Array``. The elements together may be
+    1,000,000 bytes long.
+
+    Args:
+        name: Name of the array, shared by all processes that use it. Without a name, an array
+            assigned at module or class level is named after its variable; any other array gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the array's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        Errors, costs and interrupts are those of DictProxy.
+
+        Source: ``multiprocessing.managers.ArrayProxy``.
     """
 
     __module__ = "distsync.multiprocessing.managers"
@@ -277,11 +397,24 @@ class ArrayProxy(Shared):
 
 
 class ValueProxy(Shared):
-    """Anything that pickles, shared, as ``Manager().Value``; the type code is not looked at.
+    """A shared value of any type that pickles, like ``multiprocessing.managers.ValueProxy``.
 
-    Units: 1,000,000 bytes at most.
-    Raises, On cancel, Cost: as DictProxy.
-    Source: ``multiprocessing.managers.ValueProxy``.
+    The type code is ignored. The value may be 1,000,000 bytes long.
+
+    Args:
+        name: Name of the value, shared by all processes that use it. Without a name, a value
+            assigned at module or class level is named after its variable; any other value gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the value's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        Errors, costs and interrupts are those of DictProxy.
+
+        Source: ``multiprocessing.managers.ValueProxy``.
     """
 
     __module__ = "distsync.multiprocessing.managers"
@@ -289,11 +422,25 @@ class ValueProxy(Shared):
     _typeid = "Value"
 
     def get(self) -> Any:
-        """The value. Cost: 2 requests, 1 round trip."""
+        """Return the value.
+
+        Returns:
+            A copy.
+
+        Note:
+            Costs 2 requests in 1 round trip.
+        """
         return self._getvalue()[0]
 
     def set(self, value: Any) -> None:
-        """The value is this one. Cost: 1 request if this process has changed it last, else 3."""
+        """Set the value.
+
+        Args:
+            value: The new value.
+
+        Note:
+            Costs 1 request if this process made the last change, otherwise 3.
+        """
         self._apply(lambda box: box.__setitem__(0, value))
 
     value = property(get, set)
@@ -303,12 +450,18 @@ class ValueProxy(Shared):
 
 
 class NamespaceProxy:
-    """An object that processes share, whose attributes may be anything that pickles.
+    """A shared object with attributes of any type that pickles, like ``managers.Namespace``.
 
-    Attributes that begin with an underscore are this object's own, as multiprocessing's.
-    Units: 1,000,000 bytes at most, all attributes together.
-    Raises, On cancel, Cost: as DictProxy.
-    Source: ``multiprocessing.managers.Namespace``.
+    Attributes that begin with an underscore are not shared, as in multiprocessing. All attributes
+    together may be 1,000,000 bytes long.
+
+    Args:
+        shared: The dict that contains the attributes.
+
+    Note:
+        Errors, costs and interrupts are those of DictProxy.
+
+        Source: ``multiprocessing.managers.Namespace``.
     """
 
     __module__ = "distsync.multiprocessing.managers"

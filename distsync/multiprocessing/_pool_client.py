@@ -1,7 +1,7 @@
-"""What a pool does in its caller's process: tasks go out, answers come in, worker processes are replaced.
+"""The caller's side of a pool: it sends tasks, receives results, and replaces worker processes.
 
-Rules for this file: four threads, each with one loop; it does not know the pool that the program holds, so that a pool
-that nobody holds any more can end.
+Four threads run one loop each. None of them references the pool object, so that a pool can be
+deleted.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from distsync.errors import (
 from distsync.multiprocessing._local_workers import LocalWorkers
 from distsync.multiprocessing._task_codec import Encoder, Label
 
-#: Tasks that may be under way at a time: beyond that an iterable is not read on.
+#: Maximum number of unfinished tasks. At this number, iterables are not read further.
 UNDER_WAY = 4000
-#: Bytes of tasks that are put with one call, and of those that may wait for it.
+#: Maximum bytes of the tasks that are put with one call, and of the tasks that wait for it.
 AT_ONCE_BYTES, OUTGOING_BYTES = 4_000_000, 64_000_000
-#: Seconds that an end may wait for the ensemble.
+#: Maximum wait in seconds for threads and servers when the pool ends.
 LAST_S = 5.0
 
 RUN, CLOSE, TERMINATE = "RUN", "CLOSE", "TERMINATE"
@@ -46,7 +46,7 @@ logger = logging.getLogger("distsync.multiprocessing")
 
 
 class ProgressListener(Protocol):
-    """Is told how far it is."""
+    """An object that is notified of the progress of a pool."""
 
     def begun(self, items: int) -> None: ...
 
@@ -56,7 +56,7 @@ class ProgressListener(Protocol):
 
 
 class Notifier:
-    """Wakes the thread that waits for processes."""
+    """A pipe that wakes the thread that waits for processes."""
 
     def __init__(self) -> None:
         self.reader, self._writer = connection.Pipe(duplex=False)
@@ -64,14 +64,14 @@ class Notifier:
         self._is_set = self._closed = False
 
     def put(self, _: object = None) -> None:
-        """It wakes. (The name is the one that ``multiprocessing.pool`` uses.)"""
+        """Wake the thread. The name is the one that ``multiprocessing.pool`` calls."""
         with self._lock:
             if not (self._is_set or self._closed):
                 self._is_set = True
                 self._writer.send_bytes(b".")
 
     def heard(self) -> None:
-        """It has woken."""
+        """Clear a wakeup."""
         with self._lock:
             if self._is_set:
                 self._is_set = False
@@ -85,7 +85,11 @@ class Notifier:
 
 
 class Cache(dict[int, Any]):
-    """The results that somebody waits for, by job."""
+    """The pending results, by job.
+
+    Args:
+        notifier: Woken when the last result is removed.
+    """
 
     def __init__(self, notifier: Notifier) -> None:
         super().__init__()
@@ -98,7 +102,15 @@ class Cache(dict[int, Any]):
 
 
 class PoolClient:
-    """One caller of a pool."""
+    """One caller of a pool.
+
+    Args:
+        client: The client to use.
+        core: State of the pool.
+        is_private: Whether the pool has no other caller.
+        encoder: Encoder of tasks and decoder of results.
+        watcher: Notified of the progress; None notifies nothing.
+    """
 
     def __init__(
         self, client: Client, core: PoolCore, is_private: bool, encoder: Encoder, watcher: ProgressListener | None
@@ -113,7 +125,7 @@ class PoolClient:
         self._under_way: dict[tuple[int, int], Label] = {}
         self._outgoing: deque[tuple[Task, bytes]] = deque()
         self._outgoing_bytes = 0
-        #: Jobs with tasks that are neither outgoing any more nor surely in the queue yet.
+        #: Jobs with tasks that have left `_outgoing` but may not be in the queue yet.
         self._being_put: set[int] = set()
         self._dropped: set[int] = set()
         self._no_more = self._is_away = False
@@ -126,7 +138,7 @@ class PoolClient:
             raise
 
     def _begin(self) -> None:
-        """Tasks can be put, under a GUID that nobody has had."""
+        """Register this caller under a new GUID, so that it can put tasks."""
         self.caller = str(uuid.uuid4())
         self._inbox = Caller(self._core, self.caller, self._alone)
         self._client.run(self._inbox.begin())
@@ -134,7 +146,11 @@ class PoolClient:
         self._client.at_close(self._inbox.folder, self._inbox.end)
 
     def start(self, crew: LocalWorkers) -> None:
-        """The threads run."""
+        """Start the threads.
+
+        Args:
+            crew: The local workers.
+        """
         self._crew = crew
         self._client.background(sweep_all(self._core, parent_of(self._core.znodes.path)))
         self.threads = [
@@ -145,13 +161,13 @@ class PoolClient:
             thread.start()
 
     def abandon(self) -> None:
-        """It was never started."""
+        """Clean up a caller whose threads were never started."""
         self._cleanup()
 
-    # ---- tasks go out
+    # ---- sending tasks
 
     def _encode(self) -> None:
-        """As ``multiprocessing.pool.Pool._handle_tasks``."""
+        """Encode tasks, like ``multiprocessing.pool.Pool._handle_tasks``."""
         for sequence, set_length in iter(self.tasks.get, None):
             task = None
             try:
@@ -187,7 +203,7 @@ class PoolClient:
                 self._outgoing.append((Task(inbox.caller, job, part), payload))
                 self._outgoing_bytes += len(payload)
                 self._changed.notify_all()
-        if not is_ours:  # taken for dead meanwhile: nobody hears the answers to that name
+        if not is_ours:  # registered again since: replies to the former GUID are not received
             self._submit(job, part, function, args, kwds)
             return
         if self._watcher:
@@ -197,7 +213,7 @@ class PoolClient:
             self.notifier.put()
 
     def _is_full(self) -> bool:
-        """Whether the next task has to wait."""
+        """Return whether the next task must wait."""
         return len(self._under_way) >= UNDER_WAY or self._outgoing_bytes > OUTGOING_BYTES
 
     def _put(self) -> None:
@@ -206,7 +222,7 @@ class PoolClient:
             try:
                 self._client.run(self._core.put_tasks(some, progress))
             except NoNodeError:
-                pass  # whoever receives learns the same
+                pass  # the receiving thread gets the same error, and handles it
             except Exception as error:
                 failure = error
             finally:
@@ -218,7 +234,7 @@ class PoolClient:
                     self._end(task.job, task.part, (False, failure))
 
     def _next_outgoing(self) -> list[tuple[Task, bytes]]:
-        """What has gathered; nothing at the end."""
+        """Wait for tasks, and return the next batch; empty at the end."""
         with self._changed:
             while not (self._outgoing or self._no_more):
                 self._changed.wait()
@@ -233,9 +249,16 @@ class PoolClient:
             return some
 
     def withdraw(self, job: int) -> bool:
-        """Whether the job, of one task, was taken out before any worker had it; nobody will hear of it."""
+        """Remove a job of one task before any worker has claimed it.
+
+        Args:
+            job: Number of the job.
+
+        Returns:
+            True if it was removed. Its result is then never set.
+        """
         with self._changed:
-            while job in self._being_put:  # a look into the queue could come before it
+            while job in self._being_put:  # otherwise the queue could be read before the put
                 self._changed.wait()
             if (job, 0) not in self._under_way and job in self.cache:
                 self._dropped.add(job)
@@ -256,7 +279,7 @@ class PoolClient:
             del self.cache[job]
         return bool(tasks)
 
-    # ---- answers come in
+    # ---- receiving results
 
     def _receive(self) -> None:
         while True:
@@ -265,7 +288,7 @@ class PoolClient:
             except ClientClosedError as error:
                 self.fail_all(error)
                 return
-            except Exception as error:  # a quota is used up, say: what is asked later may be answered
+            except Exception as error:  # such as an exceeded quota: later requests may succeed
                 self.fail_all(error)
                 with self._changed:
                     if self._changed.wait_for(lambda: self._no_more, REFUSED_S):
@@ -278,7 +301,7 @@ class PoolClient:
             replies = each = None  # type: ignore[assignment]
 
     def _next_replies(self) -> list[TaskReply] | None:
-        """The next answers; None at the end."""
+        """Return the next replies; None at the end."""
         try:
             replies: list[TaskReply] | None = self._client.run(self._inbox.receive())
             return replies
@@ -287,12 +310,12 @@ class PoolClient:
             return []
 
     def _begin_anew(self) -> None:
-        """We were away so long that others removed what was ours."""
+        """Register again, after other processes assumed this caller dead and removed its znodes."""
         self._client.discard(self._inbox.folder, self._inbox.end)
         with self._changed:
             self._outgoing.clear()
             self._outgoing_bytes = 0
-            lost = dict(self._under_way)  # not what comes under the new name
+            lost = dict(self._under_way)  # without the tasks of the new GUID
             self._begin()
         self._fail(lost, None)
 
@@ -315,7 +338,7 @@ class PoolClient:
             return False, PayloadRefusedError(f"{task} of {pool}, as it came back", error.args[1])
 
     def _end(self, job: int, part: int, outcome: tuple[bool, Any]) -> None:
-        """The task is under way no more."""
+        """Finish a task, and set its result."""
         with self._changed:
             label = self._under_way.pop((job, part), None)
             self._changed.notify_all()
@@ -330,14 +353,18 @@ class PoolClient:
             return
         try:
             result._set(part, outcome)
-        except Exception:  # of a callback: whoever waits for the result must not wait for ever
+        except Exception:  # of a callback: waiters for the result must not wait forever
             logger.exception("a callback of a pool result raised an exception")
             result._event.set()
             if job in self.cache:
                 del self.cache[job]
 
     def fail_all(self, error: Exception | None) -> None:
-        """Nothing is under way any more. None: this caller was taken for dead."""
+        """Fail all unfinished tasks.
+
+        Args:
+            error: The error; None if other processes have assumed this caller dead.
+        """
         with self._changed:
             under_way = dict(self._under_way)
         self._fail(under_way, error)
@@ -347,10 +374,10 @@ class PoolClient:
             gone = TaskLostError(label.function, self._core.znodes.path, "this process was away and taken for dead")
             self._end(job, part, (False, error or gone))
 
-    # ---- workers are replaced
+    # ---- replacing workers
 
     def _supervise(self) -> None:
-        """As ``multiprocessing.pool.Pool._handle_workers``; then all is put away."""
+        """Replace workers, like ``multiprocessing.pool.Pool._handle_workers``. Clean up at the end."""
         while self.state == RUN or (self.cache and self.state != TERMINATE):
             self._crew.poll()
             if self._crew.is_hopeless:
@@ -374,7 +401,7 @@ class PoolClient:
             self.notifier.put()
 
     def _cleanup(self) -> None:
-        """No thread is left but this one, and nothing at the ensemble."""
+        """Stop the other threads, and delete the znodes of this caller."""
         if self._is_away:
             return
         self._is_away = True
@@ -396,20 +423,20 @@ class PoolClient:
         self.notifier.close()
 
     def close(self) -> None:
-        """No task is taken any more; what was is done, and then all is put away."""
+        """Accept no more tasks, and clean up when all are done."""
         if self.state == RUN:
             self.state = CLOSE
             self.notifier.put()
 
     def finalize(self) -> None:
-        """Nobody holds the pool any more, or it is told to end: `terminate`, wherever the collector has come by."""
+        """Terminate a pool that was deleted or is to end, in a thread if this one must not wait."""
         if self._client.may_wait():
             self.terminate()
         else:
             threading.Thread(target=self.terminate, name="distsync-pool-terminate", daemon=True).start()
 
     def terminate(self) -> None:
-        """All is broken off and put away. Called once."""
+        """Cancel all tasks, and clean up. Call it once."""
         self.state = TERMINATE
         self.notifier.put()
         with self._changed:
@@ -420,11 +447,11 @@ class PoolClient:
         self._cleanup()
 
     def _break_off(self) -> None:
-        """Nobody waits for a result any more."""
+        """Fail all pending results."""
         for job in list(self.cache):
             result: Any = self.cache.pop(job, None)
             error = TaskLostError(f"job {job}", self._core.znodes.path, "the pool was terminated")
-            if hasattr(result, "_items"):  # an iterator
+            if hasattr(result, "_items"):  # a result of imap
                 with result._cond:
                     result._items.append((False, error))
                     result._cond.notify_all()
@@ -433,10 +460,10 @@ class PoolClient:
                 result._event.set()
 
     def join(self) -> None:
-        """After `close` or `terminate`: all is done."""
+        """Wait until all threads have ended, after `close` or `terminate`."""
         for thread in self.threads:
             thread.join()
 
 
 async def _nothing() -> None:
-    """Nothing is left to do."""
+    """Do nothing."""

@@ -1,14 +1,15 @@
-"""What runs in a worker process of a pool.
+"""A worker process of a pool.
 
-Rules for this file: the main thread runs nothing but the tasks, so that signals and interrupts are theirs. Claiming
-tasks and putting answers is done by two protocols that the client's keeper drives; one thread listens to the parent.
+The main thread only runs tasks, so that signals and interrupts hit the tasks. Two protocols, driven
+by the client's background thread, claim tasks and put results. One thread listens to the parent.
 
-How many tasks are claimed at once follows from how long they took: as many as are done in `BATCH_WINDOW_S`. Those that
-are not begun when the one before them takes longer than that go back, for another worker to have.
+The number of tasks that are claimed at once depends on their duration: as many as are done in
+`BATCH_WINDOW_S`. If the current task takes longer, the tasks that wait behind it are given back to
+other workers.
 
-The next task begins while the answers of those before it are on their way. But a task that was delivered before begins
-alone, and is answered before the next one begins: it may be the one that kills workers, or have suffered by that one.
-And as long as a worker has such a task it claims no other.
+The next task starts while earlier results are in transit. A task that was delivered before starts
+alone, and its result is put before the next task starts: it may be the task that makes workers
+exit, or a victim of that task. While a worker has such a task, it claims no other one.
 """
 
 from __future__ import annotations
@@ -47,11 +48,11 @@ from distsync.errors import (
 )
 from distsync.multiprocessing._task_codec import Encoder
 
-#: Seconds of work that a worker claims at once.
+#: Duration in seconds of the work that a worker claims at once.
 BATCH_WINDOW_S = 0.1
-#: Seconds between two looks whether the parent lives, and whether a caller is dead.
+#: Seconds between checks of the parent. Every fifth one also checks the pool's callers.
 POLL_S = 1.0
-#: Seconds that an end may take which cannot wait for the ensemble.
+#: Maximum wait in seconds for a server when the worker must stop.
 LAST_S = 5.0
 
 DRAIN, TERMINATE, READY, FAILED = "drain", "terminate", "ready", "failed"
@@ -60,7 +61,20 @@ DRAIN, TERMINATE, READY, FAILED = "drain", "terminate", "ready", "failed"
 
 @dataclass(frozen=True)
 class WorkerSpec:
-    """What a worker process is told when it starts."""
+    """Configuration of a worker process.
+
+    Attributes:
+        settings: Settings of its client.
+        path: Path of the pool.
+        limit_bytes: Maximum size of one task or one result, in bytes.
+        max_deliveries: Number of workers that may exit while they run a task; 0 means no limit.
+        initializer: Called before the first task; None calls nothing.
+        initargs: Arguments of ``initializer``.
+        maxtasks: Number of tasks after which the worker stops; None means no limit.
+        caller: GUID of the caller that started the worker; None if it was started by a command.
+        is_private: Whether the pool has no other caller.
+        default: Whether its client is the default client of the process.
+    """
 
     settings: Settings = field(repr=False)
     path: str
@@ -69,23 +83,31 @@ class WorkerSpec:
     initializer: Callable[..., Any] | None = None
     initargs: Iterable[Any] = ()
     maxtasks: int | None = None
-    #: The GUID of the caller that started it, if one did.
     caller: str | None = None
-    #: The pool is that caller's alone.
     is_private: bool = False
-    #: The client is to be the process's default one.
     default: bool = True
 
 
 class ClaimedTask(NamedTuple):
-    """A task that was claimed, and what was put."""
+    """A claimed task.
+
+    Attributes:
+        delivery: The item of the queue.
+        payload: The encoded task.
+    """
 
     delivery: ClaimedItem
     payload: bytes
 
 
 class FinishedTask(NamedTuple):
-    """A task that was done, and its answer."""
+    """A finished task.
+
+    Attributes:
+        delivery: The item of the queue.
+        kind: Kind of the reply.
+        payload: The encoded result.
+    """
 
     delivery: ClaimedItem
     kind: str
@@ -93,18 +115,38 @@ class FinishedTask(NamedTuple):
 
 
 def core_of(client: Client, path: str) -> PoolCore:
-    """What this process knows about the pool."""
+    """Return a new in-process state of a pool.
+
+    Args:
+        client: The client to use.
+        path: Path of the pool.
+
+    Returns:
+        The state.
+    """
     directory = f"{client.namespace.rstrip('/')}/receipts"
     return PoolCore(path, client.local(directory, partial(Receipts, directory)))
 
 
 def client_with(settings: Settings) -> Client:
-    """A new client with the same settings."""
+    """Return a new client.
+
+    Args:
+        settings: Its settings.
+
+    Returns:
+        The client.
+    """
     return Client(**{each.name: getattr(settings, each.name) for each in fields(settings)})
 
 
 def work(spec: WorkerSpec, control: Any) -> None:
-    """The target of a worker process: it works until it is told to go, or its parent is dead."""
+    """Run a worker process until it is asked to stop, or its parent has exited.
+
+    Args:
+        spec: Configuration of the worker.
+        control: Pipe to the parent.
+    """
     client = client_with(spec.settings)
     if spec.default:
         default_client.set_default(client)
@@ -117,7 +159,13 @@ def work(spec: WorkerSpec, control: Any) -> None:
 
 
 class Worker:
-    """A process that works on the tasks of one pool."""
+    """A process that runs the tasks of one pool.
+
+    Args:
+        spec: Configuration of the worker.
+        client: The client to use.
+        control: Pipe to the parent.
+    """
 
     def __init__(self, spec: WorkerSpec, client: Client, control: Any) -> None:
         self._spec, self._client, self._control = spec, client, control
@@ -125,23 +173,23 @@ class Worker:
         self._changed = threading.Condition()
         self._waiting: deque[ClaimedTask] = deque()
         self._ended: deque[FinishedTask] = deque()
-        self._putting = 0  # answers that are on their way
+        self._putting = 0  # results in transit
         self._is_careful = False
         self._busy_since: float | None = None
-        self._seconds = BATCH_WINDOW_S * 2  # of a task, about
+        self._seconds = BATCH_WINDOW_S * 2  # approximate duration of a task
         self._left = spec.maxtasks
         self._draining = self._over = False
-        self._wake = Signal()  # of the one who sends
-        self._appetite = Signal()  # of the one who fetches
+        self._wake = Signal()  # wakes the protocol that sends results
+        self._appetite = Signal()  # wakes the protocol that claims tasks
         self._all_sent = threading.Event()
         self._failure: BaseException | None = None
         self._is_orphan = self._is_going = False
         self._parent = os.getppid()
 
     def run(self) -> None:
-        """Tasks are worked on until it is time to go; all that were begun are answered."""
+        """Run tasks until the worker must stop, and put the results of all that were started."""
         signal.signal(signal.SIGTERM, lambda *_: self.drain())
-        if self._spec.caller is None:  # Ctrl-C is for the command that started it to obey
+        if self._spec.caller is None:  # the command that started this process handles Ctrl-C
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         try:
             self._prepare()
@@ -162,7 +210,7 @@ class Worker:
             self._leave()
 
     def _prepare(self) -> None:
-        """The first task may come."""
+        """Start the listening thread, call the initializer, and connect."""
         threading.Thread(target=self._listen, name="distsync-worker", daemon=True).start()
         if self._spec.initializer is not None:
             self._spec.initializer(*self._spec.initargs)
@@ -171,7 +219,7 @@ class Worker:
         self._client.run(self._core.look())
 
     def drain(self) -> None:
-        """It goes when the task at hand is done. Safe in a signal handler."""
+        """Stop after the current task. Safe in a signal handler."""
         with self._changed:
             self._draining = True
             self._changed.notify_all()
@@ -180,13 +228,13 @@ class Worker:
     def _report(self, kind: str, more: str | None = None) -> None:
         try:
             self._control.send((kind, more))
-        except OSError:  # the parent is dead, as whoever listens learns too
+        except OSError:  # the parent has exited, which the listening thread notices too
             pass
 
     # ---- in the main thread
 
     def _next(self) -> ClaimedTask | None:
-        """The next task; None: it is time to go."""
+        """Wait for the next task; return None if the worker must stop."""
         with self._changed:
             while not (self._may_begin() or self._draining or self._failure):
                 self._changed.wait()
@@ -201,18 +249,21 @@ class Worker:
             return work
 
     def _may_begin(self) -> bool:
-        """There is a task, and neither it nor the one before it kills workers, as far as anybody knows; or there is
-        no answer that would be lost."""
+        """Return whether the next task may start: a dangerous one waits until all results are put.
+
+        A task is dangerous if it was delivered before, or if the previous one was: it may make this
+        process exit, which would lose the results in transit.
+        """
         if not self._waiting:
             return False
         careful = self._is_careful or self._is_repeated(0)
         return not (careful and (self._ended or self._putting))
 
     def _is_repeated(self, place: int) -> bool:
-        """Whether the task at this place of those that wait was delivered before."""
+        """Return whether the waiting task at this index was delivered before."""
         try:
             return self._waiting[place].delivery.label.deliveries > 1
-        except IndexError:  # begun, or given back
+        except IndexError:  # it was started, or given back
             return False
 
     def _execute(self, work: ClaimedTask) -> None:
@@ -230,7 +281,7 @@ class Worker:
         self._poke()
 
     def _answer(self, work: ClaimedTask) -> tuple[str, bytes]:
-        """What the answer is, and its payload."""
+        """Run a task, and return the kind of its reply and the encoded result."""
         task = task_of(work.delivery.path)
         place = f"{self._core.znodes.folder(task.caller)}/{task.job}.{task.part}"
         try:
@@ -249,7 +300,7 @@ class Worker:
             return self._encoder.result(place, False, shown)
 
     def _leave(self) -> None:
-        """What was ended is answered, what was not begun is given back."""
+        """Put the remaining results, and give back the tasks that were not started."""
         self._draining = self._over = True
         self._poke()
         while not self._all_sent.wait(POLL_S):
@@ -259,15 +310,15 @@ class Worker:
         if self._is_orphan and self._spec.caller is not None:
             self._client.run(remove_caller(self._core, self._spec.caller, self._spec.is_private), LAST_S)
 
-    # ---- in the keeper
+    # ---- in the client's background thread
 
     async def _kept(self, protocol: Any) -> None:
-        """Runs ``protocol``; if it fails, so does the worker."""
+        """Run ``protocol``. If it fails, the worker fails."""
         try:
             await protocol
-        except ClientClosedError:  # we are going
+        except ClientClosedError:  # this process is stopping
             pass
-        except (ShutDown, NoNodeError):  # there is no pool any more
+        except (ShutDown, NoNodeError):  # the pool was deleted
             self.drain()
         except Exception as error:
             with self._changed:
@@ -275,7 +326,7 @@ class Worker:
                 self._changed.notify_all()
 
     def _claim_batch_size(self) -> int:
-        """So many tasks are claimed at once."""
+        """Return the number of tasks to claim at once."""
         most = max(1, min(MAX_CLAIMED, int(BATCH_WINDOW_S / max(self._seconds, 1e-6))))
         return most if self._left is None else max(1, min(most, self._left))
 
@@ -290,7 +341,7 @@ class Worker:
         return have < share / 2 if share > 1 else not have and since is None
 
     async def _fetch(self) -> None:
-        """Tasks are claimed whenever there are too few."""
+        """Claim tasks whenever too few are waiting."""
         contender_data = describe()
         while not self._draining:
             appetite = self._appetite
@@ -301,17 +352,17 @@ class Worker:
                 claimed = await self._core.claim(
                     contender_data, True, self._claim_batch_size(), self._spec.max_deliveries
                 )
-            except OutcomeUnknownError:  # with the session, and so has the claim
+            except OutcomeUnknownError:  # the session ended, and the claim with it
                 continue
             await self._enqueue_tasks(claimed or [])
 
     async def _enqueue_tasks(self, deliveries: list[ClaimedItem]) -> None:
-        """The main thread may begin these."""
+        """Pass claimed tasks to the main thread."""
         there: dict[str, bool] = {}
         for delivery in deliveries:
             try:
                 caller = task_of(delivery.path).caller
-            except CorruptNodeError:  # no pool has put this, and nobody can be told
+            except CorruptNodeError:  # no pool has put this item, so there is no caller to reply to
                 await self._core.done(delivery)
                 continue
             if caller not in there:
@@ -324,11 +375,11 @@ class Worker:
         self._poke()
 
     async def _read(self, delivery: ClaimedItem, is_wanted: bool) -> ClaimedTask | None:
-        """The task, if somebody waits for its answer; otherwise it is ended here."""
+        """Return the task, or finish it if no caller waits for its result."""
         try:
             if is_wanted:
                 return ClaimedTask(delivery, await self._core.payload(delivery))
-        except NoNodeError:  # it was ended, or its caller has gone
+        except NoNodeError:  # the task is finished, or its caller was removed
             pass
         except CorruptNodeError as error:
             self._ended.append(FinishedTask(delivery, REFUSED, str(error).encode()))
@@ -337,7 +388,7 @@ class Worker:
         return None
 
     async def _send(self) -> None:
-        """Answers are put as soon as there are some, all that have gathered at once."""
+        """Put results as soon as there are any, together."""
         try:
             while True:
                 wake = self._wake
@@ -360,14 +411,14 @@ class Worker:
             try:
                 await self._core.finish(answers)
                 break
-            except OutcomeUnknownError:  # with the session; to end twice what was ended is refused
+            except OutcomeUnknownError:  # the session ended; finishing a task twice is refused
                 continue
         with self._changed:
             self._putting = 0
             self._changed.notify_all()
 
     def _is_late(self) -> bool:
-        """Whether the task at hand takes so long that others should have those behind it."""
+        """Return whether the current task takes so long that the waiting ones should be given back."""
         since = self._busy_since
         return bool(self._waiting) and since is not None and time.monotonic() - since > BATCH_WINDOW_S
 
@@ -378,11 +429,11 @@ class Worker:
         except IndexError:
             await Wait(wake)
             return
-        with suppress(OutcomeUnknownError):  # with the session, and so has the claim
+        with suppress(OutcomeUnknownError):  # the session ended, and the claim with it
             await self._core.give_back(delivery)
 
     def _poke(self) -> None:
-        """Who sends looks again, and who fetches if there is a reason."""
+        """Wake the protocol that sends results, and the one that claims tasks if it should claim."""
         with self._changed:
             woken = [self._wake]
             self._wake = Signal()
@@ -392,7 +443,7 @@ class Worker:
         for each in woken:
             each.fire()
 
-    # ---- in the thread that listens
+    # ---- in the listening thread
 
     def _listen(self) -> None:
         looks = 0
@@ -420,17 +471,26 @@ class Worker:
             os._exit(1)
 
     def _wait_for_end(self) -> None:
-        """The thread that listens ends this process."""
+        """Wait for the listening thread to end this process."""
         threading.Event().wait()
 
     def _has_parent(self) -> bool:
-        """Whether the process that started this one lives."""
+        """Return whether the process that started this one is alive."""
         parent = parent_process()
         return os.getppid() == self._parent and (parent is None or parent.is_alive())
 
 
 def outcome(function: Any, args: Any, kwds: Any) -> tuple[bool, Any]:
-    """Whether it succeeded, and the value or the exception with its traceback."""
+    """Call a function.
+
+    Args:
+        function: The function.
+        args: Its positional arguments.
+        kwds: Its keyword arguments.
+
+    Returns:
+        Whether it returned, and the value or the exception with its traceback.
+    """
     try:
         return True, function(*args, **kwds)
     except Exception as error:

@@ -1,7 +1,4 @@
-"""How far a pool is, on stderr.
-
-Rules for this file: the one of this package that knows rich, which is not there unless it was asked for.
-"""
+"""The progress bar of a pool, on stderr, drawn by rich, which is imported only if it is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +7,14 @@ from typing import Any
 
 
 class Bar:
-    """A bar that counts items: those that were done, of those that were put so far. Raises ModuleNotFoundError."""
+    """A progress bar that counts finished items of all items put so far.
+
+    Args:
+        title: Text before the bar.
+
+    Raises:
+        ModuleNotFoundError: rich is not installed.
+    """
 
     def __init__(self, title: str) -> None:
         try:
@@ -26,25 +30,33 @@ class Bar:
         self._closed = False
 
     def begun(self, items: int) -> None:
-        """So many more are to be done."""
+        """Count more items as put.
+
+        Args:
+            items: Number of items.
+        """
         with self._lock:
             self._total += items
             self._show()
 
     def done(self, items: int) -> None:
-        """So many more are done."""
+        """Count more items as finished.
+
+        Args:
+            items: Number of items.
+        """
         with self._lock:
             self._done += items
             self._show()
 
     def _show(self) -> None:
         if self._row is None and not self._closed:
-            self._shown.start()  # not before there is something to show: worker processes are started without a display
+            self._shown.start()  # not earlier, so that the worker processes are started without a display
             self._row = self._shown.add_task(self._title, total=0)
         self._shown.update(self._row, completed=self._done, total=self._total)
 
     def close(self) -> None:
-        """The bar stands as it is."""
+        """Stop the bar, and leave it as it is."""
         with self._lock:
             self._closed = True
             self._shown.stop()

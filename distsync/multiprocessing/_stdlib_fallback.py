@@ -1,4 +1,4 @@
-"""Whatever else a module of multiprocessing has: names that are not replaced lead to the standard library's."""
+"""Fallback of a module that replaces one of multiprocessing's, for names that are not replaced."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import Any
 
 
 def stdlib_getattr(stdlib: str, face: str) -> Callable[[str], Any]:
-    """A ``__getattr__`` for the module ``face``, which stands for the module ``stdlib``."""
+    """Return a ``__getattr__`` that looks names up in a module of the standard library.
+
+    Args:
+        stdlib: Name of the replaced module.
+        face: Name of the module that replaces it.
+
+    Returns:
+        The function.
+    """
 
     def __getattr__(name: str) -> Any:
         try:

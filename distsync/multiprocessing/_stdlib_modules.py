@@ -1,6 +1,7 @@
-"""The modules of ``multiprocessing`` by their names below ``distsync.multiprocessing``, for ``import`` statements.
+"""An import hook for the modules of ``multiprocessing`` that distsync does not replace.
 
-Rules for this file: it knows names only. Those that are not replaced are the standard library's own modules.
+``import distsync.multiprocessing.connection``, for example, imports the standard library's own
+module.
 """
 
 from __future__ import annotations
@@ -16,12 +17,21 @@ FACE = "distsync.multiprocessing"
 
 
 class Aliases:
-    """Finds what nobody else has found below our package: a module that there is under another name."""
+    """A finder of modules below this package that only multiprocessing has."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """As each finder of ``sys.meta_path``."""
+        """Return the spec of a module, as finders of ``sys.meta_path`` do.
+
+        Args:
+            name: Full name of the module.
+            path: Ignored.
+            target: Ignored.
+
+        Returns:
+            The spec, or None if multiprocessing has no such module.
+        """
         package, _, rest = name.partition(f"{FACE}.")
         if package or not rest:
             return None
@@ -37,13 +47,13 @@ def _exists(name: str) -> bool:
 
 
 class _Loader:
-    """The module is the one that there is."""
+    """A loader that puts the existing module into ``sys.modules``."""
 
     def __init__(self, home: str) -> None:
         self._home = home
 
     def create_module(self, spec: ModuleSpec) -> None:
-        """None: whatever Python makes is replaced at once."""
+        """Return None, because ``exec_module`` replaces the module that Python creates."""
 
     def exec_module(self, module: ModuleType) -> None:
         sys.modules[module.__name__] = importlib.import_module(self._home)

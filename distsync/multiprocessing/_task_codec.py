@@ -1,11 +1,10 @@
-"""What travels between a pool's callers and workers: tasks and what came of them, as bytes.
+"""Tasks and results of a pool, as bytes.
 
-Rules for this file: no znode, no thread, no process; it knows multiprocessing.pool's helpers and the codec.
-
-Each payload is signed, where there is a key, for its own job and part: it counts for no other one. A function travels
-by its name, as with pickle everywhere. One of ``__main__`` is told apart by the program that it is of, for another
-program's function of the same name must not be called instead; a worker that runs no such program loads it from its
-file, as ``multiprocessing`` does for its spawned processes.
+If there is a key, each payload is signed for its own job and part, and is valid for no other one. A
+function is sent by its name, as pickle always does. A function of ``__main__`` is sent together
+with its program, because another program's function of the same name must not be called instead. A
+worker that runs another program loads this program from its file, as ``multiprocessing`` does for
+spawned processes.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from typing import Any, NamedTuple
 from distsync._client.settings import Settings
 from distsync.errors import ConfigurationError, PayloadRefusedError
 
-#: Bytes of one task, or of one result, at most, unless said otherwise: it is in memory several times on its way.
+#: Default maximum size of one task or one result, in bytes. It is in memory several times in transit.
 LIMIT_BYTES = 64_000_000
-#: It cannot be more: all parts are deleted with one request.
+#: Upper bound of this limit, because all parts are deleted with one request.
 MAX_BYTES = 2_000_000_000
-#: So a worker runs the functions of a program that is not its own, as ``multiprocessing`` names it.
+#: Name of the main module of another program in a worker, as in ``multiprocessing``.
 OTHER_MAIN = "__mp_main__"
 
 _MAIN = "__main__"
@@ -38,20 +37,40 @@ Call = tuple[Function, tuple[Any, ...], dict[str, Any]]
 
 
 class MainProgram(NamedTuple):
-    """What runs as ``__main__``: a module (``python -m``), or the file of a script."""
+    """The program that runs as ``__main__``.
+
+    Attributes:
+        module: Name of the module, if it was started by ``python -m``; otherwise None.
+        file: Path of its file; None at a prompt.
+    """
 
     module: str | None
     file: str | None
 
 
 class Label(NamedTuple):
-    """What is said of a task to people: its function, and how many items it is."""
+    """Description of a task for messages.
+
+    Attributes:
+        function: Name of the function.
+        items: Number of items in the task.
+    """
 
     function: str
     items: int
 
     @classmethod
     def of(cls, function: Any, args: Any) -> Label:
+        """Return the description of a task.
+
+        Args:
+            function: The function, perhaps a helper of multiprocessing that calls it with several
+                items.
+            args: Arguments of ``function``.
+
+        Returns:
+            The description.
+        """
         items = 1
         if function in _HELPERS and args and len(args[0]) == 2:
             function, several = args[0]
@@ -60,12 +79,20 @@ class Label(NamedTuple):
         return cls(f"{module}.{name}" if module and name else type(function).__name__, items)
 
 
-#: A signed task is no signed result.
+#: Suffix of a result's context, so that a signed task is not accepted as a result.
 RESULT = "/result"
 
 
 class Encoder:
-    """Makes bytes of tasks and of their results, and reads them."""
+    """Encoder and decoder of tasks and results.
+
+    Args:
+        settings: Settings of the client.
+        limit_bytes: Maximum size of one task or one result, in bytes.
+
+    Raises:
+        ConfigurationError: The codec is JSON.
+    """
 
     def __init__(self, settings: Settings, limit_bytes: int = LIMIT_BYTES) -> None:
         if settings.codec == "json":
@@ -73,14 +100,38 @@ class Encoder:
         self._codec = settings.payload_codec(limit_bytes)
 
     def task(self, place: str, call: Call) -> bytes:
-        """``place`` is the caller's path, with job and part. Raises PayloadPickleError, PayloadTooLargeError."""
+        """Encode a task.
+
+        Args:
+            place: Path of the caller, with job and part, for which the task is signed.
+            call: Function, positional arguments and keyword arguments.
+
+        Returns:
+            The payload.
+
+        Raises:
+            PayloadPickleError: The task does not pickle.
+            PayloadTooLargeError: The payload exceeds the limit.
+        """
         body = self._codec.encode(call, place)
         return self._codec.encode((_MAIN, *program(), body), place) if _MAIN.encode() in body else body
 
     @contextmanager
     def call(self, place: str, payload: bytes, own: bool) -> Iterator[Call]:
-        """The call, in the program whose function it is; ``own``: it is of the one that started this process. Raises
-        PayloadRefusedError."""
+        """Decode a task, with its program as ``__main__`` during the ``with`` block.
+
+        Args:
+            place: Path of the caller, with job and part, for which the task is signed.
+            payload: The encoded task.
+            own: Whether the program is the one that started this process.
+
+        Yields:
+            Call: Function, positional arguments and keyword arguments.
+
+        Raises:
+            PayloadRefusedError: The task is unsigned, altered or unreadable, or its program is not
+                available.
+        """
         found = self._codec.decode(payload, place)
         if found[0] != _MAIN:
             yield found
@@ -90,17 +141,45 @@ class Encoder:
             yield self._codec.decode(body, place)
 
     def result(self, place: str, success: bool, value: Any) -> bytes:
-        """Raises PayloadPickleError, PayloadTooLargeError."""
+        """Encode the result of a task.
+
+        Args:
+            place: Path of the caller, with job and part, for which the result is signed.
+            success: Whether the function returned.
+            value: The returned value, or the exception.
+
+        Returns:
+            The payload.
+
+        Raises:
+            PayloadPickleError: The value does not pickle.
+            PayloadTooLargeError: The payload exceeds the limit.
+        """
         return self._codec.encode((success, value), place + RESULT)
 
     def outcome(self, place: str, payload: bytes) -> tuple[bool, Any]:
-        """Whether it succeeded, and the value or the exception. Raises PayloadRefusedError."""
+        """Decode the result of a task.
+
+        Args:
+            place: Path of the caller, with job and part, for which the result is signed.
+            payload: The encoded result.
+
+        Returns:
+            Whether the function returned, and the value or the exception.
+
+        Raises:
+            PayloadRefusedError: The result is unsigned, altered or unreadable.
+        """
         success, value = self._codec.decode(payload, place + RESULT)
         return success, value
 
 
 def program() -> MainProgram:
-    """What runs as ``__main__`` here, or did where this process was spawned."""
+    """Return the program that runs as ``__main__`` here, or in the parent of a spawned process.
+
+    Returns:
+        The program.
+    """
     main = sys.modules[_MAIN]
     spec = getattr(main, "__spec__", None)
     file = getattr(main, "__file__", None)
@@ -110,7 +189,18 @@ def program() -> MainProgram:
 
 @contextmanager
 def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
-    """Names of ``__main__`` are those of that program. Raises PayloadRefusedError if it is not to be had here."""
+    """Make a program the module ``__main__`` during the ``with`` block.
+
+    Args:
+        wanted: The program.
+        place: Path of the task, for the error.
+
+    Yields:
+        None: Nothing.
+
+    Raises:
+        PayloadRefusedError: The program cannot be loaded.
+    """
     here = program()
     if any(theirs is not None and theirs == ours for theirs, ours in zip(wanted, here, strict=True)):
         yield
@@ -132,7 +222,17 @@ def main_module_of(wanted: MainProgram, place: str) -> Iterator[None]:
 
 @functools.cache
 def loaded(wanted: MainProgram) -> types.ModuleType:
-    """That program, as a module, so that only what is not under ``if __name__ == "__main__"`` has run."""
+    """Load a program as a module, without the part under ``if __name__ == "__main__"``.
+
+    Args:
+        wanted: The program.
+
+    Returns:
+        The module.
+
+    Raises:
+        ModuleNotFoundError: The program has no file.
+    """
     module = types.ModuleType(OTHER_MAIN)
     if wanted.module is not None:
         module.__dict__.update(runpy.run_module(wanted.module, run_name=OTHER_MAIN, alter_sys=True))

@@ -1,7 +1,7 @@
 """Contexts: a start method of ``multiprocessing``, and the objects that its processes share.
 
-Rules for this file: each method takes multiprocessing's parameters, and those of distsync by keyword, and passes them
-on; what makes the objects is imported when it is first asked for.
+Each method passes on the parameters of multiprocessing's, and those of distsync by keyword. It
+imports the class that it creates when it is first called.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# not `from distsync.multiprocessing import process`, which waits for the package: another thread may be importing that,
-# and be waiting for this module
+# Not `from distsync.multiprocessing import process`, which waits for the package. Another thread may
+# be importing the package, and waiting for this module.
 import distsync.multiprocessing.process as process
 from distsync._pickle import at_home
 
@@ -23,15 +23,24 @@ if TYPE_CHECKING:
 
 
 class DistsyncContext:
-    """The names of ``multiprocessing`` with one start method; what is not replaced is the standard library's own.
+    """The names of ``multiprocessing`` for one start method, like a context of multiprocessing.
 
-    Every object takes ``name=`` and ``client=``. Without a name it is named after the place where it is bound, if that
-    is a module or class, and else travels to other processes by inheritance and pickle.
-    Source: ``multiprocessing.get_context``.
+    Names that distsync does not replace are the standard library's own.
 
-    >>> context = get_context("spawn")
-    >>> context.get_start_method()
-    'spawn'
+    All objects take ``name=`` and ``client=``. An object without a name is named after its variable
+    if it is assigned at module or class level. Any other object gets a unique name, and reaches
+    other processes by inheritance or by pickle.
+
+    Args:
+        base: The context of multiprocessing to wrap.
+
+    Note:
+        Source: ``multiprocessing.get_context``.
+
+    Example:
+        >>> context = get_context("spawn")
+        >>> context.get_start_method()
+        'spawn'
     """
 
     __module__ = "distsync.multiprocessing.context"
@@ -57,23 +66,53 @@ class DistsyncContext:
         return named_context, (self._base.get_start_method(),)
 
     def get_context(self, method: str | None = None) -> DistsyncContext:
-        """The context of a start method: fork, spawn or forkserver; None: this one, or the one that is the default.
+        """Return the context of a start method.
 
-        Raises: ValueError for another one.
-        Source: ``multiprocessing.get_context``.
+        Args:
+            method: ``"fork"``, ``"spawn"`` or ``"forkserver"``. None returns this context; on the
+                default context, the context of the default start method.
+
+        Returns:
+            The context, the same object for each call.
+
+        Raises:
+            ValueError: The start method is not known.
+
+        Note:
+            Source: ``multiprocessing.get_context``.
         """
         return context_of(self._base.get_context(method))
 
-    # ---- locks and their like
+    # ---- locks and other synchronization
 
     def Lock(self, *, name: str | None = None, client: Client | None = None) -> synchronize.Lock:
-        """A lock that one process holds at a time, and that any may release. See ``synchronize.Lock``."""
+        """Create a lock that any process may release. See ``synchronize.Lock``.
+
+        Args:
+            name: Name of the lock, shared by all processes that use it. Without a name, a lock
+                assigned at module or class level is named after its variable; any other lock gets a
+                unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The lock.
+        """
         from distsync.multiprocessing import synchronize
 
         return synchronize.Lock(name=name, client=client)
 
     def RLock(self, *, name: str | None = None, client: Client | None = None) -> synchronize.RLock:
-        """A lock that the thread which holds it may acquire again. See ``synchronize.RLock``."""
+        """Create a lock that its holder may acquire again. See ``synchronize.RLock``.
+
+        Args:
+            name: Name of the lock, shared by all processes that use it. Without a name, a lock
+                assigned at module or class level is named after its variable; any other lock gets a
+                unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The lock.
+        """
         from distsync.multiprocessing import synchronize
 
         return synchronize.RLock(name=name, client=client)
@@ -81,7 +120,22 @@ class DistsyncContext:
     def Semaphore(
         self, value: int = 1, *, name: str | None = None, client: Client | None = None
     ) -> synchronize.Semaphore:
-        """A number of permits. See ``synchronize.Semaphore``."""
+        """Create a counting semaphore. See ``synchronize.Semaphore``.
+
+        Args:
+            value: Initial number of permits, the same for all objects of this name; 0 makes a
+                signal.
+            name: Name of the semaphore, shared by all processes that use it. Without a name, a
+                semaphore assigned at module or class level is named after its variable; any other
+                semaphore gets a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The semaphore.
+
+        Raises:
+            ValueError: ``value`` is negative.
+        """
         from distsync.multiprocessing import synchronize
 
         return synchronize.Semaphore(value, name=name, client=client)
@@ -89,7 +143,22 @@ class DistsyncContext:
     def BoundedSemaphore(
         self, value: int = 1, *, name: str | None = None, client: Client | None = None
     ) -> synchronize.BoundedSemaphore:
-        """A semaphore that is never released more often than acquired. See ``synchronize.BoundedSemaphore``."""
+        """Create a semaphore with a maximum number of permits. See ``synchronize.BoundedSemaphore``.
+
+        Args:
+            value: Initial and maximum number of free permits, the same for all objects of this
+                name.
+            name: Name of the semaphore, shared by all processes that use it. Without a name, a
+                semaphore assigned at module or class level is named after its variable; any other
+                semaphore gets a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The semaphore.
+
+        Raises:
+            ValueError: ``value`` is negative.
+        """
         from distsync.multiprocessing import synchronize
 
         return synchronize.BoundedSemaphore(value, name=name, client=client)
@@ -97,13 +166,35 @@ class DistsyncContext:
     def Condition(
         self, lock: Any = None, *, name: str | None = None, client: Client | None = None
     ) -> synchronize.Condition:
-        """Processes wait under a lock until one says that something has changed. See ``synchronize.Condition``."""
+        """Create a condition variable. See ``synchronize.Condition``.
+
+        Args:
+            lock: A Lock or RLock of this module, which all processes of this condition share. None
+                uses an RLock that belongs to the condition.
+            name: Name of the condition, shared by all processes that use it. Without a name, a
+                condition assigned at module or class level is named after its variable; any other
+                condition gets a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The condition.
+        """
         from distsync.multiprocessing import synchronize
 
         return synchronize.Condition(lock, name=name, client=client)
 
     def Event(self, *, name: str | None = None, client: Client | None = None) -> synchronize.Event:
-        """A flag that one sets and many wait for. See ``synchronize.Event``."""
+        """Create a flag that processes can wait for. See ``synchronize.Event``.
+
+        Args:
+            name: Name of the event, shared by all processes that use it. Without a name, an event
+                assigned at module or class level is named after its variable; any other event gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The event.
+        """
         from distsync.multiprocessing import synchronize
 
         return synchronize.Event(name=name, client=client)
@@ -117,7 +208,24 @@ class DistsyncContext:
         name: str | None = None,
         client: Client | None = None,
     ) -> synchronize.Barrier:
-        """A place where so many wait for each other. See ``synchronize.Barrier``."""
+        """Create a barrier for threads of any processes. See ``synchronize.Barrier``.
+
+        Args:
+            parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+            action: Called without arguments by one of the threads, before they are released; None
+                calls nothing. It must pickle if the barrier is sent to another process.
+            timeout: Default timeout of ``wait()`` in seconds; None waits forever.
+            name: Name of the barrier, shared by all processes that use it. Without a name, a
+                barrier assigned at module or class level is named after its variable; any other
+                barrier gets a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The barrier.
+
+        Raises:
+            ValueError: ``parties`` is less than 1.
+        """
         from distsync.multiprocessing import synchronize
 
         return synchronize.Barrier(parties, action, timeout, name=name, client=client)
@@ -125,27 +233,92 @@ class DistsyncContext:
     # ---- queues
 
     def Queue(self, maxsize: int = 0, *, name: str | None = None, client: Client | None = None) -> Any:
-        """A queue whose puts a feeder thread sends. See ``queues.Queue``."""
+        """Create a queue whose items are sent by a feeder thread. See ``queues.Queue``.
+
+        Args:
+            maxsize: Maximum number of items; 0 or less means unbounded.
+            name: Name of the queue, shared by all processes that use it. Without a name, a queue
+                assigned at module or class level is named after its variable; any other queue gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The queue.
+        """
         return _home("queues").Queue(maxsize, ctx=self.get_context(), name=name, client=client)
 
     def JoinableQueue(self, maxsize: int = 0, *, name: str | None = None, client: Client | None = None) -> Any:
-        """A queue with ``task_done`` and ``join``. See ``queues.JoinableQueue``."""
+        """Create a queue with ``task_done()`` and ``join()``. See ``queues.JoinableQueue``.
+
+        Args:
+            maxsize: Maximum number of items; 0 or less means unbounded.
+            name: Name of the queue, shared by all processes that use it. Without a name, a queue
+                assigned at module or class level is named after its variable; any other queue gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The queue.
+        """
         return _home("queues").JoinableQueue(maxsize, ctx=self.get_context(), name=name, client=client)
 
     def SimpleQueue(self, *, name: str | None = None, client: Client | None = None) -> Any:
-        """A queue without a feeder. See ``queues.SimpleQueue``."""
+        """Create a queue without a feeder thread. See ``queues.SimpleQueue``.
+
+        Args:
+            name: Name of the queue, shared by all processes that use it. Without a name, a queue
+                assigned at module or class level is named after its variable; any other queue gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The queue.
+        """
         return _home("queues").SimpleQueue(ctx=self.get_context(), name=name, client=client)
 
     # ---- values
 
     def RawValue(self, typecode_or_type: Any, *args: Any, name: str | None = None, client: Client | None = None) -> Any:
-        """A shared value without a lock. See ``sharedctypes.RawValue``."""
+        """Create a shared ctypes object without a lock. See ``sharedctypes.RawValue``.
+
+        Args:
+            typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+            *args: Arguments of the type's constructor: the initial value.
+            name: Name of the value, shared by all processes that use it. Without a name, a value
+                assigned at module or class level is named after its variable; any other value gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The value.
+
+        Raises:
+            TypeError: The type is not a ctypes type, or contains an address.
+            PayloadTooLargeError: The object is larger than 990,000 bytes.
+        """
         return _home("sharedctypes").RawValue(typecode_or_type, *args, name=name, client=client)
 
     def RawArray(
         self, typecode_or_type: Any, size_or_initializer: Any, *, name: str | None = None, client: Client | None = None
     ) -> Any:
-        """A shared array without a lock. See ``sharedctypes.RawArray``."""
+        """Create a shared ctypes array without a lock. See ``sharedctypes.RawArray``.
+
+        Args:
+            typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+            size_or_initializer: Number of elements, which are 0 initially, or the initial elements.
+            name: Name of the array, shared by all processes that use it. Without a name, an array
+                assigned at module or class level is named after its variable; any other array gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The array.
+
+        Raises:
+            TypeError: The type is not a ctypes type, or contains an address.
+            ValueError: The number of elements is negative.
+            PayloadTooLargeError: The array is larger than 990,000 bytes.
+        """
         return _home("sharedctypes").RawArray(typecode_or_type, size_or_initializer, name=name, client=client)
 
     def Value(
@@ -156,7 +329,25 @@ class DistsyncContext:
         name: str | None = None,
         client: Client | None = None,
     ) -> Any:
-        """A shared value. See ``sharedctypes.Value``."""
+        """Create a shared ctypes object with a lock. See ``sharedctypes.Value``.
+
+        Args:
+            typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+            *args: Arguments of the type's constructor: the initial value.
+            lock: True or None creates an RLock. A lock is used as it is. False creates a RawValue.
+            name: Name of the value, shared by all processes that use it. Without a name, a value
+                assigned at module or class level is named after its variable; any other value gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The value.
+
+        Raises:
+            TypeError: The type is not a ctypes type, or contains an address.
+            AttributeError: ``lock`` is not a lock.
+            PayloadTooLargeError: The object is larger than 990,000 bytes.
+        """
         return _home("sharedctypes").Value(
             typecode_or_type, *args, lock=lock, ctx=self.get_context(), name=name, client=client
         )
@@ -170,16 +361,44 @@ class DistsyncContext:
         name: str | None = None,
         client: Client | None = None,
     ) -> Any:
-        """A shared array. See ``sharedctypes.Array``."""
+        """Create a shared ctypes array with a lock. See ``sharedctypes.Array``.
+
+        Args:
+            typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+            size_or_initializer: Number of elements, which are 0 initially, or the initial elements.
+            lock: True or None creates an RLock. A lock is used as it is. False creates a RawArray.
+            name: Name of the array, shared by all processes that use it. Without a name, an array
+                assigned at module or class level is named after its variable; any other array gets
+                a unique name.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The array.
+
+        Raises:
+            TypeError: The type is not a ctypes type, or contains an address.
+            ValueError: The number of elements is negative.
+            AttributeError: ``lock`` is not a lock.
+            PayloadTooLargeError: The array is larger than 990,000 bytes.
+        """
         ctx = self.get_context()
         return _home("sharedctypes").Array(
             typecode_or_type, size_or_initializer, lock=lock, ctx=ctx, name=name, client=client
         )
 
-    # ---- servers of objects, and workers
+    # ---- managers and pools
 
     def Manager(self, *, name: str | None = None, client: Client | None = None) -> Any:
-        """Objects of all kinds, shared by name. See ``managers.Manager``."""
+        """Create a manager of shared objects, and start it. See ``managers.Manager``.
+
+        Args:
+            name: Name of the manager, shared by all processes that use it; None makes a manager of
+                which no other process knows until it is sent there.
+            client: The client to use; None uses the default client.
+
+        Returns:
+            The manager.
+        """
         return _home("managers").Manager(ctx=self.get_context(), name=name, client=client)
 
     def Pool(
@@ -193,7 +412,31 @@ class DistsyncContext:
         client: Client | None = None,
         **options: Any,
     ) -> Any:
-        """Worker processes that share tasks. See ``pool.Pool``."""
+        """Create a pool of worker processes. See ``pool.Pool``.
+
+        Args:
+            processes: Number of local workers. None starts one for each CPU. 0 starts none, so that
+                workers elsewhere run the tasks; it requires a name.
+            initializer: Called in each local worker before its first task; None calls nothing.
+            initargs: Arguments of ``initializer``.
+            maxtasksperchild: Number of tasks (chunks) after which a local worker is replaced; None
+                never replaces it.
+            name: Name of the pool, shared by all processes that use it. Without a name, a pool
+                assigned at module or class level is named after its variable; any other pool gets a
+                unique name.
+            client: The client to use; None uses the default client.
+            **options: Further options of ``pool.Pool``: ``max_deliveries``, ``max_payload``,
+                ``progress``.
+
+        Returns:
+            The pool.
+
+        Raises:
+            ValueError: A number is out of range, or ``processes`` is 0 without a name.
+            TypeError: ``initializer`` is not callable.
+            UnreachableError: No server could be reached for the client's first connection.
+            ConfigurationError: The codec of the client is JSON.
+        """
         return _home("pool").Pool(
             processes,
             initializer,
@@ -207,13 +450,20 @@ class DistsyncContext:
 
 
 def _home(name: str) -> Any:
-    """The module of this package that has what is asked for."""
+    """Import and return a module of this package."""
     return import_module(f"distsync.multiprocessing.{name}")
 
 
 @cache
 def context_of(base: Any) -> DistsyncContext:
-    """Our context around one of multiprocessing's, always the same."""
+    """Return the context that wraps a context of multiprocessing.
+
+    Args:
+        base: The context of multiprocessing.
+
+    Returns:
+        The context, the same object for each call.
+    """
     return DistsyncContext(base)
 
 
@@ -222,18 +472,29 @@ default_context: DistsyncContext = context_of(_stdlib.context._default_context)
 
 @at_home
 def current_context() -> DistsyncContext:
-    """Return the context of the default start method."""
+    """Return the context of the default start method.
+
+    Returns:
+        The context.
+    """
     return default_context
 
 
 @at_home
 def named_context(method: str) -> DistsyncContext:
-    """Return the context of a start method."""
+    """Return the context of a start method.
+
+    Args:
+        method: ``"fork"``, ``"spawn"`` or ``"forkserver"``.
+
+    Returns:
+        The context.
+    """
     return default_context.get_context(method)
 
 
 def __getattr__(name: str) -> Any:
-    """Whatever else ``multiprocessing.context`` has."""
+    """Return a name of ``multiprocessing.context`` that distsync does not replace."""
     try:
         return getattr(_stdlib.context, name)
     except AttributeError:

@@ -1,10 +1,9 @@
-"""Manager: objects of all kinds that processes share, as ``multiprocessing.Manager``, without a server process.
+"""Manager: shared objects, like those of ``multiprocessing.Manager``, without a server process.
 
-Rules for this file: no znode; it gives names to objects, and removes what they leave.
-
-What a manager makes is found below its own path. A manager without a name is known to those only that it, or what it
-has made, is sent to; all that it has made is gone when it shuts down, or its client closes. A manager with a name is
-the same for all who know the name, and so are its objects with a name; they stay until somebody calls ``clear``.
+The znodes of a manager's objects are below the manager's own path. A manager without a name is
+known only to processes to which it, or one of its objects, was sent. All its objects are deleted
+when it shuts down or when its client closes. A manager with a name is the same for all processes
+that use the name, and so are its objects with a name. They stay until ``clear()`` is called.
 """
 
 from __future__ import annotations
@@ -43,27 +42,51 @@ if TYPE_CHECKING:
 _OURS = ["ArrayProxy", "DictProxy", "ListProxy", "Manager", "NamespaceProxy", "SyncManager", "ValueProxy"]
 __all__ = [*_OURS, *sorted({*_stdlib.__all__} - {*_OURS})]  # noqa: PLE0604  # others: see __getattr__
 
-#: The methods are called so too.
+#: The methods of SyncManager hide these names.
 _Array, _dict, _list = array.array, dict, list
 
 NO_SERVER = "a manager of distsync is no process: {0}"
 
 
 class SyncManager(SharedObject):
-    """What makes objects that processes share, and removes them at its end.
+    """A manager of shared objects, like ``multiprocessing.managers.SyncManager``.
 
-    Units: what is in a dict, list, Namespace, Value or Array together takes 1,000,000 bytes at most.
-    Raises: ProcessError for an object that is asked of a manager that was not started, or has shut down.
-    Cost: an object with data 1 request and 1 for each new part of its path; others none before their first use.
-    Source: ``multiprocessing.managers.SyncManager``.
+    It creates the objects, and deletes them when it shuts down. A manager with a name is the same
+    for all processes that use the name, and keeps its objects until `clear` is called.
 
-    Znodes: ``<namespace>/manager/<name>/<kind>/<name>``, each object's own.
+    The contents of one dict, list, Namespace, Value or Array may be 1,000,000 bytes long.
 
-    >>> with Manager() as manager:
-    ...     ages = manager.dict(ann=31)
-    ...     ages["bob"] = 27
-    ...     print(ages)
-    {'ann': 31, 'bob': 27}
+    Args:
+        address: Not supported; it must be None.
+        authkey: Not supported; it must be None.
+        serializer: Ignored, because there is no server process.
+        ctx: Ignored, because there is no server process.
+        shutdown_timeout: Ignored, because there is no server process.
+        name: Name of the manager, shared by all processes that use it. None makes a manager of
+            which no other process knows until it is sent there.
+        client: The client to use; None uses the default client.
+        path: Path of the manager's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given, or an address or authkey is given.
+
+    Note:
+        Creating an object with data costs 1 request, and 1 more for each new part of its path.
+        Creating any other object costs none before its first use.
+
+        If an object is created while the manager is not started, or after it has shut down,
+        ProcessError is raised.
+
+        Znodes: ``<namespace>/manager/<name>/<kind>/<name>``, one tree for each object.
+
+        Source: ``multiprocessing.managers.SyncManager``.
+
+    Example:
+        >>> with Manager() as manager:
+        ...     ages = manager.dict(ann=31)
+        ...     ages["bob"] = 27
+        ...     print(ages)
+        {'ann': 31, 'bob': 27}
     """
 
     _kind = "manager"
@@ -89,12 +112,26 @@ class SyncManager(SharedObject):
 
     @property
     def address(self) -> str | None:
-        """Where the servers are; None: this user's embedded one."""
+        """Hosts of the client; None for the user's embedded server."""
         hosts: str | None = self.client.hosts
         return hosts
 
     def start(self, initializer: Callable[..., Any] | None = None, initargs: Iterable[Any] = ()) -> None:
-        """Objects can be made; without a name of its own they are removed when its client closes. Cost: no request."""
+        """Start the manager, so that it can create objects.
+
+        The objects of a manager without a name are deleted when its client closes, at the latest.
+
+        Args:
+            initializer: Not supported; it must be None.
+            initargs: Ignored.
+
+        Raises:
+            ProcessError: The manager was started before.
+            TypeError: ``initializer`` is not None.
+
+        Note:
+            Costs no request.
+        """
         if self._state != "initial":
             raise ProcessError("Already started server" if self._state == "started" else "Manager has shut down")
         if initializer is not None:
@@ -104,24 +141,43 @@ class SyncManager(SharedObject):
             self.client.at_close(self.path, partial(remove_tree, self.path))
 
     def connect(self) -> None:
-        """Objects can be made; nothing is removed at the end of this one. Cost: no request."""
+        """Start the manager, but delete nothing when the client closes.
+
+        Note:
+            Costs no request.
+        """
         self._state = "started"
 
     def shutdown(self) -> None:
-        """No object can be made any more; without a name of its own, all that were made are gone.
+        """Shut the manager down. Without a name, it deletes all its objects.
 
-        Cost: 1 request for each znode that they are made of; with a name none.
+        Afterwards, the manager creates no objects.
+
+        Note:
+            Costs 1 request for each znode without children, and at least 3 for each other znode.
+            Costs no request if the manager has a name.
         """
         if self._state == "started" and not self._shared:
             self.clear()
         self._state = "shutdown"
 
     def clear(self) -> None:
-        """All objects that were made are gone, with a name or without. Cost: 1 request for each of their znodes."""
+        """Delete all objects of the manager, with and without a name.
+
+        Note:
+            Costs 1 request for each znode without children, and at least 3 for each other znode.
+        """
         self._run(remove_tree(self.path))
 
     def join(self, timeout: float | None = None) -> None:
-        """It has shut down, as far as there is anything to wait for. Cost: no request."""
+        """Return at once, because there is no server process to wait for.
+
+        Args:
+            timeout: Ignored.
+
+        Note:
+            Costs no request.
+        """
 
     def __enter__(self) -> SyncManager:
         if self._state == "initial":
@@ -139,21 +195,31 @@ class SyncManager(SharedObject):
 
     @classmethod
     def register(cls, typeid: str, *args: Any, **keywords: Any) -> NoReturn:
-        """Refused: there is no process that could keep an object of a class of the program's own.
+        """Raise NotImplementedError, because no server process could keep the objects.
 
-        Raises: NotImplementedError, always.
+        Args:
+            typeid: Name of the type, which is mentioned in the error.
+            *args: Ignored.
+            **keywords: Ignored.
+
+        Raises:
+            NotImplementedError: Always.
         """
         instead = f"nobody can keep the object behind {typeid!r}; keep its data in a dict or Namespace, under a Lock"
         raise NotImplementedError(NO_SERVER.format(instead))
 
     def get_server(self) -> NoReturn:
-        """Refused: there is none. Raises: NotImplementedError, always."""
+        """Raise NotImplementedError, because there is no server process.
+
+        Raises:
+            NotImplementedError: Always.
+        """
         raise NotImplementedError(NO_SERVER.format("there is no server to run"))
 
-    # ---- making objects
+    # ---- creating objects
 
     def _place(self, kind: str, name: str | None) -> builtins.dict[str, Any]:
-        """Where an object of this manager is."""
+        """Return the keyword arguments for the client and path of a new object."""
         if self._state != "started":
             raise ProcessError(f"Manager is not started (state {self._state})")
         part = str(uuid.uuid4()) if name is None else paths.encode_name(name)
@@ -163,7 +229,17 @@ class SyncManager(SharedObject):
         return make(*args, **keywords, **self._place(make.__name__.lower(), name))
 
     def _data(self, kind: type[Shared], name: str | None, value: Any) -> Any:
-        """A container with this value, if it is new. Without a name it goes when nobody can know it any more."""
+        """Create a container, with this value if it is new.
+
+        Args:
+            kind: The class of the container.
+            name: Name of the container. A container without a name is deleted when no process can
+                know it any more.
+            value: The initial value.
+
+        Returns:
+            The container.
+        """
         made = kind(**self._place(kind._typeid, name))
         made._begin_with(value)
         if name is None:
@@ -174,68 +250,247 @@ class SyncManager(SharedObject):
         return made
 
     def dict(self, *args: Any, name: str | None = None, **items: Any) -> DictProxy:
-        """A dict; with a ``name`` the one that others have made, if they have. See DictProxy.
+        """Create a shared dict, or open the one of this name. See DictProxy.
 
-        An item that is itself called "name" is given in a dict: ``manager.dict({"name": 1})``.
+        An item with the key "name" must be passed in a dict: ``manager.dict({"name": 1})``.
+
+        Args:
+            *args: Initial items, as for ``dict``. They count only if the dict is new.
+            name: Name of the dict, shared by all processes that use this manager. None gives it a
+                unique name.
+            **items: Further initial items.
+
+        Returns:
+            The dict.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+
+        Note:
+            Costs 1 request, and 1 more for each new part of its path.
         """
         made: DictProxy = self._data(DictProxy, name, _dict(*args, **items))
         return made
 
     def list(self, items: Iterable[Any] = (), /, *, name: str | None = None) -> ListProxy:
-        """A list; with a ``name`` the one that others have made, if they have. See ListProxy."""
+        """Create a shared list, or open the one of this name. See ListProxy.
+
+        Args:
+            items: Initial items. They count only if the list is new.
+            name: Name of the list, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            The list.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+
+        Note:
+            Costs 1 request, and 1 more for each new part of its path.
+        """
         made: ListProxy = self._data(ListProxy, name, _list(items))
         return made
 
     def Namespace(self, *, name: str | None = None, **attributes: Any) -> NamespaceProxy:
-        """An object with attributes; one that is called "name" is set afterwards. See NamespaceProxy."""
+        """Create a shared object with attributes, or open the one of this name. See NamespaceProxy.
+
+        An attribute that is itself called "name" must be set afterwards.
+
+        Args:
+            name: Name of the namespace, shared by all processes that use this manager. None gives
+                it a unique name.
+            **attributes: Initial attributes. They count only if the namespace is new.
+
+        Returns:
+            The namespace.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+
+        Note:
+            Costs 1 request, and 1 more for each new part of its path.
+        """
         return NamespaceProxy(self._data(DictProxy, name, attributes))
 
     def Value(self, typecode: Any, value: Any, lock: Any = True, *, name: str | None = None) -> ValueProxy:
-        """Anything that pickles; the type code and the lock are not used, as multiprocessing's. See ValueProxy."""
+        """Create a shared value, or open the one of this name. See ValueProxy.
+
+        Args:
+            typecode: Ignored, as in multiprocessing.
+            value: Initial value, any object that pickles. It counts only if the shared value is
+                new.
+            lock: Ignored, as in multiprocessing.
+            name: Name of the value, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            The value.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+
+        Note:
+            Costs 1 request, and 1 more for each new part of its path.
+        """
         made: ValueProxy = self._data(ValueProxy, name, [value])
         return made
 
     def Array(self, typecode: str, sequence: Any, lock: Any = True, *, name: str | None = None) -> ArrayProxy:
-        """An ``array.array``. See ArrayProxy."""
+        """Create a shared ``array.array``, or open the one of this name. See ArrayProxy.
+
+        Args:
+            typecode: Type code of the ``array`` module.
+            sequence: Initial elements. They count only if the array is new.
+            lock: Ignored, as in multiprocessing.
+            name: Name of the array, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            The array.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+
+        Note:
+            Costs 1 request, and 1 more for each new part of its path.
+        """
         made: ArrayProxy = self._data(ArrayProxy, name, _Array(typecode, sequence))
         return made
 
     def Queue(self, maxsize: int = 0, *, name: str | None = None) -> queue.Queue[Any]:
-        """A queue without a feeder, as multiprocessing's manager has it. See ``distsync.queue.Queue``."""
+        """Create a queue without a feeder thread, as multiprocessing's manager does.
+
+        Args:
+            maxsize: Maximum number of items; 0 or less means unbounded.
+            name: Name of the queue, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            A ``distsync.queue.Queue``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+        """
         made: queue.Queue[Any] = self._object(queue.Queue, name, maxsize)
         return made
 
     def JoinableQueue(self, maxsize: int = 0, *, name: str | None = None) -> queue.Queue[Any]:
-        """The same: each queue of a manager has ``task_done`` and ``join``."""
+        """Create a queue, like ``Queue``: all queues of a manager have ``task_done()`` and ``join()``.
+
+        Args:
+            maxsize: Maximum number of items; 0 or less means unbounded.
+            name: Name of the queue, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            A ``distsync.queue.Queue``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+        """
         return self.Queue(maxsize, name=name)
 
     def Lock(self, *, name: str | None = None) -> threading.Lock:
-        """See ``distsync.threading.Lock``."""
+        """Create a lock.
+
+        Args:
+            name: Name of the lock, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            A ``distsync.threading.Lock``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+        """
         made: threading.Lock = self._object(threading.Lock, name)
         return made
 
     def RLock(self, *, name: str | None = None) -> threading.RLock:
-        """See ``distsync.threading.RLock``."""
+        """Create a reentrant lock.
+
+        Args:
+            name: Name of the lock, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            A ``distsync.threading.RLock``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+        """
         made: threading.RLock = self._object(threading.RLock, name)
         return made
 
     def Semaphore(self, value: int = 1, *, name: str | None = None) -> threading.Semaphore:
-        """See ``distsync.threading.Semaphore``."""
+        """Create a counting semaphore.
+
+        Args:
+            value: Initial number of permits, the same for all objects of this name; 0 makes a
+                signal.
+            name: Name of the semaphore, shared by all processes that use this manager. None gives
+                it a unique name.
+
+        Returns:
+            A ``distsync.threading.Semaphore``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+            ValueError: ``value`` is negative.
+        """
         made: threading.Semaphore = self._object(threading.Semaphore, name, value)
         return made
 
     def BoundedSemaphore(self, value: int = 1, *, name: str | None = None) -> threading.BoundedSemaphore:
-        """See ``distsync.threading.BoundedSemaphore``."""
+        """Create a semaphore with a maximum number of permits.
+
+        Args:
+            value: Initial and maximum number of free permits, the same for all objects of this
+                name.
+            name: Name of the semaphore, shared by all processes that use this manager. None gives
+                it a unique name.
+
+        Returns:
+            A ``distsync.threading.BoundedSemaphore``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+            ValueError: ``value`` is negative.
+        """
         made: threading.BoundedSemaphore = self._object(threading.BoundedSemaphore, name, value)
         return made
 
     def Condition(self, lock: Any = None, *, name: str | None = None) -> threading.Condition:
-        """See ``distsync.threading.Condition``."""
+        """Create a condition variable.
+
+        Args:
+            lock: A Lock or RLock of distsync; None uses an RLock that belongs to the condition.
+            name: Name of the condition, shared by all processes that use this manager. None gives
+                it a unique name.
+
+        Returns:
+            A ``distsync.threading.Condition``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+        """
         made: threading.Condition = self._object(threading.Condition, name, lock)
         return made
 
     def Event(self, *, name: str | None = None) -> threading.Event:
-        """See ``distsync.threading.Event``."""
+        """Create a flag that processes can wait for.
+
+        Args:
+            name: Name of the event, shared by all processes that use this manager. None gives it a
+                unique name.
+
+        Returns:
+            A ``distsync.threading.Event``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+        """
         made: threading.Event = self._object(threading.Event, name)
         return made
 
@@ -247,12 +502,36 @@ class SyncManager(SharedObject):
         *,
         name: str | None = None,
     ) -> threading.Barrier:
-        """See ``distsync.threading.Barrier``; the action travels, so it must pickle."""
+        """Create a barrier at which threads of any processes wait for each other.
+
+        Args:
+            parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+            action: Called without arguments by one of the threads, before they are released; None
+                calls nothing. It must pickle if the barrier is sent to another process.
+            timeout: Default timeout of ``wait()`` in seconds; None waits forever.
+            name: Name of the barrier, shared by all processes that use this manager. None gives it
+                a unique name.
+
+        Returns:
+            A ``distsync.threading.Barrier``.
+
+        Raises:
+            ProcessError: The manager was not started, or has shut down.
+            ValueError: ``parties`` is less than 1.
+        """
         made: threading.Barrier = self._object(threading.Barrier, name, parties, action, timeout)
         return made
 
     def Pool(self, *args: Any, **keywords: Any) -> Any:
-        """A pool of processes, which are this process's. See ``distsync.multiprocessing.Pool``."""
+        """Create a pool whose local workers are children of this process.
+
+        Args:
+            *args: Positional arguments of ``distsync.multiprocessing.Pool``.
+            **keywords: Keyword arguments of ``distsync.multiprocessing.Pool``.
+
+        Returns:
+            The pool.
+        """
         from distsync import multiprocessing
 
         return multiprocessing.Pool(*args, **keywords)
@@ -260,7 +539,16 @@ class SyncManager(SharedObject):
 
 @at_home
 def manager(kind: type[SyncManager], path: str, origin: Any) -> SyncManager:
-    """Return a manager where its pickle arrived: it makes objects, and removes nothing at its end."""
+    """Return an unpickled manager. It creates objects, and deletes none when it shuts down.
+
+    Args:
+        kind: The class of the manager.
+        path: Path of the manager's znode.
+        origin: Identification of its client; None means the default client.
+
+    Returns:
+        The manager.
+    """
     from distsync._client import default_client
 
     made = kind(path=path, client=None if origin is None else default_client.client_of(origin))
@@ -269,10 +557,21 @@ def manager(kind: type[SyncManager], path: str, origin: Any) -> SyncManager:
 
 
 def Manager(*, ctx: Any = None, name: str | None = None, client: Client | None = None) -> SyncManager:
-    """A manager that is started. With a ``name`` it is the same for all who know it.
+    """Create a manager, and start it. With a name, it is the same for all processes that use the name.
 
-    Cost: no request.
-    Source: ``multiprocessing.Manager``.
+    Args:
+        ctx: Ignored, because there is no server process.
+        name: Name of the manager, shared by all processes that use it. None makes a manager of
+            which no other process knows until it is sent there.
+        client: The client to use; None uses the default client.
+
+    Returns:
+        The manager.
+
+    Note:
+        Costs no request.
+
+        Source: ``multiprocessing.Manager``.
     """
     made = SyncManager(ctx=ctx, name=name, client=client)
     made.start()

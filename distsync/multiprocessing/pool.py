@@ -1,7 +1,7 @@
-"""Pool: worker processes, of this machine and of others, that share tasks.
+"""Pool: worker processes of this machine and of others that share tasks.
 
-Rules for this file: multiprocessing's own Pool, whose threads and queues are replaced; what they do stands in
-_pool_client.py (the caller), _local_workers.py (local processes) and _pool_worker.py (a worker process).
+The class is multiprocessing's own Pool with other threads and queues: those of the caller are in
+_pool_client.py, the local processes in _local_workers.py, and a worker process in _pool_worker.py.
 """
 
 from __future__ import annotations
@@ -18,37 +18,72 @@ from distsync._objects.base import SharedObject
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
-#: A task is given up after so many workers that did not live to its end.
+#: Default number of workers that may exit while they run a task, before the task is abandoned.
 MAX_DELIVERIES = 5
 
 
 class Pool(_stdlib.Pool, SharedObject):
-    """Worker processes that share tasks, and their results back; with a name also those of other callers and machines.
+    """A pool of worker processes on several hosts, like ``multiprocessing.pool.Pool``.
 
-    All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. Workers of the same name elsewhere
-    (``Pool(name="thumbs")``, or ``python -m distsync worker thumbs``) take tasks from here, and those from here theirs.
-    A task whose worker dies is done by another one: once or more often, though its result comes once.
+    All methods, results and exceptions are those of ``multiprocessing.pool.Pool``. A pool with a
+    name shares its tasks with the workers of the same name elsewhere, which are started by
+    ``Pool(name="thumbs")`` or ``python -m distsync worker thumbs``. These workers run tasks of this
+    pool, and the workers of this pool run theirs.
 
-    Units: ``processes``: local workers; None: one for each CPU; 0, with a name: none, others do the work.
-        ``maxtasksperchild`` in tasks (chunks). ``max_deliveries``: after so many deaths of workers with the same task
-        its result is a TaskLostError; 0: never. ``max_payload`` in bytes, of one task or one result (chunks).
-        ``progress``: show on stderr how far it is.
-    Raises: ValueError, TypeError as the stdlib's; UnreachableError; ConfigurationError if the client's codec is JSON.
-        Results raise what the function raised; PayloadRefusedError if a worker cannot read the task (import errors,
-        another authkey), TaskLostError, WorkerStartError if the local workers end before they begin;
-        MaybeEncodingError, PayloadTooLargeError for a result that cannot be sent.
-    On loss: of the session: it goes on. Of this process: what it put, and its results, are removed after twice the
-        session time-out.
-    Cost: a task 1 request; a worker 8 and 1 for each task, of up to 25 at once if they are short; a result 1, and 1 for
-        all that are there.
-    Fair: tasks in the order in which they were put, whoever put them; short ones about so.
-    Source: recipes.txt, Queues; ``multiprocessing.pool.Pool``.
+    If a worker exits before it has finished a task, another worker runs the task again. A task may
+    therefore run several times, but it has one result.
 
-    Znodes: as JoinableQueue; ``callers/<GUID>/answers/...``, results; ``callers/<GUID>/parts/...``, of long ones.
+    Args:
+        processes: Number of local workers. None starts one for each CPU. 0 starts none, so that
+            workers elsewhere run the tasks; it requires a name.
+        initializer: Called in each local worker before its first task; None calls nothing.
+        initargs: Arguments of ``initializer``.
+        maxtasksperchild: Number of tasks (chunks) after which a local worker is replaced; None
+            never replaces it.
+        context: Context of ``distsync.multiprocessing`` that starts the workers; None uses the
+            default one.
+        name: Name of the pool, shared by all processes that use it. Without a name, a pool assigned
+            at module or class level is named after its variable; any other pool gets a unique name.
+        client: The client to use; None uses the default client.
+        max_deliveries: Number of workers that may exit while they run the same task, before its
+            result is a TaskLostError; 0 means no limit.
+        max_payload: Maximum size of one encoded task (chunk) or one encoded result, in bytes; None
+            means 64,000,000.
+        progress: Whether to show a progress bar on stderr. It requires rich.
 
-    >>> with Pool(2, name="squares") as pool:
-    ...     pool.map(abs, [-1, 2, -3])
-    [1, 2, 3]
+    Raises:
+        ValueError: A number is out of range, or ``processes`` is 0 without a name.
+        TypeError: ``initializer`` is not callable.
+        UnreachableError: No server could be reached for the client's first connection.
+        ConfigurationError: The codec of the client is JSON.
+        ModuleNotFoundError: ``progress`` is set, and rich is not installed.
+
+    Note:
+        A result raises what its function raised. It raises PayloadRefusedError if a worker cannot
+        read the task, for example because an import fails or because the worker has another
+        authkey. It raises TaskLostError if the task has no result, and WorkerStartError if the
+        local workers exit before they are ready. It raises MaybeEncodingError or
+        PayloadTooLargeError if the result cannot be sent.
+
+        Putting a task costs 1 request. A worker sends 8 requests for each batch of up to 25 short
+        tasks, and 1 more for each task. The caller sends 1 request for each result, and 1 more for
+        all results that are available.
+
+        Tasks are started in the order in which they were put, by any caller. The order of short
+        tasks is approximate.
+
+        If the session ends, the pool continues in the next one. If this process exits, its tasks
+        and their results are removed after twice the session timeout.
+
+        Znodes: those of JoinableQueue; ``callers/<guid>/answers/...``, results;
+        ``callers/<guid>/parts/...``, the parts of long tasks and results.
+
+        Source: ZooKeeper recipes, "Queues"; ``multiprocessing.pool.Pool``.
+
+    Example:
+        >>> with Pool(2, name="squares") as pool:
+        ...     pool.map(abs, [-1, 2, -3])
+        [1, 2, 3]
     """
 
     __module__ = "distsync.multiprocessing.pool"
@@ -91,7 +126,7 @@ class Pool(_stdlib.Pool, SharedObject):
         initargs: Iterable[Any],
         maxtasks: int | None,
     ) -> None:
-        """Workers and threads run."""
+        """Start the workers and threads."""
         from distsync.multiprocessing._local_workers import LocalWorkers
         from distsync.multiprocessing._pool_client import PoolClient
         from distsync.multiprocessing._pool_worker import WorkerSpec
@@ -138,14 +173,14 @@ class Pool(_stdlib.Pool, SharedObject):
         self, func: Any, iterable: Any, mapper: Any, chunksize: int | None = None, callback: Any = None,
         error_callback: Any = None,
     ) -> Any:  # fmt: skip
-        """As multiprocessing's, whose chunks follow from the workers that it has at the moment: it may be none."""
+        """Choose the chunk size as the stdlib does, also if the pool has no local workers."""
         if chunksize is None:
             iterable = iterable if hasattr(iterable, "__len__") else list(iterable)
             chunksize = -(-len(iterable) // (4 * (self._processes or _cpus()))) or 1
         return super()._map_async(func, iterable, mapper, chunksize, callback, error_callback)  # type: ignore[misc]
 
     def _withdraw(self, job: int) -> bool:
-        """Whether a job of one task was taken out of the queue before anybody had it."""
+        """Remove a job of one task from the queue, and return whether no worker had it."""
         return self._submitting.withdraw(job)
 
     def __del__(self, _warn: Any = warnings.warn, RUN: str = "RUN") -> None:
@@ -153,27 +188,30 @@ class Pool(_stdlib.Pool, SharedObject):
             _warn(f"unclosed running multiprocessing pool {self!r}", ResourceWarning, source=self)
 
     def __reduce__(self) -> Any:
-        """Not possible, as with the stdlib: workers and callers elsewhere find the pool by its name."""
+        """Raise NotImplementedError, like the stdlib. Elsewhere, a pool is found by its name."""
         return _stdlib.Pool.__reduce__(self)
 
     def close(self) -> None:
-        """No task is taken any more; the workers go when all are done."""
+        """Refuse further tasks, and stop the local workers once all tasks are done."""
         if self._state == _stdlib.RUN:
             self._state = _stdlib.CLOSE
             self._submitting.close()
 
     def terminate(self) -> None:
-        """The local workers are gone, and all tasks of this caller that nobody has begun.
+        """Stop the local workers at once, and remove this caller's tasks that no worker has started.
 
-        Whoever waits for a result, which with the stdlib would be for ever, gets a TaskLostError.
+        Waiters for results get a TaskLostError. In the standard library, they would wait forever.
         """
         self._state = _stdlib.TERMINATE
         self._terminate()
 
     def join(self) -> None:
-        """After `close` or `terminate`: the local workers have ended, and nothing of this caller is left.
+        """Wait until the local workers have exited and this caller's znodes are deleted.
 
-        Raises: ValueError if the pool is still running.
+        Call `close` or `terminate` first.
+
+        Raises:
+            ValueError: The pool is still running.
         """
         if self._state == _stdlib.RUN:
             raise ValueError("Pool is still running")
@@ -187,7 +225,21 @@ def _cpus() -> int:
 
 
 def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer: Any) -> int:
-    """How many local workers. Raises ValueError and TypeError as the stdlib."""
+    """Return the number of local workers.
+
+    Args:
+        processes: The argument of Pool; None means one for each CPU.
+        name: The name of the pool, if it has one.
+        maxtasks: The argument ``maxtasksperchild``.
+        initializer: The argument of Pool.
+
+    Returns:
+        The number of local workers.
+
+    Raises:
+        ValueError: A number is out of range, as in the standard library.
+        TypeError: ``initializer`` is not callable.
+    """
     if processes is None:
         processes = _cpus()
     if processes < 0 or (processes == 0 and name is None):
@@ -200,7 +252,7 @@ def _checked(processes: int | None, name: str | None, maxtasks: Any, initializer
 
 
 def _checked_limit(max_payload: Any) -> int:
-    """The longest payload, in bytes."""
+    """Return the maximum size of a payload in bytes."""
     from distsync.multiprocessing._task_codec import LIMIT_BYTES, MAX_BYTES
 
     if max_payload is None:
@@ -217,7 +269,7 @@ def _checked_deliveries(max_deliveries: Any) -> int:
 
 
 def __getattr__(name: str) -> Any:
-    """Whatever else ``multiprocessing.pool`` has."""
+    """Return a name of ``multiprocessing.pool`` that distsync does not replace."""
     try:
         return getattr(_stdlib, name)
     except AttributeError:

@@ -1,9 +1,8 @@
-"""Process: multiprocessing's own, one class for each start method, whose death is seen.
+"""Process: multiprocessing's own, one class for each start method, whose exit is noticed.
 
-Rules for this file: it knows multiprocessing's classes and sessions, and nothing of locks.
-
-A child has the default client's settings, also one that begins anew; it closes its clients at its end; and if it dies
-otherwise, this process ends its sessions as soon as it sees that.
+A child uses the settings of its parent's default client, also if it starts as a new interpreter. It
+closes its clients at its end. If it exits in another way, its parent ends its sessions as soon as
+it notices.
 """
 
 from __future__ import annotations
@@ -29,9 +28,13 @@ logger = logging.getLogger("distsync.multiprocessing")
 
 
 class ChildBootstrap:
-    """What a process has from its parent: the pipe through which it tells its sessions, and settings.
+    """The settings and the pipe that a child gets from its parent.
 
-    It stands first in the object of the process, and so arrives before what its pickle needs them for.
+    It comes first in the pickle of the process object, because later parts need it. Through the
+    pipe, the child reports its sessions.
+
+    Args:
+        sender: The child's end of the pipe; None before the start.
     """
 
     def __init__(self, sender: Any = None) -> None:
@@ -43,7 +46,15 @@ class ChildBootstrap:
         return _unpickle, (default_client.export_settings(), self.sender)
 
     def launch(self, start: Callable[[Any], Any], process: Any) -> Any:
-        """The process is started, and watched. A forked child does not return from here."""
+        """Start the process, and watch it. A forked child does not return from this call.
+
+        Args:
+            start: Function that starts a process object, and returns its Popen.
+            process: The process object.
+
+        Returns:
+            The Popen.
+        """
         self.receiver, self.sender = connection.Pipe(duplex=False)
         try:
             popen = start(process)
@@ -58,14 +69,14 @@ class ChildBootstrap:
         return popen
 
     def begin(self) -> None:
-        """In the child, before anything of its own."""
+        """Attach the pipe. Called in the child before the user's code."""
         try:
             if self.receiver is not None:
                 self.receiver.close()
             if self.sender is not None:
                 session_handover.attach(os.dup(self.sender.fileno()))
                 self.sender.close()
-        except OSError as error:  # too many open files, say; what raises here would end the process without a word
+        except OSError as error:  # such as too many open files; an exception here would end the process silently
             logger.warning("cannot watch process %d; if it exits, its sessions end by timeout: %s", os.getpid(), error)
         self.sender = self.receiver = None
 
@@ -76,7 +87,7 @@ def _unpickle(settings: Settings | None, sender: Any) -> ChildBootstrap:
 
 
 class _TrackedProcess:
-    """What our processes do beside the standard library's."""
+    """Mixin of distsync's process classes."""
 
     _heritage: ChildBootstrap
     _popen: Any
@@ -87,7 +98,7 @@ class _TrackedProcess:
         return made
 
     def _bootstrap(self, parent_sentinel: int | None = None) -> int:
-        """In the child."""
+        """Run in the child: attach the pipe, run the target, and close the clients."""
         self._heritage.begin()
         try:
             status: int = super()._bootstrap(parent_sentinel)  # type: ignore[misc]
@@ -97,12 +108,17 @@ class _TrackedProcess:
             session_handover.finish()
 
     def join(self, timeout: float | None = None) -> None:
-        """The process has ended, and so have its sessions; or the time is over. Of the watch over children nothing is
-        left when the last one was joined.
+        """Wait until the process has exited and its sessions have ended.
 
-        Units: seconds; None: without end.
-        Cost: none, or 2 round trips for each session of a process that did not end by itself.
-        Source: ``multiprocessing.Process``.
+        Once the last child is joined, the thread that watches children has ended too.
+
+        Args:
+            timeout: Maximum wait in seconds; None waits forever.
+
+        Note:
+            Costs no request, and 2 round trips for each session of a process that was killed.
+
+            Source: ``multiprocessing.Process``.
         """
         super().join(timeout)  # type: ignore[misc]
         child = self._heritage.child
@@ -116,25 +132,48 @@ def _launched(start: Callable[[Any], Any], process: Any) -> Any:
 
 
 class Process(_TrackedProcess, _contexts.Process):
-    """A process of the default start method."""
+    """A process of the default start method, like ``multiprocessing.Process``.
+
+    If the process is killed, its parent ends its sessions, so that the locks that it held are free
+    at once.
+
+    Args:
+        *args: Positional arguments of ``multiprocessing.Process``.
+        **kwargs: Keyword arguments of ``multiprocessing.Process``.
+    """
 
     _Popen = staticmethod(partial(_launched, _contexts.Process._Popen))
 
 
 class ForkProcess(_TrackedProcess, _contexts.ForkProcess):
-    """A process that is a copy of this one."""
+    """A process that starts as a copy of this one.
+
+    Args:
+        *args: Positional arguments of ``multiprocessing.Process``.
+        **kwargs: Keyword arguments of ``multiprocessing.Process``.
+    """
 
     _Popen = staticmethod(partial(_launched, _contexts.ForkProcess._Popen))
 
 
 class SpawnProcess(_TrackedProcess, _contexts.SpawnProcess):
-    """A process that begins anew."""
+    """A process that starts as a new interpreter.
+
+    Args:
+        *args: Positional arguments of ``multiprocessing.Process``.
+        **kwargs: Keyword arguments of ``multiprocessing.Process``.
+    """
 
     _Popen = staticmethod(partial(_launched, _contexts.SpawnProcess._Popen))
 
 
 class ForkServerProcess(_TrackedProcess, _contexts.ForkServerProcess):
-    """A process that is a copy of one that was started for that."""
+    """A process that starts as a copy of a server process.
+
+    Args:
+        *args: Positional arguments of ``multiprocessing.Process``.
+        **kwargs: Keyword arguments of ``multiprocessing.Process``.
+    """
 
     _Popen = staticmethod(partial(_launched, _contexts.ForkServerProcess._Popen))
 
@@ -148,13 +187,22 @@ _CLASSES: dict[Any, type[_processes.BaseProcess]] = {
 
 
 def class_for(base: Any) -> type[_processes.BaseProcess]:
-    """The class of the processes of a context of multiprocessing's."""
+    """Return the class for the processes of a context.
+
+    Args:
+        base: The context of multiprocessing.
+
+    Returns:
+        The process class of distsync with the same start method.
+    """
     return _CLASSES[base.Process]
 
 
 def _await_children() -> None:
-    """At the end of a program, while there are clients: what multiprocessing does then. Pools and daemons are
-    terminated, and the other children have ended: what this process has made for them is there until then."""
+    """Terminate pools and daemons, and join other children, as multiprocessing does at exit.
+
+    This runs while the clients are still open, because children may use what this process created.
+    """
     if all(child._parent_pid == os.getpid() for child in _processes._children):  # type: ignore[attr-defined]
         util._exit_function()  # type: ignore[attr-defined]
 
@@ -163,7 +211,7 @@ lifecycle.before_end(_await_children)
 
 
 def __getattr__(name: str) -> Any:
-    """Whatever else ``multiprocessing.process`` has."""
+    """Return a name of ``multiprocessing.process`` that distsync does not replace."""
     try:
         return getattr(_processes, name)
     except AttributeError:

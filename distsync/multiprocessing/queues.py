@@ -1,14 +1,14 @@
-"""Queue, SimpleQueue and JoinableQueue, as ``multiprocessing.queues`` has them.
+"""Queue, SimpleQueue and JoinableQueue: drop-in replacements for ``multiprocessing.queues``.
 
-Rules for this file: no znode; each method checks its arguments as the stdlib does and runs one protocol.
+A Queue of this module and a Queue of ``distsync.queue`` with the same name are the same queue. Two
+things differ from multiprocessing on purpose:
 
-What is in a queue is that of ``distsync.queue``: a Queue of either module with the same name is the same queue. Of
-what multiprocessing does, this is different on purpose:
-
-* A bound, and the count of a JoinableQueue, are kept for all processes from the moment that put returns, which takes a
-  request in any case. So there the item itself goes with it, and no feeder is needed.
-* ``task_done`` counts, and any process may call it for an item that another has got: so a JoinableQueue is a queue with
-  a count here. ``distsync.JoinableQueue``, whose items come again when their worker dies, ties each to who got it.
+* A bound, and the count of a JoinableQueue, are valid for all processes as soon as ``put()``
+  returns. This takes a request in any case, so the item is sent with it, and no feeder thread is
+  needed.
+* ``task_done()`` only counts, and any process may call it for an item that another process got.
+  ``distsync.JoinableQueue`` ties each item to its consumer, and redelivers it if the consumer
+  exits.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Empty", "Full", "JoinableQueue", "Queue", "SimpleQueue"]
 
-#: So long (seconds) a get that does not wait gives the feeder to send what this very process has put before.
+#: Seconds for which a non-blocking get waits for the feeder to send the items of this process.
 READ_OWN_PUTS_S = 0.3
 
 OnError = Callable[[BaseException, Any], object]
 
 
 def _seconds(block: bool, timeout: float | None) -> float | None:
-    """The time-out as multiprocessing takes it: one below zero is none at all."""
+    """Return the timeout in seconds, or None to wait forever. Negative timeouts are 0."""
     if not block:
         return 0.0
     return None if timeout is None else max(0.0, timeout)
 
 
 class _Base(_QueueBase[Item]):
-    """What the queues here share."""
+    """Base of the queues."""
 
     def __init__(self, ctx: Any, name: str | None, client: Client | None, path: str | None) -> None:
         self._ctx = ctx
@@ -56,21 +56,48 @@ class _Base(_QueueBase[Item]):
 
 
 class Queue(_Base[Item]):
-    """First in, first out; ``put`` leaves the item to a feeder thread and returns at once.
+    """A FIFO queue shared by processes and hosts, like ``multiprocessing.Queue``.
 
-    What the feeder has sent stays until it is got, whoever dies; what it had not sent dies with the process. At its end
-    a process waits until all is sent, unless it has called ``cancel_join_thread``.
-    Units: ``maxsize`` in items; 0 or less: no bound. With a bound put sends the item itself, and waits while it is
-        full. Items pickle, 1,000,000 bytes at most.
-    Cost: put 1 request for up to 100 items, apart from the call; with a bound 3, in 1 round trip. get 2, in 1.
-    Fair: items that one process puts through one object in the order of its puts; who waits longest gets first.
-    Source: recipes.txt, Queues; ``multiprocessing.Queue``.
+    ``put()`` passes the item to a feeder thread and returns at once. A sent item stays in the queue
+    until a consumer gets it, even if its producer exits. An item that was not sent yet is lost if
+    its process is killed. At its end, a process waits until all its items are sent, unless it has
+    called `cancel_join_thread`.
 
-    >>> jobs = Queue(name="jobs")
-    >>> jobs.put("first")
-    >>> jobs.get()
-    'first'
-    >>> jobs.close(); jobs.join_thread()
+    With a bound, ``put()`` itself sends the item, and waits while the queue is full.
+
+    Items are encoded by the client's codec, pickle by default. An encoded item may be almost
+    1,000,000 bytes long.
+
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared: give
+            the same one to all objects of this name that put or get.
+        ctx: The context that creates the queue. It has no effect.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        `put` costs 1 request for each 100 items, sent in the background; with a bound, 3 requests
+        in 1 round trip. `get` costs 2 requests in 1 round trip if items are waiting.
+
+        Items that one process puts with one object leave the queue in that order. Getters are
+        served in FIFO order.
+
+        Znodes: those of ``distsync.queue.Queue``.
+
+        Source: ZooKeeper recipes, "Queues"; ``multiprocessing.Queue``.
+
+    Example:
+        >>> jobs = Queue(name="jobs")
+        >>> jobs.put("first")
+        >>> jobs.get()
+        'first'
+        >>> jobs.close(); jobs.join_thread()
     """
 
     _kind = "queue"
@@ -93,7 +120,7 @@ class Queue(_Base[Item]):
 
     @property
     def _feeder(self) -> Feeder:
-        """That of this process."""
+        """The feeder of this process."""
         found = self._feeders.get(fork_depth())
         if found is None:
             made = Feeder()
@@ -109,16 +136,32 @@ class Queue(_Base[Item]):
         return feeder
 
     def put(self, obj: Item, block: bool = True, timeout: float | None = None) -> None:
-        """``obj`` will be in the queue; with a bound it is.
+        """Put an item into the queue. With a bound, wait for room if the queue is full.
 
-        Units: seconds; None: without end. Only where there is a bound.
-        Raises: Full if there was no room, at once if not ``block``, or not in time; ValueError if this process has
-            closed the queue. What does not pickle, is too large or cannot be sent is not put, and is reported by
-            ``_on_queue_feeder_error`` alone, which prints a traceback. With a bound, what cannot be sent raises.
-        On loss: of the connection: the feeder goes on with the next one.
-        On cancel: the item is in the queue, or not.
-        Cost: none for the caller; with a bound 3 requests, 1 round trip.
-        Source: ``multiprocessing.Queue.put``.
+        Without a bound, the feeder thread sends the item. An item that cannot be encoded or sent is
+        not put, and is reported to ``_on_queue_feeder_error`` only, which prints a traceback. With
+        a bound, an item that cannot be sent raises.
+
+        Args:
+            obj: The item to put.
+            block: Whether to wait for room, if the queue is bounded.
+            timeout: Maximum wait for room in seconds, if the queue is bounded; 0 or less does not
+                wait, None waits forever.
+
+        Raises:
+            Full: There was no room, or no connection, in time. Only with a bound.
+            ValueError: This process has closed the queue.
+            ShutDown: The queue was shut down. Only with a bound.
+            OutcomeUnknownError: The timeout passed or the session ended before the reply, and the
+                item may or may not have been put. Only with a bound.
+
+        Note:
+            Costs no request in this thread; with a bound, 3 requests in 1 round trip.
+
+            If the connection is lost, the feeder continues with the next one. If interrupted, the
+            item may or may not be in the queue.
+
+            Source: ``multiprocessing.Queue.put``.
         """
         feeder = self._check_open()
         feeder.used = True
@@ -134,22 +177,40 @@ class Queue(_Base[Item]):
             self._run(core.put(data, bool(block), maxsize=self._maxsize), _seconds(block, timeout))
 
     def _sender(self) -> Callable[[Sequence[Any]], object]:
-        """What the feeder does with items; it does not keep this object."""
+        """Return the function that sends items in the feeder. It does not reference this object."""
         on_error: OnError = self._on_queue_feeder_error
         return partial(_send, self.client, self._core, self.path, on_error, self._feeder)
 
     def get(self, block: bool = True, timeout: float | None = None) -> Item:
-        """The next item, which is in the queue no more.
+        """Remove and return the next item, waiting for one if the queue is empty.
 
-        Units: seconds; None: without end.
-        Returns: the item. One that this process has put through this object is there at once for it.
-        Raises: Empty if there was none, at once if not ``block``, or not in time; ValueError if this process has closed
-            the queue; PayloadRefusedError for an item that is unsigned, altered or unreadable, and is gone now.
-        On loss: of the session: it goes on.
-        On cancel: the item that was on its way goes back to its place.
-        Cost: 2 requests, 1 round trip, if there are items (after the first get).
-        Fair: who waits longest gets first, after those who come anew in that moment.
-        Source: recipes.txt, Queues.
+        An item that this process put with this object is available to it at once.
+
+        Args:
+            block: Whether to wait.
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Returns:
+            The item.
+
+        Raises:
+            Empty: No item became available in time.
+            ValueError: This process has closed the queue.
+            ShutDown: The queue is empty and was shut down.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has been removed.
+            OutcomeUnknownError: The session ended before the reply, and an item may or may not have
+                been removed.
+
+        Note:
+            Costs 2 requests in 1 round trip if items are waiting. The first call costs more.
+
+            Getters are served in FIFO order; a getter that arrives while an item is available may
+            overtake them.
+
+            If the session ends, the call continues in the next one. If interrupted, an item in
+            transit is put back in its place.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         feeder = self._check_open()
         if not block:
@@ -157,62 +218,106 @@ class Queue(_Base[Item]):
         return self._get_now(bool(block), _seconds(block, timeout), self._maxsize)
 
     def put_nowait(self, obj: Item) -> None:
-        """``put(obj, False)``."""
+        """Put an item without waiting, like ``put(obj, False)``.
+
+        Args:
+            obj: The item to put.
+
+        Raises:
+            Full: There was no room, or no connection. Only with a bound.
+            ValueError: This process has closed the queue.
+        """
         self.put(obj, False)
 
     def get_nowait(self) -> Item:
-        """``get(False)``."""
+        """Remove and return the next item without waiting, like ``get(False)``.
+
+        Returns:
+            The item.
+
+        Raises:
+            Empty: No item is available.
+            ValueError: This process has closed the queue.
+        """
         return self.get(False)
 
     def qsize(self) -> int:
-        """How many items are in the queue about now, those included that this process put before through this object.
+        """Return the approximate number of items, including those that this object has put.
 
-        On loss: of the connection: it waits for the next one.
-        Cost: 3 requests, 1 round trip, after the feeder has sent what there was.
+        Returns:
+            The number of items, which may change at any time.
+
+        Note:
+            Costs 3 requests in 1 round trip, after the feeder has sent its items.
+
+            If the connection is lost, this waits for the next one.
         """
         self._feeder.flush()
         size = int(self._run(self._core.znodes.size()))
         return min(size, self._maxsize) if self._maxsize > 0 else size
 
     def empty(self) -> bool:
-        """Whether there is no item about now.
+        """Return whether the queue is empty, which may change at any time.
 
-        Raises: OSError if this process has put something and then closed the queue, as multiprocessing's does.
-        Cost: as qsize.
+        Returns:
+            True if the queue is empty.
+
+        Raises:
+            OSError: This process has put an item and then closed the queue, as in multiprocessing.
+
+        Note:
+            Costs 3 requests in 1 round trip, after the feeder has sent its items.
         """
         if self._feeder.used and self._feeder.closed:
             raise OSError(f"Queue {self!r} is closed")
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether a put would have to wait about now. Cost: as qsize; none without a bound."""
+        """Return whether the queue is full, which may change at any time.
+
+        Returns:
+            True if the queue is full; False without a bound.
+
+        Note:
+            Costs 3 requests in 1 round trip; none without a bound.
+        """
         return self._maxsize > 0 and self.qsize() >= self._maxsize
 
     def close(self) -> None:
-        """This process puts and gets no more here; the feeder sends what there is, and ends. Others go on."""
+        """Close the queue for this process. The feeder sends its items and ends.
+
+        Other processes can still use the queue.
+
+        Note:
+            Costs no request.
+        """
         self._feeder.close()
 
     def join_thread(self) -> None:
-        """All that this process has put is sent. After close only.
+        """Wait until all items that this process has put are sent. Call `close` first.
 
-        On loss: of the connection: it waits for the next one.
+        Raises:
+            AssertionError: The queue is not closed.
+
+        Note:
+            If the connection is lost, this waits for the next one.
         """
         assert self._feeder.closed, f"Queue {self!r} not closed"
         if not self._feeder.cancelled:
             self._feeder.join()
 
     def cancel_join_thread(self) -> None:
-        """This process does not wait, at its end, for its feeder: what that has not sent then is lost."""
+        """Do not wait for the feeder at the end of this process. Items not sent by then are lost."""
         self._feeder.cancelled = True
 
     @staticmethod
     def _on_queue_feeder_error(e: BaseException, obj: Any) -> None:
-        """Called with what could not be put, and why. A subclass may have its own, as of multiprocessing's."""
+        """Print the error of an item that could not be put. A subclass may override this."""
         traceback.print_exception(type(e), e, e.__traceback__, file=sys.stderr)
 
 
 def _encoded(objs: Sequence[Any], encode: Callable[[Any], bytes], on_error: OnError) -> list[bytes]:
-    """Those that pickle; the others are reported."""
+    """Return the encoded items, and report those that cannot be encoded."""
     data: list[bytes] = []
     for obj in objs:
         try:
@@ -225,7 +330,7 @@ def _encoded(objs: Sequence[Any], encode: Callable[[Any], bytes], on_error: OnEr
 
 
 def _send(client: Client, core: QueueCore, path: str, on_error: OnError, feeder: Feeder, objs: Sequence[Any]) -> None:
-    """In the feeder: these are in the queue, or were reported."""
+    """Put items into the queue, in the feeder, and report those that cannot be put."""
     kept: list[Any] = []
 
     def encode(obj: Any) -> bytes:
@@ -251,63 +356,126 @@ def _report(error: BaseException, objs: Sequence[Any], on_error: OnError) -> Non
 
 
 class JoinableQueue(Queue[Item]):
-    """A Queue that counts what is put and not done; ``join`` waits until nothing is.
+    """A Queue that counts unfinished items, like ``multiprocessing.JoinableQueue``.
 
-    An item counts from its put on: put returns when it is in the queue. Any process may say that one is done. One whose
-    worker dies is never done, as with multiprocessing; with ``distsync.JoinableQueue`` another worker gets it.
-    Units: as Queue.
-    Cost: put 1 request, with a bound 3 in 1 round trip; get 2, in 1; task_done 1.
-    Fair: as Queue.
-    Source: recipes.txt, Queues; ``multiprocessing.JoinableQueue``.
+    An item is counted when ``put()`` returns, because then it is in the queue. Any process may mark
+    an item as done. An item whose consumer exits stays unfinished, as in multiprocessing;
+    ``distsync.JoinableQueue`` delivers it to another consumer.
 
-    >>> jobs = JoinableQueue(name="counted")
-    >>> jobs.put("first")
-    >>> jobs.get()
-    'first'
-    >>> jobs.task_done(); jobs.join()
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared: give
+            the same one to all objects of this name that put or get.
+        ctx: The context that creates the queue. It has no effect.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        `put` costs 1 request, or 3 in 1 round trip with a bound. `get` costs 2 requests in 1 round
+        trip if items are waiting. `task_done` costs 1 request.
+
+        Fairness and znodes are those of Queue.
+
+        Source: ZooKeeper recipes, "Queues"; ``multiprocessing.JoinableQueue``.
+
+    Example:
+        >>> jobs = JoinableQueue(name="counted")
+        >>> jobs.put("first")
+        >>> jobs.get()
+        'first'
+        >>> jobs.task_done(); jobs.join()
     """
 
     def put(self, obj: Item, block: bool = True, timeout: float | None = None) -> None:
-        """``obj`` is in the queue, and counted.
+        """Put an item into the queue and count it, waiting for room if the queue is bounded and full.
 
-        Units, On loss, On cancel, Source: as Queue.put.
-        Raises: as Queue.put with a bound.
-        Cost: 1 request; with a bound 3, in 1 round trip.
+        An item that cannot be encoded is not put, and is reported to ``_on_queue_feeder_error``
+        only, which prints a traceback. An item that cannot be sent raises.
+
+        Args:
+            obj: The item to put.
+            block: Whether to wait.
+            timeout: Maximum wait in seconds; 0 or less does not wait, None waits forever.
+
+        Raises:
+            Full: There was no room, or no connection, in time.
+            ValueError: This process has closed the queue.
+            ShutDown: The queue was shut down.
+            OutcomeUnknownError: The timeout passed or the session ended before the reply, and the
+                item may or may not have been put.
+
+        Note:
+            Costs 1 request, or 3 in 1 round trip with a bound.
+
+            If the connection is lost, the call continues with the next one. If interrupted, the
+            item may or may not be in the queue.
+
+            Source: ``multiprocessing.Queue.put``.
         """
         self._check_open().used = True
         self._put_at_once(obj, block, timeout)
 
     def task_done(self) -> None:
-        """One item more is done.
+        """Mark an item that was got as done, for `join`.
 
-        Raises: ValueError if all that were ever put are done already.
-        Cost: 1 request if this process got as many items as it calls this, else 4.
+        Raises:
+            ValueError: It was called more times than items were put.
+
+        Note:
+            Costs 1 request if this process got at least as many items as it marked as done,
+            otherwise 4.
         """
         if not self._run(self._core.task_done()):
             raise ValueError("task_done() called too many times")
 
     def join(self) -> None:
-        """Every item that was put is done.
+        """Wait until all items that were put have been marked as done.
 
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 3 requests, 1 watch; as many for each task_done while it waits.
+        Note:
+            Costs 3 requests and 1 watch, and as many again for each `task_done` during the wait.
+
+            If the session ends, the wait continues in the next one. If interrupted, nothing is left
+            behind.
         """
         self._run(self._core.join())
 
 
 class SimpleQueue(_Base[Item]):
-    """First in, first out, without a bound, a feeder and time-outs: ``put`` returns when the item is in the queue.
+    """An unbounded FIFO queue without a feeder thread, like ``multiprocessing.SimpleQueue``.
 
-    Units: items pickle, 1,000,000 bytes at most.
-    Cost: put 1 request; get 2, in 1 round trip.
-    Fair: as Queue.
-    Source: recipes.txt, Queues; ``multiprocessing.SimpleQueue``.
+    The item is in the queue when ``put()`` returns. There are no timeouts.
 
-    >>> inbox = SimpleQueue(name="inbox")
-    >>> inbox.put("hello")
-    >>> inbox.get()
-    'hello'
+    Items are encoded by the client's codec, pickle by default. An encoded item may be almost
+    1,000,000 bytes long.
+
+    Args:
+        ctx: The context that creates the queue. It has no effect.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        `put` costs 1 request. `get` costs 2 requests in 1 round trip if items are waiting.
+
+        Fairness and znodes are those of Queue.
+
+        Source: ZooKeeper recipes, "Queues"; ``multiprocessing.SimpleQueue``.
+
+    Example:
+        >>> inbox = SimpleQueue(name="inbox")
+        >>> inbox.put("hello")
+        >>> inbox.get()
+        'hello'
     """
 
     _kind = "simple_queue"
@@ -323,31 +491,64 @@ class SimpleQueue(_Base[Item]):
             raise OSError(f"SimpleQueue {self.name!r} is closed")
 
     def put(self, obj: Item) -> None:
-        """``obj`` is in the queue.
+        """Put an item into the queue.
 
-        Raises: PayloadError for an item that does not pickle or is too large; OSError if this process has closed it.
-        On loss, On cancel: as ``distsync.queue.Queue.put``.
-        Cost: 1 request.
+        Args:
+            obj: The item to put.
+
+        Raises:
+            PayloadError: The item cannot be encoded, or is too large.
+            OSError: This process has closed the queue.
+
+        Note:
+            Costs 1 request.
+
+            If the session ends, the call continues in the next one. If interrupted, the item may or
+            may not be in the queue.
         """
         self._check_open()
         self._put_now(obj, True, None, 0)
 
     def get(self) -> Item:
-        """The next item, as soon as there is one.
+        """Remove and return the next item, waiting for one if the queue is empty.
 
-        Raises: as Queue.get, and OSError if this process has closed it.
-        Cost, On loss, On cancel, Fair: as Queue.get.
+        Returns:
+            The item.
+
+        Raises:
+            OSError: This process has closed the queue.
+            ShutDown: The queue is empty and was shut down.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has been removed.
+            OutcomeUnknownError: The session ended before the reply, and an item may or may not have
+                been removed.
+
+        Note:
+            Costs, fairness and interrupts are as for Queue.get.
         """
         self._check_open()
         return self._get_now(True, None, 0)
 
     def empty(self) -> bool:
-        """Whether there is no item about now. Cost: 3 requests, 1 round trip."""
+        """Return whether the queue is empty, which may change at any time.
+
+        Returns:
+            True if the queue is empty.
+
+        Raises:
+            OSError: This process has closed the queue.
+
+        Note:
+            Costs 3 requests in 1 round trip.
+        """
         self._check_open()
         return int(self._run(self._core.znodes.size())) == 0
 
     def close(self) -> None:
-        """This process puts and gets no more here. Others go on. Cost: no request."""
+        """Close the queue for this process. Other processes can still use it.
+
+        Note:
+            Costs no request.
+        """
         self._closed_in = fork_depth()
 
 

@@ -1,9 +1,7 @@
-"""Value and Array: ctypes objects whose bytes all processes share.
+"""Value and Array: ctypes objects whose bytes are shared by processes and hosts.
 
-Rules for this file: no znode; what is in the objects is seen through views (_ctypes_views.py).
-
-The bytes are the machine's own, as in shared memory: share them between machines of one architecture. They are not
-signed and hold no pickle.
+The bytes are in the byte order and layout of the machine, as in shared memory, so share them
+between machines of one architecture only. They are not signed, and contain no pickles.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ __all__ = ["Array", "RawArray", "RawValue", "Value", "synchronized"]
 
 TYPE_OF: dict[str, Any] = sharedctypes.typecode_to_type  # type: ignore[attr-defined]
 
-#: Codes of ctypes for what is an address: it means nothing in another process.
+#: Type codes of ctypes that are addresses, which are meaningless in another process.
 ADDRESSES = "zZPOX"
 
 
@@ -45,7 +43,7 @@ def _type_of(typecode_or_type: Any) -> Any:
 
 
 def _check_type(kind: Any) -> None:
-    """Raises TypeError for what is no ctypes type, and for one with an address in it."""
+    """Raise TypeError if ``kind`` is not a ctypes type, or if it contains an address."""
     if not isinstance(kind, type) or not hasattr(kind, "from_buffer_copy"):
         raise TypeError(f"{kind!r} is neither a type code ({''.join(TYPE_OF)}) nor a ctypes type")
     code = getattr(kind, "_type_", None)
@@ -64,9 +62,33 @@ def RawValue(
     client: Client | None = None,
     path: str | None = None,
 ) -> Any:
-    """A ctypes object that processes share, without a lock: each read and each write is atomic by itself.
+    """Create a shared ctypes object without a lock. Each read and each write is atomic.
 
-    Units, Raises, Cost, Source: as Value.
+    Args:
+        typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+        *args: Arguments of the type's constructor: the initial value.
+        name: Name of the value, shared by all processes that use it. Without a name, a value
+            assigned at module or class level is named after its variable; any other value gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the value's znode, instead of a name.
+
+    Returns:
+        An object with the attribute ``value``, or with the fields of the Structure.
+
+    Raises:
+        TypeError: The type is not a ctypes type, or contains an address; or both a name and a path
+            are given.
+        PayloadTooLargeError: The object is larger than 990,000 bytes. Subclass of ValueError.
+
+    Note:
+        The first access raises MismatchError if the name belongs to an object of another size.
+
+        Reading costs 2 requests in 1 round trip. Writing a number costs 1 request, and 2 more if
+        this process has not read it before. Writing a field costs 1 request if this process made
+        the last change, otherwise 3.
+
+        Source: ``multiprocessing.RawValue``.
     """
     kind = _type_of(typecode_or_type)
     return ctypes_object(CtypesBytes(kind, None, bytes(kind(*args)), name=name, client=client, path=path))
@@ -80,9 +102,34 @@ def RawArray(
     client: Client | None = None,
     path: str | None = None,
 ) -> Any:
-    """An array that processes share, without a lock: each read and each write is atomic by itself.
+    """Create a shared ctypes array without a lock. Each read and each write is atomic.
 
-    Units, Raises, Cost, Source: as Array.
+    Args:
+        typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+        size_or_initializer: Number of elements, which are 0 initially, or the initial elements.
+        name: Name of the array, shared by all processes that use it. Without a name, an array
+            assigned at module or class level is named after its variable; any other array gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the array's znode, instead of a name.
+
+    Returns:
+        A sequence. An array of characters also has the attribute ``value``, and one of bytes
+        ``raw``.
+
+    Raises:
+        TypeError: The type is not a ctypes type, or contains an address; or both a name and a path
+            are given.
+        ValueError: The number of elements is negative.
+        PayloadTooLargeError: The array is larger than 990,000 bytes. Subclass of ValueError.
+
+    Note:
+        The first access raises MismatchError if the name belongs to an object of another size.
+
+        Reading costs 2 requests in 1 round trip. Writing costs 1 request if this process made the
+        last change, otherwise 3. A slice, or an iteration, is one access.
+
+        Source: ``multiprocessing.RawArray``.
     """
     kind = _type_of(typecode_or_type)
     if isinstance(size_or_initializer, int):
@@ -102,24 +149,49 @@ def Value(
     client: Client | None = None,
     path: str | None = None,
 ) -> Any:
-    """A ctypes object that processes share, and a lock that each access takes: ``value``, or a Structure's fields.
+    """Create a shared ctypes object with a lock, like ``multiprocessing.Value``.
 
-    Each read asks the server, each write is a compare-and-set of the whole, so that two who write different fields at
-    once lose nothing, with or without the lock. ``with v.get_lock(): v.value += 1`` excludes all others meanwhile.
+    Each access to ``value``, or to a field of a Structure, acquires the lock. Each read asks the
+    server. Each write of a field is a compare-and-set of the whole object, so concurrent writes of
+    different fields are all kept, with or without the lock. Use ``with v.get_lock(): v.value += 1`` to
+    exclude all other processes.
 
-    Units: 990,000 bytes at most. ``lock``: True or None, an RLock of its own; any lock; False: as RawValue.
-    Returns: as ``multiprocessing.Value``, what `synchronized` makes.
-    Raises: PayloadTooLargeError (a ValueError); TypeError for a type that has addresses in it; MismatchError at the
-        first access if the name is that of an object of another size.
-    Cost: an access 2 requests to read or 1 to write (3 if another process has changed it), and 3 for the lock unless
-        this thread holds it.
-    Source: ``multiprocessing.Value``.
+    Args:
+        typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+        *args: Arguments of the type's constructor: the initial value.
+        lock: True or None creates an RLock. A lock is used as it is. False creates a RawValue.
+        ctx: Ignored; multiprocessing passes its context.
+        name: Name of the value, shared by all processes that use it. Without a name, a value
+            assigned at module or class level is named after its variable; any other value gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the value's znode, instead of a name.
 
-    >>> hits = Value("i", 0, name="hits")
-    >>> with hits.get_lock():
-    ...     hits.value += 1
-    >>> hits.value
-    1
+    Returns:
+        The object that `synchronized` creates; a RawValue if ``lock`` is False.
+
+    Raises:
+        TypeError: The type is not a ctypes type, or contains an address; or both a name and a path
+            are given.
+        AttributeError: ``lock`` is not a lock.
+        PayloadTooLargeError: The object is larger than 990,000 bytes. Subclass of ValueError.
+
+    Note:
+        The first access raises MismatchError if the name belongs to an object of another size.
+
+        Reading costs 2 requests in 1 round trip. Writing a number costs 1 request, and 2 more if
+        this process has not read it before. Writing a field costs 1 request if this process made
+        the last change, otherwise 3. The lock costs as many more as RLock, and none if this thread
+        holds it.
+
+        Source: ``multiprocessing.Value``.
+
+    Example:
+        >>> hits = Value("i", 0, name="hits")
+        >>> with hits.get_lock():
+        ...     hits.value += 1
+        >>> hits.value
+        1
     """
     made = RawValue(typecode_or_type, *args, name=name, client=client, path=path)
     return made if lock is False else synchronized(made, lock)
@@ -135,18 +207,46 @@ def Array(
     client: Client | None = None,
     path: str | None = None,
 ) -> Any:
-    """An array that processes share, with a lock that each access takes: elements, slices; ``value``, ``raw`` of chars.
+    """Create a shared ctypes array with a lock, like ``multiprocessing.Array``.
 
-    Units: elements, 990,000 bytes together at most. ``lock``: as Value.
-    Returns: as ``multiprocessing.Array``, what `synchronized` makes.
-    Raises: as Value.
-    Cost: an access, of one element or of a slice, as Value. Iteration is one access.
-    Source: ``multiprocessing.Array``.
+    Each access acquires the lock: to an element or slice, and to ``value`` or ``raw`` of an array
+    of characters.
 
-    >>> squares = Array("i", 4, name="squares")
-    >>> squares[:] = [0, 1, 4, 9]
-    >>> squares[1:3]
-    [1, 4]
+    Args:
+        typecode_or_type: Type code of the ``array`` module, or a ctypes type.
+        size_or_initializer: Number of elements, which are 0 initially, or the initial elements.
+        lock: True or None creates an RLock. A lock is used as it is. False creates a RawArray.
+        ctx: Ignored; multiprocessing passes its context.
+        name: Name of the array, shared by all processes that use it. Without a name, an array
+            assigned at module or class level is named after its variable; any other array gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the array's znode, instead of a name.
+
+    Returns:
+        The array that `synchronized` creates; a RawArray if ``lock`` is False.
+
+    Raises:
+        TypeError: The type is not a ctypes type, or contains an address; or both a name and a path
+            are given.
+        ValueError: The number of elements is negative.
+        AttributeError: ``lock`` is not a lock.
+        PayloadTooLargeError: The array is larger than 990,000 bytes. Subclass of ValueError.
+
+    Note:
+        The first access raises MismatchError if the name belongs to an object of another size.
+
+        Reading costs 2 requests in 1 round trip. Writing costs 1 request if this process made the
+        last change, otherwise 3. The lock costs as many more as RLock, and none if this thread
+        holds it. A slice, or an iteration, is one access.
+
+        Source: ``multiprocessing.Array``.
+
+    Example:
+        >>> squares = Array("i", 4, name="squares")
+        >>> squares[:] = [0, 1, 4, 9]
+        >>> squares[1:3]
+        [1, 4]
     """
     made = RawArray(typecode_or_type, size_or_initializer, name=name, client=client, path=path)
     return made if lock is False else synchronized(made, lock)
@@ -156,7 +256,12 @@ def Array(
 
 
 class SynchronizedBase(LockDelegate):
-    """A shared object, and the lock that each access to it takes."""
+    """A shared object with a lock that each access acquires.
+
+    Args:
+        raw: The shared object.
+        lock: The lock; None creates an RLock that belongs to the object.
+    """
 
     def __init__(self, raw: Any, lock: Any = None) -> None:
         self._raw = raw
@@ -164,28 +269,47 @@ class SynchronizedBase(LockDelegate):
         self._made_lock: RLock | None = None
 
     def get_obj(self) -> Any:
-        """The object without its lock. Cost: no request."""
+        """Return the object without its lock.
+
+        Returns:
+            The RawValue or RawArray.
+
+        Note:
+            Costs no request.
+        """
         return self._raw
 
     def get_lock(self) -> Any:
-        """The lock that each access takes: the one that was given, or an RLock, the same for all processes."""
+        """Return the lock that each access acquires.
+
+        Returns:
+            The given lock, or an RLock that all processes share.
+        """
         if self._explicit_lock is not None:
             return self._explicit_lock
         cell: CtypesBytes = self._raw._cell
-        cell.core  # noqa: B018  what is below its znode goes with it
+        cell.core  # noqa: B018  so that znodes below the cell's are deleted with it
         path = f"{cell.path}/lock"
         if self._made_lock is None or self._made_lock.path != path:
             self._made_lock = RLock(client=cell._explicit_client, path=path)
-            self._made_lock.__dict__["_of"] = cell  # which is there as long as its lock is
+            self._made_lock.__dict__["_of"] = cell  # the cell must live as long as its lock
         return self._made_lock
 
     def acquire(self, *args: Any, **keywords: Any) -> bool:
-        """As that of the lock."""
+        """Acquire the lock, like its own ``acquire()``.
+
+        Args:
+            *args: Positional arguments of the lock's ``acquire()``.
+            **keywords: Keyword arguments of the lock's ``acquire()``.
+
+        Returns:
+            True if the lock was acquired.
+        """
         acquired: bool = self.get_lock().acquire(*args, **keywords)
         return acquired
 
     def release(self) -> None:
-        """As that of the lock."""
+        """Release the lock, like its own ``release()``."""
         self.get_lock().release()
 
     def _its_lock(self) -> Any:
@@ -211,13 +335,13 @@ def _locked(name: str) -> property:
 
 
 class Synchronized(SynchronizedBase):
-    """A number or character with its lock."""
+    """A shared number or character with a lock."""
 
     value = _locked("value")
 
 
 class SynchronizedArray(SynchronizedBase):
-    """An array with its lock."""
+    """A shared array with a lock."""
 
     def __len__(self) -> int:
         return len(self._raw)
@@ -235,13 +359,13 @@ class SynchronizedArray(SynchronizedBase):
 
 
 class SynchronizedText(SynchronizedArray):
-    """An array of characters with its lock."""
+    """A shared array of characters with a lock."""
 
     value = _locked("value")
 
 
 class SynchronizedString(SynchronizedText):
-    """An array of bytes with its lock."""
+    """A shared array of bytes with a lock."""
 
     raw = _locked("raw")
 
@@ -255,7 +379,19 @@ _WRAPPERS: dict[Any, Any] = {
 
 
 def synchronized(raw: Any, lock: Any = None) -> Any:
-    """``raw``, a RawValue or RawArray, with a lock that each access takes; None or True: an RLock of its own."""
+    """Wrap a shared object in one that acquires a lock for each access.
+
+    Args:
+        raw: A RawValue or RawArray.
+        lock: The lock; None or True creates an RLock that belongs to the object.
+
+    Returns:
+        The wrapper.
+
+    Raises:
+        AttributeError: ``lock`` is not a lock.
+        AssertionError: ``raw`` is such a wrapper already.
+    """
     assert not isinstance(raw, SynchronizedBase), "object already synchronized"
     lock = None if lock is True else lock
     if lock is not None and not hasattr(lock, "acquire"):

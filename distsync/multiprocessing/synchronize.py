@@ -1,10 +1,9 @@
-"""Lock, RLock, Semaphore, BoundedSemaphore, Condition, Event and Barrier, as ``multiprocessing.synchronize`` has them.
+"""The objects of ``multiprocessing.synchronize``, shared by processes and hosts.
 
-Rules for this file: the objects of ``distsync.threading`` with multiprocessing's spellings; no znode.
-
-``acquire(block, timeout)`` takes any time-out (negative: 0; without ``block`` it does not matter). A Lock or a permit
-may be given back by another process than the one that took it. A Lock of this module and one of ``distsync.threading``
-with the same name are one lock, and so on.
+They are the objects of ``distsync.threading`` with multiprocessing's signatures and messages.
+Objects of both modules that have the same name and kind are the same object. Two things differ:
+``acquire()`` accepts any timeout, and any process may release a Lock or a permit, whichever process
+acquired it.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ __all__ = ["Lock", "RLock", "Semaphore", "BoundedSemaphore", "Condition", "Event
 
 
 def _seconds(block: bool, timeout: float | None) -> float:
-    """As ``threading`` spells it: -1 for no end, and where nothing is waited for."""
+    """Return the timeout as ``threading.Lock.acquire`` takes it; -1 waits forever or does not wait."""
     seconds = validate_timeout(timeout) if block else None
     return -1 if seconds is None else seconds
 
 
 def _caller() -> str:
-    """How multiprocessing calls the running thread."""
+    """Return the name of the running thread, as multiprocessing writes it."""
     name, thread = process.current_process().name, thread_name()
     return name if thread == "MainThread" else f"{name}|{thread}"
 
 
 def _owner(lock: _locks.LockBase) -> str:
-    """Who holds it, as multiprocessing shows it."""
+    """Return the owner of a lock, as multiprocessing writes it."""
     core = lock._core if lock._is_used else None
     if core is not None and core.grant is not None and not core.grant.loss.fired:
         return _caller() if core.owner is current_owner() else "SomeOtherThread"
@@ -53,34 +52,88 @@ def _owner(lock: _locks.LockBase) -> str:
 
 
 def _asked(obj: SharedObject, protocol: Any) -> Any:
-    """What the server says, if there is a connection, and else "unknown"."""
+    """Return what the server replies, or "unknown" without a connection."""
     answer = repr_state(obj, protocol)
     return "unknown" if answer == "??" else answer
 
 
 class Lock(_locks.Lock):
-    """A lock that one thread of one process on one host holds at a time, and that any may release.
+    """A lock shared by processes and hosts, like ``multiprocessing.Lock``.
 
-    Whoever held it when another process released it is not the holder any more, and no loss is told: he may acquire
-    it again. If he releases it all the same, that is an error, and whoever holds it by then keeps it.
-    On loss, Cost, Fair, Znodes: as ``threading.Lock``; a release from outside 4 requests, 3 round trips; it is never
-        kept, and threads of one process do not hand it over without a request.
-    Source: recipes.txt, Locks; ``multiprocessing.Lock``.
+    At most one thread holds the lock at a time, among all processes that use its name. Any thread
+    of any process may release it.
 
-    >>> lock = Lock(name="orders")
-    >>> with lock:
-    ...     print(lock)
-    <Lock(owner=MainProcess)>
+    If another process releases the lock, the former holder simply stops holding it, without the
+    notification of a loss. It may acquire the lock again. If it releases the lock instead, it gets
+    an error, and the new holder keeps the lock.
+
+    The lock is lost if the session can no longer be proven alive. Then ``held`` becomes False,
+    ``on_lost`` is called, and ``release()`` or the end of the ``with`` block raises LockLostError.
+    Another process may hold the lock by then, so stop the work that it protects.
+
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
+            at module or class level is named after its variable; any other lock gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks for
+            the lock with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, or ``"kazoo"`` to share the lock with
+            kazoo's own Lock.
+        linger: Ignored, because this lock is never cached.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        Acquiring and releasing a free lock costs 3 requests in 2 round trips. A release by another
+        process costs 4 requests in 3 round trips. The lock is never cached after its release, and
+        threads of one process do not hand it over without a request.
+
+        Processes acquire the lock in FIFO order.
+
+        Znodes: those of ``distsync.threading.Lock``.
+
+        Source: ZooKeeper recipes, "Locks"; ``multiprocessing.Lock``.
+
+    Example:
+        >>> lock = Lock(name="orders")
+        >>> with lock:
+        ...     print(lock)
+        <Lock(owner=MainProcess)>
     """
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """The lock is held.
+        """Acquire the lock, waiting in FIFO order if another thread or process holds it.
 
-        Units: seconds; None: without end; below 0: as 0.
-        Returns: True; False if it was not free and ``block`` is False, or not in time.
-        Raises, On loss, On cancel, Cost, Fair: as ``threading.Lock.acquire``; 1 request more where a thread of this
-            process holds it.
-        Source: recipes.txt, Locks, steps 1 to 5; ``multiprocessing.Lock``.
+        Args:
+            block: Whether to wait if the lock is held.
+            timeout: Maximum wait in seconds; 0 or less tries once, None waits forever. Ignored if
+                ``block`` is False.
+
+        Returns:
+            True if the lock was acquired. False on timeout, or if ``block`` is False and the lock
+            is held.
+
+        Raises:
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs 2 requests in 1 round trip if the lock is free, and 1 more if a thread of this
+            process holds it. With ``block=False``, it costs 1 more if the queue is empty and 2 more
+            if it is not. If the only contender may just be caching the lock, asking it costs up to
+            6 more, once.
+
+            If the session ends during the wait, the thread enqueues again. If interrupted, no znode
+            is left behind.
+
+            Source: ZooKeeper recipes, "Locks", steps 1 to 5; ``multiprocessing.Lock``.
         """
         return super().acquire(bool(block), _seconds(block, timeout))
 
@@ -93,19 +146,27 @@ class Lock(_locks.Lock):
         return acquired
 
     def release(self) -> None:
-        """The lock goes to the next one, whoever holds it. Any thread of any process may call this.
+        """Release the lock, whichever process holds it. Any thread of any process may call this.
 
-        Raises: ReleasedTooOftenError (a ValueError) if nobody holds it, or another process released what this one
-            held; LockLostError if it was lost while held, and then somebody else may hold it.
-        On loss: of the connection: it waits as long as a session lasts at most; then its own znode goes in the
-            background, and of another's nothing is known (DeadlineError).
-        Cost: 1 request if this process holds it, else 4, 3 round trips.
-        Source: recipes.txt, Locks, the unlock protocol; ``multiprocessing.Lock``.
+        Raises:
+            ReleasedTooOftenError: No process holds the lock, or another process released it while
+                this process held it. Subclass of ValueError.
+            LockLostError: The lock was lost while it was held. Another process may hold it now.
+            DeadlineError: Another process holds the lock, and no server replied within the session
+                timeout. Whether it was released is unknown.
+
+        Note:
+            Costs 1 request if this process holds the lock, otherwise 4 requests in 3 round trips.
+
+            If the connection is lost, this waits for at most the session timeout. The znode of this
+            process is then deleted in the background.
+
+            Source: ZooKeeper recipes, "Locks", unlock protocol; ``multiprocessing.Lock``.
         """
         super().release()
 
     def _release(self, linger: bool = True) -> None:
-        """Never kept: whoever releases it from outside has to find it as the server has it."""
+        """Release the lock without caching it, because other processes rely on the server's state."""
         self._run(cross_process_locks.release(self._core, current_owner()), self.client.settings.session_timeout)
 
     def __repr__(self) -> str:
@@ -113,33 +174,84 @@ class Lock(_locks.Lock):
 
 
 class RLock(_locks.RLock):
-    """A lock that the thread which holds it may acquire again, and nobody else release.
+    """A reentrant lock shared by processes and hosts, like ``multiprocessing.RLock``.
 
-    On loss, Cost, Fair, Znodes: as ``threading.RLock``.
-    Source: recipes.txt, Locks; ``multiprocessing.RLock``.
+    The thread that holds the lock may acquire it again, and must release it once for each acquire.
+    No other thread can release it.
 
-    >>> lock = RLock(name="orders again")
-    >>> with lock, lock:
-    ...     print(lock)
-    <RLock(MainProcess, 2)>
+    If the lock is lost, each outstanding release raises an error: the first LockLostError, the
+    others NotOwnerError.
+
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
+            at module or class level is named after its variable; any other lock gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if the lock is lost
+            while it is held. None calls nothing.
+        on_revoke: Called with this object, in a thread of distsync's own, if any client asks for
+            the lock with ``revoke()``. None calls nothing.
+        layout: Naming scheme of the znodes: ``"curator"``, or ``"kazoo"`` to share the lock with
+            kazoo's own Lock.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching, None
+            uses the client's setting.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl``, ``layout`` or ``linger`` is not valid.
+
+    Note:
+        Costs, losses, fairness and znodes are those of ``distsync.threading.RLock``.
+
+        Source: ZooKeeper recipes, "Locks"; ``multiprocessing.RLock``.
+
+    Example:
+        >>> lock = RLock(name="orders again")
+        >>> with lock, lock:
+        ...     print(lock)
+        <RLock(MainProcess, 2)>
     """
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """The lock is held, once more if this thread held it already.
+        """Acquire the lock, or increment the recursion level if this thread holds it.
 
-        Units: seconds; None: without end; below 0: as 0.
-        Returns: True; False if it was not free and ``block`` is False, or not in time.
-        Raises, On loss, On cancel, Cost, Fair: as ``threading.RLock.acquire``.
-        Source: recipes.txt, Locks, steps 1 to 5; ``multiprocessing.RLock``.
+        Args:
+            block: Whether to wait if another thread holds the lock.
+            timeout: Maximum wait in seconds; 0 or less tries once, None waits forever. Ignored if
+                ``block`` is False.
+
+        Returns:
+            True if the lock was acquired. False on timeout, or if ``block`` is False and another
+            thread holds the lock.
+
+        Raises:
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            UnreachableError: No server could be reached for the client's first connection.
+            ClientClosedError: The client is closed, or was closed during the wait.
+
+        Note:
+            Costs no request if this thread holds the lock, otherwise as many as
+            ``distsync.threading.RLock.acquire``.
+
+            If the session ends during the wait, the thread enqueues again. If interrupted, no znode
+            is left behind.
+
+            Source: ZooKeeper recipes, "Locks", steps 1 to 5; ``multiprocessing.RLock``.
         """
         return super().acquire(bool(block), _seconds(block, timeout))
 
     def release(self) -> None:
-        """Held once less; after the last release the lock goes to the next one.
+        """Decrement the recursion level, and release the lock when it reaches zero.
 
-        Raises: NotOwnerError (an AssertionError) if this thread does not hold it; LockLostError if it was lost.
-        Cost: none, but for the last: 1 request.
-        Source: recipes.txt, Locks, the unlock protocol; ``multiprocessing.RLock``.
+        Raises:
+            NotOwnerError: This thread does not hold the lock. Subclass of AssertionError.
+            LockLostError: The lock was lost while it was held. Another process may hold it now.
+
+        Note:
+            Costs no request, except for the last release, which costs at most 1.
+
+            Source: ZooKeeper recipes, "Locks", unlock protocol; ``multiprocessing.RLock``.
         """
         try:
             super().release()
@@ -153,27 +265,71 @@ class RLock(_locks.RLock):
 
 
 class Semaphore(semaphores.Semaphore):
-    """A number of permits. Any process may release what another acquired; what is not released comes back at its end.
+    """A counting semaphore shared by processes and hosts, like ``multiprocessing.Semaphore``.
 
-    A permit that another process gave back is not held any more, and no loss is told. ``Semaphore(0)`` is a signal: a
-    permit taken is used up for good, whoever dies.
-    On loss, Cost, Fair, Znodes: as ``threading.Semaphore``.
-    Source: recipes.txt, Locks, with a limit; ``multiprocessing.Semaphore``.
+    Any process may release a permit that another process acquired. Permits held by a process that
+    exits are released.
 
-    >>> slots = Semaphore(3, name="slots of processes")
-    >>> with slots:
-    ...     print(slots)
-    <Semaphore(value=2)>
+    If another process releases a permit, the former holder simply stops holding it, without the
+    notification of a loss. ``Semaphore(0)`` is a signal: a permit that was acquired is consumed,
+    and does not come back when its process exits.
+
+    Args:
+        value: Initial number of permits, the same for all objects of this name; 0 makes a signal.
+        name: Name of the semaphore, shared by all processes that use it. Without a name, a
+            semaphore assigned at module or class level is named after its variable; any other
+            semaphore gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the semaphore's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if a permit is lost
+            while it is held. None calls nothing.
+        layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
+            kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
+            InterProcessSemaphoreV2.
+
+    Raises:
+        ValueError: ``value`` is negative.
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
+            other than ``"distsync"``.
+
+    Note:
+        Costs, losses, fairness and znodes are those of ``distsync.threading.Semaphore``.
+
+        Source: ZooKeeper recipes, "Locks", with a limit; ``multiprocessing.Semaphore``.
+
+    Example:
+        >>> slots = Semaphore(3, name="slots of processes")
+        >>> with slots:
+        ...     print(slots)
+        <Semaphore(value=2)>
     """
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
-        """A permit is taken.
+        """Acquire a permit, waiting in FIFO order if none is free.
 
-        Units: seconds; None: without end; below 0: as 0.
-        Returns: True; False if none was free and ``block`` is False, or not in time.
-        Raises, On loss, On cancel, Fair: as ``threading.Semaphore.acquire``.
-        Cost: 3 requests, 1 round trip, if one is free (after the first acquire of this process).
-        Source: recipes.txt, Locks; ``multiprocessing.Semaphore``.
+        Args:
+            block: Whether to wait if no permit is free.
+            timeout: Maximum wait in seconds; 0 or less tries once, None waits forever. Ignored if
+                ``block`` is False.
+
+        Returns:
+            True if a permit was acquired. False on timeout, or if ``block`` is False and no permit
+            is free.
+
+        Raises:
+            OverflowError: ``timeout`` is greater than ``TIMEOUT_MAX``.
+            MismatchError: The semaphore was created with another initial value or layout.
+
+        Note:
+            Costs 3 requests in 1 round trip if a permit is free. The first call of a process costs
+            more.
+
+            If the session ends during the wait, the thread enqueues again. If interrupted, no
+            permit is taken and no znode is left behind.
+
+            Source: ZooKeeper recipes, "Locks"; ``multiprocessing.Semaphore``.
         """
         return super().acquire(bool(block), timeout if block else None)
 
@@ -188,13 +344,22 @@ class Semaphore(semaphores.Semaphore):
         return super()._dropping(core, grant)
 
     def release(self, n: int = 1) -> None:
-        """``n`` permits are free again: first those of this process, then those of others, then new ones.
+        """Release permits: first those of this process, then those of other processes, then new ones.
 
-        Raises: ValueError for ``n`` below 1; LockLostError if a permit of this process had been lost while held, and
-            then the others of the ``n`` are free;
-            ReleasedTooOftenError (a ValueError) for a BoundedSemaphore of which none is taken.
-        Cost: for each, 1 request for a permit of this process; 4 for one of another, 6 for a new one.
-        Source: ``multiprocessing.Semaphore``.
+        Args:
+            n: Number of permits to release, 1 or more.
+
+        Raises:
+            ValueError: ``n`` is less than 1.
+            LockLostError: A permit of this process was lost while it was held. The other permits
+                were released.
+            ReleasedTooOftenError: No permit of a BoundedSemaphore is held. Subclass of ValueError.
+
+        Note:
+            Costs 1 request for each permit of this process, 4 for each permit of another process,
+            and 6 for each new one.
+
+            Source: ``multiprocessing.Semaphore``.
         """
         try:
             super().release(n)
@@ -213,15 +378,40 @@ class Semaphore(semaphores.Semaphore):
 
 
 class BoundedSemaphore(Semaphore):
-    """A semaphore that is never released more often than acquired, by all processes together.
+    """A semaphore with a maximum number of permits, like ``multiprocessing.BoundedSemaphore``.
 
-    On loss, Cost, Fair, Znodes: as Semaphore.
-    Source: recipes.txt, Locks, with a limit; ``multiprocessing.BoundedSemaphore``.
+    All processes together cannot release it more often than they acquired it.
 
-    >>> slots = BoundedSemaphore(2, name="bounded slots of processes")
-    >>> with slots:
-    ...     print(slots)
-    <BoundedSemaphore(value=1, maxvalue=2)>
+    Args:
+        value: Initial and maximum number of free permits, the same for all objects of this name.
+        name: Name of the semaphore, shared by all processes that use it. Without a name, a
+            semaphore assigned at module or class level is named after its variable; any other
+            semaphore gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the semaphore's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+        on_lost: Called with a LockLostError, in a thread of distsync's own, if a permit is lost
+            while it is held. None calls nothing.
+        layout: Naming scheme of the znodes: ``"distsync"``, ``"kazoo"`` to share the permits with
+            kazoo's own Semaphore, or ``"curator"`` to share them with Curator's
+            InterProcessSemaphoreV2.
+
+    Raises:
+        ValueError: ``value`` is negative.
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` or ``layout`` is not valid, or ``value`` is 0 with a layout
+            other than ``"distsync"``.
+
+    Note:
+        Costs, losses, fairness and znodes are those of Semaphore.
+
+        Source: ZooKeeper recipes, "Locks", with a limit; ``multiprocessing.BoundedSemaphore``.
+
+    Example:
+        >>> slots = BoundedSemaphore(2, name="bounded slots of processes")
+        >>> with slots:
+        ...     print(slots)
+        <BoundedSemaphore(value=1, maxvalue=2)>
     """
 
     @property
@@ -233,16 +423,35 @@ class BoundedSemaphore(Semaphore):
 
 
 class Condition(conditions.Condition):
-    """Threads of any processes wait under a lock until one of them says that something has changed.
+    """A condition variable shared by processes and hosts, like ``multiprocessing.Condition``.
 
-    ``lock`` is a Lock or RLock of this module; by default an RLock that belongs to the condition.
-    Raises: NotOwnerError (an AssertionError) from ``wait`` and ``notify`` where the lock is not held.
-    On loss, Cost, Fair, Znodes: as ``threading.Condition``.
-    Source: ``multiprocessing.Condition``; recipes.txt, Queues, for the line of waiters.
+    Args:
+        lock: A Lock or RLock of this module, which all processes of this condition share. None uses
+            an RLock that belongs to the condition.
+        name: Name of the condition, shared by all processes that use it. Without a name, a
+            condition assigned at module or class level is named after its variable; any other
+            condition gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the condition's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> changed = Condition(name="changed for processes")
-    >>> with changed:
-    ...     changed.notify_all()
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        ``wait()`` and ``notify()`` raise NotOwnerError, a subclass of AssertionError, if the caller
+        does not hold the lock.
+
+        Costs, losses, fairness and znodes are those of ``distsync.threading.Condition``.
+
+        Source: ``multiprocessing.Condition``; ZooKeeper recipes, "Queues", for the queue of
+        waiters.
+
+    Example:
+        >>> changed = Condition(name="changed for processes")
+        >>> with changed:
+        ...     changed.notify_all()
     """
 
     _lock_type = RLock
@@ -254,15 +463,30 @@ class Condition(conditions.Condition):
 
 
 class Event(events.Event):
-    """A flag that one sets and many wait for.
+    """A flag shared by processes and hosts, like ``multiprocessing.Event``.
 
-    Cost, Znodes: as ``threading.Event``.
-    Source: recipes.txt, Barriers; ``multiprocessing.Event``.
+    Args:
+        name: Name of the event, shared by all processes that use it. Without a name, an event
+            assigned at module or class level is named after its variable; any other event gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the event's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
 
-    >>> ready = Event(name="ready for processes")
-    >>> ready.set()
-    >>> ready.wait(timeout=10)
-    True
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        Costs and znodes are those of ``distsync.threading.Event``.
+
+        Source: ZooKeeper recipes, "Barriers"; ``multiprocessing.Event``.
+
+    Example:
+        >>> ready = Event(name="ready for processes")
+        >>> ready.set()
+        >>> ready.wait(timeout=10)
+        True
     """
 
     def __repr__(self) -> str:
@@ -271,15 +495,37 @@ class Event(events.Event):
 
 
 class Barrier(barriers.Barrier):
-    """A place where ``parties`` threads, of any processes, wait for each other; again and again.
+    """A cyclic barrier shared by processes and hosts, like ``multiprocessing.Barrier``.
 
-    ``action`` goes to other processes by pickle; the last one to arrive calls its own.
-    On loss, On cancel, Cost, Znodes: as ``threading.Barrier``.
-    Source: recipes.txt, Double Barriers; ``multiprocessing.Barrier``.
+    ``parties`` threads of any processes wait for each other, again and again.
 
-    >>> start = Barrier(1, name="start of processes")
-    >>> start.wait()
-    0
+    Args:
+        parties: Number of threads to wait for, 1 or more. It must be the same in all processes.
+        action: Called without arguments by one of the threads, before they are released: the last
+            one to arrive calls its own action. None calls nothing. It must pickle if the barrier is
+            sent to another process.
+        timeout: Default timeout of ``wait()`` in seconds; None waits forever.
+        name: Name of the barrier, shared by all processes that use it. Without a name, a barrier
+            assigned at module or class level is named after its variable; any other barrier gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the barrier's znode, instead of a name.
+        acl: kazoo ACLs for the znodes that this object creates; None uses the client's.
+
+    Raises:
+        ValueError: ``parties`` is less than 1.
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``acl`` is not valid.
+
+    Note:
+        Costs, losses, interrupts and znodes are those of ``distsync.threading.Barrier``.
+
+        Source: ZooKeeper recipes, "Double Barriers"; ``multiprocessing.Barrier``.
+
+    Example:
+        >>> start = Barrier(1, name="start of processes")
+        >>> start.wait()
+        0
     """
 
 

@@ -1,6 +1,6 @@
-"""Swapping imports without touching the code: inside of chosen modules, the standard library's names mean distsync.
+"""Patching of modules: inside chosen modules, names of the standard library mean distsync's.
 
-Rules for this file: what is patched is kept here; how, in the other files of this package.
+This file keeps what is patched. The other files of this package do the patching.
 """
 
 from __future__ import annotations
@@ -24,7 +24,14 @@ __all__ = ["Finding", "Report", "Swap", "check", "patch", "report", "unpatch"]
 
 @dataclass(frozen=True)
 class Swap:
-    """A name of a module, and what of the standard library it stood for."""
+    """A name of a module that was swapped.
+
+    Attributes:
+        module: The module.
+        name: The name in it, for example ``"Lock"``, or ``"Class.attribute"`` in a class.
+        stood_for: What of the standard library the name meant before, for example
+            ``"threading.Lock"``.
+    """
 
     module: str
     name: str
@@ -36,7 +43,16 @@ class Swap:
 
 @dataclass(frozen=True)
 class Report:
-    """What is patched: names that are swapped, modules that are not imported yet, and what is kept as it was."""
+    """The state of patched modules.
+
+    ``str()`` gives it in lines.
+
+    Attributes:
+        modules: Names of the modules, as they were patched: ``"myapp"`` or ``"myapp.*"``.
+        swapped: Names that mean distsync's objects now.
+        waiting: Modules that are patched when they are imported.
+        kept: Findings in these modules that were left as they are.
+    """
 
     modules: tuple[str, ...]
     swapped: tuple[Swap, ...]
@@ -49,7 +65,7 @@ class Report:
 
 
 class _Modules:
-    """The modules that are patched, and what is known of them."""
+    """State of the patched modules, guarded by ``lock``."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -62,24 +78,40 @@ _known = _Modules()
 
 
 def patch(*modules: str | ModuleType, strict: bool = True) -> Report:
-    """Inside of ``modules``, ``threading``, ``queue`` and ``multiprocessing`` mean distsync, and nowhere else.
+    """Make modules use distsync in place of threading, queue and multiprocessing.
 
-    A module is named as in an import, or given; ``"myapp.*"`` is the package myapp and all in it. In one that is not
-    imported yet all imports of these modules are swapped, from its first line on, those inside of functions too. In one
-    that is, the names that it has are bound anew. Patching twice is patching once; any thread may. Processes that are
-    started by multiprocessing have the same modules patched.
+    No other module is affected. In a module that is not imported yet, all imports of the three
+    modules are swapped, also those inside functions. In a module that is imported, the names that
+    it and its classes have are bound to distsync's objects as well.
 
-    Returns: what was swapped, and what is kept, with file and line.
-    Raises: PatchError, and then nothing is patched, for a module that does not exist, has no source, belongs to the
-        standard library or to distsync, or does with its locks what cannot work distributed: with file and line.
-        ``strict=False`` patches all the same where only the last is the matter, and keeps what it finds.
-    Cost: no request.
-    Source: ``wrapt``; Python's import system.
+    Idempotent and thread-safe. Processes that are started with multiprocessing have the same
+    modules patched.
 
-    >>> from distsync.patch import patch, unpatch
-    >>> patch("this_module_is_not_there")
-    Traceback (most recent call last):
-    distsync.errors.PatchError: this_module_is_not_there: there is no such module: check its name, and sys.path
+    Args:
+        *modules: Modules to patch, by name, as in an import, or as module objects. ``"myapp.*"`` is
+            the package myapp and all modules in it.
+        strict: Whether to refuse modules that use locks in a way that cannot work across processes,
+            and modules without source. If False, they are patched, and the findings are kept.
+
+    Returns:
+        The swapped names, and the findings that were kept, with file and line.
+
+    Raises:
+        TypeError: A module is neither a name nor a module object.
+        PatchError: Nothing was patched, because a module does not exist, belongs to the standard
+            library, is distsync or one of the libraries that it uses, is not valid Python, or is
+            refused by ``strict``. The error names the module, or file and line.
+
+    Note:
+        Costs no request.
+
+        Source: ``wrapt``; Python's import system.
+
+    Example:
+        >>> from distsync.patch import patch, unpatch
+        >>> patch("this_module_is_not_there")
+        Traceback (most recent call last):
+        distsync.errors.PatchError: this_module_is_not_there: there is no such module: check its name, and sys.path
     """
     names = [module_lookup.checked(module) for module in modules]
     with _known.lock:
@@ -91,7 +123,7 @@ def patch(*modules: str | ModuleType, strict: bool = True) -> Report:
 
 
 def apply(names: Iterable[str]) -> None:
-    """``names`` are patched, unexamined: where a process begins, with what its parent had patched."""
+    """Patch modules without examining them, as a child process does with its parent's modules."""
     with _known.lock:
         prepare_children()
         patched.set(patched.names | frozenset(names))
@@ -102,11 +134,21 @@ def apply(names: Iterable[str]) -> None:
 
 
 def unpatch(*modules: str | ModuleType) -> None:
-    """Inside of ``modules``, the names mean what they meant before; with no arguments, in all that are patched.
+    """Give the names in modules their meaning of the standard library again.
 
-    A module that is not patched stays as it is. Objects that were made stay what they are.
-    Raises: PatchError for what cannot be patched either.
-    Cost: no request.
+    A module that is not patched is not changed. Objects that were created keep their type.
+
+    Args:
+        *modules: Modules, named as in ``patch()``; ``"myapp.*"`` undoes a patch of ``"myapp.*"``.
+            Without any, all patched modules.
+
+    Raises:
+        TypeError: A module is neither a name nor a module object.
+        PatchError: A module belongs to the standard library, or is distsync or one of the libraries
+            that it uses.
+
+    Note:
+        Costs no request.
     """
     names = frozenset(module_lookup.checked(module) for module in modules) if modules else patched.names
     with _known.lock:
@@ -119,10 +161,22 @@ def unpatch(*modules: str | ModuleType) -> None:
 
 
 def check(*modules: str | ModuleType) -> list[Finding]:
-    """What `patch` would refuse, or keep as it is, in these modules; nothing is patched.
+    """Return what ``patch()`` would refuse or keep in modules, without patching them.
 
-    Raises: PatchError for a module that does not exist, has no source, or may not be patched.
-    Cost: no request.
+    Args:
+        *modules: Modules, named as in ``patch()``.
+
+    Returns:
+        The findings, module by module. ``patch()`` refuses a module with a finding that is
+        ``refused``.
+
+    Raises:
+        TypeError: A module is neither a name nor a module object.
+        PatchError: A module does not exist, has no source, is not valid Python, belongs to the
+            standard library, or is distsync or one of the libraries that it uses.
+
+    Note:
+        Costs no request.
     """
     names = [each for module in modules for each in module_lookup.expand_pattern(module_lookup.checked(module))]
     with _known.lock:
@@ -130,7 +184,22 @@ def check(*modules: str | ModuleType) -> list[Finding]:
 
 
 def report(*modules: str | ModuleType) -> Report:
-    """What is patched now, in ``modules`` or in all. Cost: no request."""
+    """Return what is patched now.
+
+    Args:
+        *modules: Modules, named as they were patched. Without any, all patched modules.
+
+    Returns:
+        The state of these modules.
+
+    Raises:
+        TypeError: A module is neither a name nor a module object.
+        PatchError: A module belongs to the standard library, or is distsync or one of the libraries
+            that it uses.
+
+    Note:
+        Costs no request.
+    """
     names = list(dict.fromkeys(map(module_lookup.checked, modules))) or sorted(patched.names)
     with _known.lock:
         each = dict.fromkeys(
@@ -143,7 +212,7 @@ def report(*modules: str | ModuleType) -> Report:
 
 
 def _examined(name: str, strict: bool) -> tuple[Source | None, list[Finding]]:
-    """The source, and what there is to say about it. What is patched already was examined then."""
+    """Return the source of a module and its findings, those of the first time if it is patched."""
     if patched.includes(name):
         return _known.sources.get(name), _known.kept.get(name, [])
     source = module_lookup.source_of(name, strict)
@@ -157,7 +226,7 @@ def _examined(name: str, strict: bool) -> tuple[Source | None, list[Finding]]:
 
 
 def _findings(name: str, source: Source | None) -> list[Finding]:
-    """What the source says, and what the module, if it is imported, has made already."""
+    """Return the findings in the source, and in the objects that an imported module has created."""
     if source is None:
         return []
     module = sys.modules.get(name)
@@ -166,7 +235,10 @@ def _findings(name: str, source: Source | None) -> list[Finding]:
 
 
 def _imported() -> list[tuple[str, ModuleType]]:
-    """The patched modules that are imported; the main module once, though it has two names in a child."""
+    """Return the patched modules that are imported.
+
+    The main module occurs once, although it has two names in a child process.
+    """
     names = [name for name in list(sys.modules) if name == MAIN_NAMES[0] or patched.includes(name)]
     modules = [(name, sys.modules.get(name)) for name in names]
     return [
@@ -175,7 +247,7 @@ def _imported() -> list[tuple[str, ModuleType]]:
 
 
 class _Swapped:
-    """Which names of a module are to be given back: those that were bound anew, and those that an import bound."""
+    """Predicate for the names of a module to restore: those that ``swap`` or an import bound."""
 
     def __init__(self, name: str) -> None:
         source = _known.sources.get(name)

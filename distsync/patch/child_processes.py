@@ -1,6 +1,7 @@
-"""Processes that begin anew (spawn, forkserver): the same modules are patched there, before the first is imported.
+"""Patching in processes that are started by spawn or forkserver.
 
-Rules for this file: a child gets the names inside the data that multiprocessing prepares it with; reading them patches.
+The names of the patched modules are part of the data with which multiprocessing prepares a child.
+Unpickling them patches the modules, before the child imports the first of them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import wrapt
 from distsync.patch.import_hook import patched
 
 FORKSERVER = "multiprocessing.forkserver"
-KEY = "distsync"  # multiprocessing looks for keys that it knows, and at no others
+KEY = "distsync"  # multiprocessing ignores keys that it does not know
 
 ARRIVE = """
 import sys
@@ -31,7 +32,7 @@ apply(names)
 
 
 class Names:
-    """The patched names, on their way: to unpickle them is to patch."""
+    """Patched names on their way to a child process. Unpickling them patches the modules."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self.names = names
@@ -50,7 +51,7 @@ def _prepare(wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any)
 
 
 def _is_for_forkserver(frame: FrameType | None) -> bool:
-    """Whether the server itself is to be prepared, and not one of the processes that it forks."""
+    """Return whether the data prepares the fork server, not a child that it forks."""
     while frame is not None and str(frame.f_globals.get("__name__")).startswith(("wrapt", __name__)):
         frame = frame.f_back
     return frame is not None and frame.f_globals.get("__name__") == FORKSERVER
@@ -64,7 +65,7 @@ _prepared: list[None] = []
 
 
 def prepare_children() -> None:
-    """Whoever uses multiprocessing's spawn from now on tells children what is patched."""
+    """Make children that are started by multiprocessing from now on patch the same modules."""
     if not _prepared:
         _prepared.append(None)
         wrapt.register_post_import_hook(_wrap, "multiprocessing.spawn")

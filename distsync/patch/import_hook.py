@@ -1,7 +1,7 @@
-"""Import statements of the patched modules: what they are given.
+"""The import hook: what import statements of patched modules return.
 
-Rules for this file: ``builtins.__import__`` is wrapped, by wrapt, while anything is patched. The wrapper looks at who
-imports what; it never waits, and keeps no lock.
+While anything is patched, ``builtins.__import__`` is wrapped with wrapt. The wrapper never waits,
+and holds no lock.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distsync.patch.replacements import ROOTS, resolve_import
 
 
 class Patched:
-    """The names that are patched. A change replaces the set, so that nobody who imports sees half of it."""
+    """Patched names, in a set that a change replaces, so that imports never see half of it."""
 
     def __init__(self) -> None:
         self.names: frozenset[str] = frozenset()
@@ -26,16 +26,18 @@ class Patched:
         self._before: Any = None
 
     def set(self, names: frozenset[str]) -> None:
-        """These and no others."""
+        """Replace the patched names, and install or remove the hook."""
         self.names = names
         if names and self._wrapper is None:
             self._before = builtins.__import__
             self._wrapper = builtins.__import__ = wrapt.FunctionWrapper(self._before, self._import)
-        elif not names and self._wrapper is builtins.__import__:  # else somebody wraps ours, which then does nothing
+        elif (
+            not names and self._wrapper is builtins.__import__
+        ):  # otherwise another wrapper wraps ours, which then does nothing
             builtins.__import__, self._wrapper = self._before, None
 
     def includes(self, module: str) -> bool:
-        """Whether the module is patched, by its own name or with a package."""
+        """Return whether a module is patched, by its own name or as part of a package."""
         names = self.names
         if module in names or module + ALL_BELOW in names:
             return True
@@ -43,7 +45,10 @@ class Patched:
         return any(".".join(parts[:count]) + ALL_BELOW in names for count in range(1, len(parts)))
 
     def is_patched_importer(self, names: dict[str, Any]) -> bool:
-        """Whether the module with these globals is patched; a script by ``__main__`` or by its real name."""
+        """Return whether the module with these globals is patched.
+
+        A script is known as ``__main__`` and by its real name.
+        """
         name, spec = names.get("__name__"), names.get("__spec__")
         if name in MAIN_NAMES:
             return self.includes("__main__") or (spec is not None and self.includes(str(spec.name)))
@@ -60,7 +65,7 @@ class Patched:
 def _arguments(
     name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
 ) -> tuple[str, Any, tuple[str, ...], int]:
-    """What ``__import__`` is called with."""
+    """Return the arguments of a call of ``__import__``: name, globals, fromlist and level."""
     return name, globals, tuple(fromlist or ()), level
 
 

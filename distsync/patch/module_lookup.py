@@ -1,6 +1,6 @@
-"""Where a module is, and its source, without importing it.
+"""Look-up of modules and their source, without importing them.
 
-Rules for this file: nothing of the program is run. Packages above a module are looked for, not imported.
+No code of the program is run. Parent packages of a module are looked up, not imported.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SWAPPED = frozenset(FACES)
 
 
 def checked(module: object) -> str:
-    """The name that is meant, which may be patched; it need not exist."""
+    """Return the name of a module that may be patched. The module need not exist."""
     name = module.__name__ if isinstance(module, ModuleType) else module
     if not isinstance(name, str):
         raise TypeError(f"a module, or its name, not {type(name).__name__}")
@@ -46,7 +46,7 @@ def checked(module: object) -> str:
 
 
 def expand_pattern(name: str) -> list[str]:
-    """``name``, or of ``package.*`` the package and all modules in it that can be found now."""
+    """Return ``[name]``, or for ``package.*`` the package and all modules found in it."""
     plain = name.removesuffix(ALL_BELOW)
     spec = find_module(plain)
     if plain == name:
@@ -66,10 +66,7 @@ def _below(package: str, folders: list[str]) -> Iterator[str]:
 
 
 def find_module(name: str) -> Any:
-    """The spec of a module, imported or not; None for a script that was started.
-
-    Raises: PatchError if there is no such module.
-    """
+    """Return the spec of an existing module, imported or not, or None for a started script."""
     if name in sys.modules:
         return getattr(sys.modules[name], "__spec__", None)
     parent = name.rpartition(".")[0]
@@ -94,7 +91,7 @@ def _spec(name: str, path: Any) -> importlib.machinery.ModuleSpec | None:
 
 
 def source_of(name: str, strict: bool) -> Source | None:
-    """The source of this module, read; None if there is none and nobody insists."""
+    """Return the parsed source of a module, or None if it has none and ``strict`` is False."""
     spec, module = find_module(name), sys.modules.get(name)
     file = (spec and spec.origin) or getattr(module, "__file__", None)
     text = _text(name, spec, file)
@@ -120,7 +117,7 @@ def _text(name: str, spec: Any, file: str | None) -> str | None:
 
 
 def _script(file: str | None) -> str | None:
-    """A script need not be called .py."""
+    """Return the text of a script, whose name need not end in .py."""
     if file is None or not os.path.isfile(file):
         return None
     with open(file, "rb") as opened:

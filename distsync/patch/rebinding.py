@@ -1,6 +1,6 @@
-"""A module that is imported already: its names mean something else from now on; what was made before stays.
+"""Rebinding of names in modules that are imported already. Existing objects are not changed.
 
-Rules for this file: it looks at one module at a time, and changes the names of the module and of its classes only.
+Only names of one module and of its classes are rebound at a time.
 """
 
 from __future__ import annotations
@@ -17,13 +17,20 @@ BEFORE = "patch this module before it is imported"
 
 
 def swap(module: ModuleType, replacements: list[Replacement]) -> dict[tuple[str, str], str]:
-    """Each name of the module, or of a class of it, that stood for something of the standard library stands for
-    what takes its place. Returns: by (class or "", name) what it stood for."""
+    """Bind names of a module and its classes to distsync's replacements.
+
+    Args:
+        module: The module.
+        replacements: What replaces what.
+
+    Returns:
+        What each swapped name meant before, by class (or ``""``) and name.
+    """
     return _rebind(module, {id(each.was): (each.name, each.now) for each in reversed(replacements)}, lambda *_: True)
 
 
 def restore(module: ModuleType, replacements: list[Replacement], which: Callable[[str, str], bool]) -> None:
-    """The names that ``which(owner, name)`` allows stand for the standard library's things again."""
+    """Bind names that ``which(class, name)`` selects to the standard library's objects again."""
     _rebind(module, {id(each.now): (each.name, each.was) for each in reversed(replacements)}, which)
 
 
@@ -39,7 +46,7 @@ def _rebind(
 
 
 def swapped_names(module: ModuleType, replacements: list[Replacement]) -> Iterator[tuple[str, str]]:
-    """(name, what it stood for) of each name that stands for something of distsync in the place of a twin."""
+    """Yield each name that means an object of distsync, and what it meant before."""
     table = {id(each.now): each.name for each in reversed(replacements)}
     for _, label, name, value in _names(module):
         if id(value) in table:
@@ -49,7 +56,10 @@ def swapped_names(module: ModuleType, replacements: list[Replacement]) -> Iterat
 def stale_objects(
     module: ModuleType, replacements: list[Replacement], live: tuple[type, ...], source: Source
 ) -> list[Finding]:
-    """What the module has made of the standard library's things, and keeps: nobody can swap that any more."""
+    """Return findings for objects that the module has created from the standard library and keeps.
+
+    Their type cannot be swapped.
+    """
     made = _ExistingObjects(module, live, frozenset(id(each.was) for each in replacements))
     found = []
     for _, owner, name, value in _names(module):
@@ -62,7 +72,7 @@ def stale_objects(
 
 
 class _ExistingObjects:
-    """What a module can have made of the standard library's things."""
+    """Detector of objects that a module has created from the standard library."""
 
     def __init__(self, module: ModuleType, live: tuple[type, ...], factories: frozenset[int]) -> None:
         self._module = module.__name__
@@ -70,7 +80,7 @@ class _ExistingObjects:
         self._factories = factories
 
     def describe_stale(self, value: Any) -> Iterator[str]:
-        """What is to be said of the value of a name."""
+        """Yield what is wrong with the value of a name."""
         if any(self._is_live(each) for each in _contents(value)):
             yield "was made by the standard library before, and excludes nobody in another process"
         if isinstance(value, type):
@@ -99,7 +109,7 @@ class _ExistingObjects:
 
 
 def _contents(value: Any) -> list[Any]:
-    """``value``, or what a list, tuple, set or dictionary has."""
+    """Return the elements of a list, tuple, set or dictionary, or the value itself."""
     if isinstance(value, dict):
         return [*value.values()]
     return [*value] if isinstance(value, list | tuple | set | frozenset) else [value]
@@ -114,7 +124,7 @@ def _cells(function: FunctionType) -> Iterator[Any]:
 
 
 def _names(module: ModuleType) -> Iterator[tuple[Any, str, str, Any]]:
-    """(owner, class or "", name, value) of all names of the module and of the classes that were made in it."""
+    """Yield owner, class (or ``""``), name and value of each name of a module and its classes."""
     for name, value in list(vars(module).items()):
         if name.startswith("__"):
             continue

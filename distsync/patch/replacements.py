@@ -1,6 +1,6 @@
-"""What means what: the modules of the standard library, and the faces that take their place.
+"""Modules of the standard library, and the modules of distsync that replace them.
 
-Rules for this file: it changes nothing. A face is imported when something of it is asked for, not before.
+A module of distsync is imported only when something of it is needed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ INTERPRETER_TYPES = {
 
 
 class Replacement(NamedTuple):
-    """A thing of the standard library, what it is called, and what takes its place."""
+    """The name of an object of the standard library, the object, and its replacement."""
 
     name: str
     was: Any
@@ -48,7 +48,10 @@ class Replacement(NamedTuple):
 
 
 def resolve_import(name: str, asked: tuple[str, ...] | None, module: Any) -> Any:
-    """What ``import name``, or ``from name import asked``, is to give; ``module`` is what it gave."""
+    """Return the result of ``import name`` or ``from name import asked`` in a patched module.
+
+    ``module`` is the result without a patch.
+    """
     face = FACES.get(name)
     if face is not None:
         import_module(face)
@@ -61,7 +64,7 @@ def resolve_import(name: str, asked: tuple[str, ...] | None, module: Any) -> Any
 
 
 def all_replacements() -> list[Replacement]:
-    """Of all modules that somebody has loaded by now: the modules themselves, and the names whose meaning changes."""
+    """Return the replacements for all modules that are loaded, and for the names in them."""
     loaded = [(name, sys.modules[name], import_module(FACES[name])) for name in FACES if name in sys.modules]
     found = [Replacement(name, module, face) for name, module, face in loaded]
     return found + [each for name, module, face in loaded for each in _changed(name, module, face)]
@@ -75,19 +78,19 @@ def _changed(name: str, module: ModuleType, face: ModuleType) -> Iterator[Replac
 
 
 def _is_own(value: Any) -> bool:
-    """Whether it is one of the classes and functions of these modules, and not what they have imported."""
+    """Return whether an object belongs to the swapped modules, and is not imported by them."""
     home = str(getattr(value, "__module__", None) or getattr(value, "__name__", "")).partition(".")[0]
     return callable(value) and home in (*ROOTS, "_thread", "_queue")
 
 
 def live_types() -> tuple[type, ...]:
-    """See INTERPRETER_TYPES; those that are loaded."""
+    """Return the loaded types of INTERPRETER_TYPES, and the type of the interpreter's locks."""
     homes = [(sys.modules[home], names.split()) for home, names in INTERPRETER_TYPES.items() if home in sys.modules]
     found = {getattr(home, name, None) for home, names in homes for name in names}
     return tuple({type(_thread.allocate_lock()), *(each for each in found if isinstance(each, type))})
 
 
 def is_ours(value: Any) -> bool:
-    """Whether it is distsync's own, or made by a class of it."""
+    """Return whether a value is a class of distsync, or an instance of one."""
     kind = value if isinstance(value, type) else type(value)
     return any(f"{each.__module__}.".startswith("distsync.") for each in kind.__mro__)

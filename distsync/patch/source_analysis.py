@@ -1,17 +1,20 @@
-"""What the source of a module does with the names that are swapped: found without running it.
+"""Analysis of a module's source: how it uses the names that are swapped, found without running it.
 
-Rules for this file: pure; the source is text. It looks at the syntax only: a name is what an import in this module made
-it, wherever it is used.
+The analysis is pure, and looks at the syntax only. A name means what an import in the module binds
+it to, wherever it is used.
 
-*Refused* is what would go on excluding nobody in another process, or fail later, without a word:
+*Refused* is what would silently exclude no other process, or would fail later:
 
-* the locks beneath the standard library's (``_thread.allocate_lock``, ``_queue.SimpleQueue``, ...), and classes made
-  of them: they are C, there is nothing to swap;
-* what the import system or ``logging`` would wait for: distsync imports, and logs, while it waits for a lock;
-* the inside of queues and locks: ``q.mutex``, ``lock._at_fork_reinit``, a queue class with a container of its own.
+* locks below the standard library's (``_thread.allocate_lock``, ``_queue.SimpleQueue``, ...), and
+  classes derived from them. They are implemented in C and cannot be swapped.
+* locks that the import system or ``logging`` would wait for. distsync imports modules and logs
+  while it waits for a lock.
+* internals of queues and locks: ``q.mutex``, ``lock._at_fork_reinit``, a queue class with a
+  container of its own.
 
-*Kept* is what goes on as before, on this machine or in this thread, and may surprise: pipes, shared memory, modules
-that are imported by a function call. ``Thread``, ``Timer``, ``local`` and ``Process`` are kept too, and mean the same.
+*Kept* is what works as before, on this machine or in this thread, which may be unexpected: pipes,
+shared memory, modules that are imported by a function call. ``Thread``, ``Timer``, ``local`` and
+``Process`` are kept too, and mean the same.
 """
 
 from __future__ import annotations
@@ -71,7 +74,17 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @public_in("distsync.patch")
 class Finding(NamedTuple):
-    """Something in a source that is not swapped: where, what it is, what to do, and whether it forbids to patch."""
+    """Something in a source that is not swapped.
+
+    ``str()`` gives it in one line.
+
+    Attributes:
+        file: The source file.
+        line: Line number in it.
+        what: Description of the finding.
+        advice: What to do about it.
+        refused: Whether ``patch()`` refuses the module because of it.
+    """
 
     file: str
     line: int
@@ -84,7 +97,7 @@ class Finding(NamedTuple):
 
 
 class Binding(NamedTuple):
-    """A name that an import binds, and what it stands for: ``threading.Lock``, or a module."""
+    """A name that an import binds, what it means, for example ``threading.Lock``, and its line."""
 
     name: str
     means: str
@@ -92,10 +105,15 @@ class Binding(NamedTuple):
 
 
 class Source:
-    """The source of one module."""
+    """The source of one module.
+
+    Args:
+        text: The source.
+        file: Name of the file, for findings.
+        swapped: Names of the modules that are swapped.
+    """
 
     def __init__(self, text: str, file: str, swapped: frozenset[str]) -> None:
-        """``swapped``: the modules whose meaning changes."""
         self.file = file
         self.tree = ast.parse(text, file)
         self.nodes = list(_executed(self.tree))
@@ -107,16 +125,16 @@ class Source:
         self._made = dict(self._queues_made())
 
     def findings(self) -> list[Finding]:
-        """All of this source, in the order of its lines."""
+        """Return all findings, in the order of their lines."""
         found = {each for node in self.nodes for each in self._of(node)}
         return sorted(found, key=lambda each: (each.line, each.what))
 
     def swapped_names(self) -> frozenset[str]:
-        """The names that an import binds to something whose meaning changes."""
+        """Return the names that an import binds to something that is swapped."""
         return frozenset(each.name for each in self.bindings if self._is_swapped(each.means))
 
     def line_of(self, name: str, owner: str = "") -> int:
-        """Where the module, or its class ``owner``, binds ``name``; 1 if it does not."""
+        """Return the line where the module or its class ``owner`` binds ``name``, or 1."""
         body = self.tree.body
         for part in filter(None, owner.split(".")):
             body = next((n.body for n in body if isinstance(n, ast.ClassDef) and n.name == part), [])
@@ -124,7 +142,7 @@ class Source:
         return min(lines, default=1)
 
     def means(self, node: ast.AST) -> str | None:
-        """The full name of what an expression stands for, if an import gave it that name."""
+        """Return the full name of what an expression means if an import bound it, or None."""
         if isinstance(node, ast.Name):
             return self._means.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -212,7 +230,7 @@ class Source:
             yield self._kept(node, f"{called}({name!r}) gives the standard library's module", f"write import {name!s}")
 
     def _is_given(self, node: ast.Call, name: str, place: int) -> bool:
-        """Whether the call passes a swapped thing as this argument."""
+        """Return whether the call passes something swapped, or unknown, as this argument."""
         values = [each.value for each in node.keywords if each.arg == name] or node.args[place : place + 1]
         inner = [each.func if isinstance(each, ast.Call) else each for each in values]
         known = [self.means(each) for each in inner]
@@ -224,7 +242,7 @@ class Source:
             yield self._kept(node, f"sys.modules[{key!r}] is the standard library's module", f"write import {key!s}")
 
     def _queues_made(self) -> Iterator[tuple[str, str]]:
-        """Names, and names of attributes, that only queues of ``queue`` are assigned to."""
+        """Yield names, also of attributes, that are assigned queues of one class only."""
         assigned: dict[str, set[str | None]] = {}
         for node in self.nodes:
             targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
@@ -241,7 +259,7 @@ class Source:
         return isinstance(name, str) and name.partition(".")[0] in self._roots
 
     def _is_shared(self, node: ast.expr) -> bool:
-        """Whether it stands for one of the classes that are swapped."""
+        """Return whether an expression means one of the classes that are swapped."""
         module, _, name = (self.means(node) or "").rpartition(".")
         return name in SHARED and module.partition(".")[0] in self._roots
 
@@ -253,7 +271,7 @@ class Source:
 
 
 def _executed(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes, but for what is there for type checkers only."""
+    """Yield all nodes except those for type checkers only."""
     if isinstance(tree, ast.If) and _last_name(tree.test) == "TYPE_CHECKING":
         children: list[ast.AST] = list(tree.orelse)
     else:
@@ -264,7 +282,7 @@ def _executed(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _names(node: ast.ImportFrom, swapped: frozenset[str]) -> Iterator[tuple[str, str]]:
-    """(name, bound as); all of ``__all__`` for a star."""
+    """Yield each imported name and its bound name; for a star, those of ``__all__``."""
     for alias in node.names:
         if alias.name != "*":
             yield alias.name, alias.asname or alias.name
@@ -273,7 +291,7 @@ def _names(node: ast.ImportFrom, swapped: frozenset[str]) -> Iterator[tuple[str,
 
 
 def _last_name(node: ast.AST | None) -> str | None:
-    """``q`` of ``q`` and of ``self.q``."""
+    """Return ``q`` for ``q`` and for ``self.q``."""
     if isinstance(node, ast.Name):
         return node.id
     return node.attr if isinstance(node, ast.Attribute) else None
@@ -289,5 +307,5 @@ def _bound(node: ast.AST) -> Iterator[str]:
 
 
 def _calls_super(method: ast.AST, name: str) -> bool:
-    """``super()._put(...)``, or ``Queue._put(self, ...)``."""
+    """Return whether a method calls the base's, by ``super()`` or by the name of the class."""
     return any(isinstance(each, ast.Attribute) and each.attr == name for each in ast.walk(method))

@@ -1,7 +1,6 @@
-"""What the tests of a program that uses distsync need: a server of their own, and faults for it.
+"""Servers with fault injection, for tests of programs that use distsync.
 
-Rules for this file: a name is fetched from its home when it is first asked for: pytest imports this package in each
-run, also in those that have nothing to do with distsync.
+Each name is imported on its first use, because pytest imports this package in every run.
 """
 
 from __future__ import annotations

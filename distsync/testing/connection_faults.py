@@ -1,7 +1,4 @@
-"""What can happen to the connections of clients to one server: shared by EmbeddedServer and the servers of an Ensemble.
-
-Rules for this file: a name for each fault; the proxy before the server does it.
-"""
+"""Faults of the connections to one server, injected by the proxy in front of it."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from distsync.errors import UsageError
 from distsync.testing.faulty_proxy import Proxy
 
 ANSWER_S = 10.0
-"""A server on loopback that has not answered by then is paused, or dead."""
+"""Seconds after which a server on loopback that has not answered counts as paused or stopped."""
 
 
 class FaultInjectable:
@@ -38,43 +35,76 @@ class FaultInjectable:
 
     @property
     def hosts(self) -> str:
-        """What clients connect to: ``127.0.0.1:PORT``."""
+        """Connect string for clients: ``127.0.0.1:PORT``, the port of the proxy."""
         return self._faults.hosts
 
     def drop_connection(self, session: object = None) -> None:
-        """The connection of that session is broken (None: those of all); its client may connect again at once."""
+        """Break the connection of a session. Its client may reconnect at once.
+
+        Args:
+            session: A client of distsync or kazoo, or the id of a session; None breaks all
+                connections.
+
+        Raises:
+            UsageError: The server was not started, the client has no session, or the connection
+                is encrypted and a session was given.
+        """
         if session is None:
             self._faults.cut()
         else:
             self._frames.cut(session_id(session))
 
     def drop_next_reply(self, opcode: int | None = None, session: object = None) -> threading.Event:
-        """The next request of that session (None: of any) and of that kind, an `OpCode` (None: any), will be
-        executed; its reply is lost, and the connection with it.
+        """Lose the reply to the next request, and the connection with it. The request is executed.
 
-        Returns: an event that is set when it has happened."""
+        Args:
+            opcode: The kind of request, an ``OpCode``; None takes any.
+            session: A client of distsync or kazoo, or the id of a session; None takes any.
+
+        Returns:
+            An event that is set when the reply has been lost.
+
+        Raises:
+            UsageError: The server was not started, the client has no session, or connections are
+                encrypted.
+        """
         return self._frames.drop_next_reply(opcode, None if session is None else session_id(session))
 
     def drop_next_request(self, opcode: int | None = None, session: object = None) -> threading.Event:
-        """As `drop_next_reply`, but the request is not executed."""
+        """Lose the next request, and the connection with it. The request is not executed.
+
+        Args:
+            opcode: The kind of request, an ``OpCode``; None takes any.
+            session: A client of distsync or kazoo, or the id of a session; None takes any.
+
+        Returns:
+            An event that is set when the request has been lost.
+
+        Raises:
+            UsageError: The server was not started, the client has no session, or connections are
+                encrypted.
+        """
         return self._frames.drop_next_request(opcode, None if session is None else session_id(session))
 
     def refuse_connections(self) -> None:
-        """Every connection is broken, and new ones are hung up on, until the server is healed."""
+        """Break all connections, and refuse new ones, until the server is healed."""
         self._faults.refuse()
 
     def silence(self) -> None:
-        """Connections stay, and nothing gets through in either direction, until the server is healed: then it comes
-        late."""
+        """Hold back all messages in both directions until the server is healed. Connections stay."""
         self._faults.blackhole()
 
     def delay(self, seconds: float) -> None:
-        """All that clients and the server say to each other comes so much later (0: at once)."""
+        """Delay all messages between clients and the server.
+
+        Args:
+            seconds: Delay of each message, in seconds; 0 ends the delay.
+        """
         self._faults.delay(seconds)
 
 
 def session_id(session: object) -> int:
-    """Of a distsync client, of a kazoo client (which has ``client_id``, id and password), or the id itself."""
+    """Return the session id of a client of distsync or kazoo, or the id itself."""
     if isinstance(session, int):
         return session
     id = getattr(session, "session_id", None) or (getattr(session, "client_id", None) or (0,))[0]
@@ -84,14 +114,14 @@ def session_id(session: object) -> int:
 
 
 def say(address: tuple[str, int], sent: bytes, timeout: float = ANSWER_S) -> bytes:
-    """All that the server answers until it closes the connection. Raises: OSError."""
+    """Send bytes, and return everything that the server answers until it closes the connection."""
     with socket.create_connection(address, timeout=timeout) as link:
         link.sendall(sent)
         return b"".join(iter(lambda: link.recv(1 << 16), b""))
 
 
 def end_session(address: tuple[str, int], proxies: Iterable[Proxy], id: int) -> None:
-    """The session is over, as if it had timed out. ``proxies``: those through which its client came, perhaps."""
+    """End a session that was made over one of the proxies, as if it had timed out."""
     session = next(filter(None, (proxy.session(id) for proxy in proxies)), None)
     if session is None:
         raise UsageError(f"session 0x{id:x} was not made over these hosts")

@@ -1,7 +1,7 @@
-"""``EmbeddedServer``: a ZooKeeper server for tests, and the faults that tests ask for.
+"""``EmbeddedServer``: distsync's own ZooKeeper server for tests, with fault injection.
 
-Rules for this file: a thin layer. The server is the one that users have, run by server_host.py; what happens to
-connections, faulty_proxy.py does, which stands between the server and all who connect to ``hosts``.
+The server is the one that users run, started by server_host.py. Clients connect through the proxy
+of faulty_proxy.py, which injects the faults of connections.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ from distsync.testing.server_host import LOOPBACK, Host, ProcessHost, ThreadHost
 
 @public_in("distsync.testing")
 class Counts(NamedTuple):
-    """What a server has at one moment. ``nodes`` has ``/`` and the nodes under ``/zookeeper`` too."""
+    """What a server has at one moment.
+
+    Attributes:
+        sessions: Number of sessions.
+        watches: Number of watches.
+        nodes: Number of znodes, ``/`` and those under ``/zookeeper`` included.
+        ephemerals: Number of ephemeral znodes.
+    """
 
     sessions: int
     watches: int
@@ -35,14 +42,31 @@ _FIGURES = ("zk_global_sessions", "zk_watch_count", "zk_znode_count", "zk_epheme
 
 
 class EmbeddedServer(FaultInjectable):
-    """A ZooKeeper server of one's own, on a free port of loopback, gone with all it had when the block is over.
+    """A ZooKeeper server for one test, on a free port of loopback.
 
-    >>> with EmbeddedServer() as server:                          # doctest: +SKIP
-    ...     client = distsync.connect(server.hosts)
-    ...     lock = Lock(name="report", client=client)
+    Nothing runs until ``start()`` is called or the ``with`` block begins. At the end of the block,
+    the server and everything that it created are removed.
 
-    Clients connect to ``hosts``, which stays the same as long as the object lives, and is where faults happen.
-    ``address`` is the server's own, for whatever is to be spared from them.
+    Clients connect to ``hosts``, which stays the same until the server is closed. The faults are
+    injected there. ``address`` leads to the server itself, without faults.
+
+    Args:
+        data_dir: Folder of the server's data, which is kept. None creates a temporary folder, which
+            ``close()`` removes.
+        process: Whether the server runs in a process of its own, not in a thread. It then takes a
+            second to start, not milliseconds, and can be killed.
+        tls: Certificate files of a server that encrypts its connections. Its connections can be
+            broken, but its requests, replies and sessions cannot be distinguished. None encrypts
+            nothing.
+        users: Passwords by user name, for clients with ``auth="sasl:user:password"``. None accepts
+            no user.
+        require_auth: Schemes of which each client must use one: ``"sasl"``, ``"x509"`` or both.
+            Empty requires none.
+
+    Example:
+        >>> with EmbeddedServer() as server:                          # doctest: +SKIP
+        ...     client = distsync.connect(server.hosts)
+        ...     lock = Lock(name="report", client=client)
     """
 
     __module__ = "distsync.testing"
@@ -56,14 +80,6 @@ class EmbeddedServer(FaultInjectable):
         users: Mapping[str, str] | None = None,
         require_auth: Iterable[str] = (),
     ) -> None:
-        """Nothing runs yet: `start` starts it, or the ``with`` block.
-
-        ``data_dir`` is kept; None: a temporary folder, removed by `close`. ``process``: the server is a process, not
-        a thread; it starts in a second instead of some milliseconds, and can be killed.
-
-        ``tls``: its files; connections can then be broken, but no request, reply or session be told from another.
-        ``users``: their passwords, for ``auth="sasl:user:password"``. ``require_auth``: of "sasl" and "x509".
-        """
         self._data_dir = data_dir
         self._process = process
         self._options = Options(tls=tls, passwords=users, required_schemes=frozenset(require_auth))
@@ -73,21 +89,29 @@ class EmbeddedServer(FaultInjectable):
         self._port: int | None = None
         self._proxy: Proxy | None = None
 
-    # ---- where it is
+    # ---- address
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the server itself, past the faults of connections."""
+        """Host and port of the server itself, without the faults of connections.
+
+        Raises:
+            UsageError: The server was not started.
+        """
         if self._port is None:
             raise UsageError("the server was not started: use start() or a with block")
         return LOOPBACK, self._port
 
-    # ---- its life
+    # ---- start and stop
 
     def start(self) -> None:
-        """The server serves, on the port and with the data of last time if there was one.
+        """Start the server, on the port and with the data of its last run if there was one.
 
-        Raises: UsageError (it runs), ServerStartError, ServeError (the port or the folder is in use)."""
+        Raises:
+            UsageError: The server is running.
+            UnavailableError: The port or the folder is in use.
+            ServerStartError: The server's process ended at once. Its log says why.
+        """
         if self._running:
             raise UsageError("the server is running")
         host = self._host = self._host or self._new_host()
@@ -96,21 +120,35 @@ class EmbeddedServer(FaultInjectable):
         self._proxy = self._proxy or Proxy(f"{LOOPBACK}:{self._port}", sealed=self._options.tls is not None)
 
     def stop(self) -> None:
-        """The server has ended in good order; data, sessions and address are kept for the next `start`."""
+        """Shut the server down cleanly. Data, sessions and address are kept for the next start."""
         if self._running:
             self._running = False
             self._hosted.stop()
 
     def kill(self) -> None:
-        """The process of the server is dead, as by SIGKILL; data, sessions and address are kept.
+        """Kill the process of the server with SIGKILL. Data, sessions and address are kept.
 
-        Raises: UsageError for a server in a thread."""
+        This does nothing if the server is not running.
+
+        Raises:
+            UsageError: The server runs in a thread.
+        """
         if self._running:
             self._hosted.kill()
             self._running = False
 
     def restart(self, *, kill: bool = False) -> None:
-        """The server has ended, or was killed, and serves again; clients connect again, in the sessions they had."""
+        """Stop the server and start it again. Clients reconnect, and keep their sessions.
+
+        Args:
+            kill: Whether to kill the server, as ``kill()`` does, instead of shutting it down
+                cleanly.
+
+        Raises:
+            UsageError: The server runs in a thread and ``kill`` is True.
+            UnavailableError: The port or the folder is in use.
+            ServerStartError: The server's process ended at once. Its log says why.
+        """
         if kill:
             self.kill()
         else:
@@ -118,16 +156,31 @@ class EmbeddedServer(FaultInjectable):
         self.start()
 
     def pause(self) -> None:
-        """The server does nothing until `resume`; connections stay, and no session expires meanwhile."""
+        """Suspend the server until ``resume()``. Connections stay open, and no session expires.
+
+        Raises:
+            UsageError: The server was not started.
+        """
         self._hosted.pause()
 
     def resume(self) -> None:
-        """The server goes on."""
+        """Let a paused server continue. It does nothing if the server is not paused.
+
+        Raises:
+            UsageError: The server was not started.
+        """
         self._hosted.resume()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """The server does nothing while the block runs."""
+        """Suspend the server during a ``with`` block.
+
+        Yields:
+            None: The server is suspended.
+
+        Raises:
+            UsageError: The server was not started.
+        """
         self.pause()
         try:
             yield
@@ -135,7 +188,7 @@ class EmbeddedServer(FaultInjectable):
             self.resume()
 
     def close(self) -> None:
-        """Nothing of the server remains: no thread, process or socket, and no temporary folder."""
+        """Stop the server, and remove its threads, processes, sockets and temporary folder."""
         try:
             self.stop()
         finally:
@@ -158,27 +211,47 @@ class EmbeddedServer(FaultInjectable):
     ) -> None:
         self.close()
 
-    # ---- what can go wrong
+    # ---- faults
 
     def expire(self, session: object) -> None:
-        """The session is over, and its ephemeral nodes are gone; its client learns of it when it connects again.
+        """End a session, as if it had timed out. Its ephemeral znodes are deleted.
 
-        ``session``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
+        The client learns of it when it reconnects.
+
+        Args:
+            session: A client of distsync or kazoo, or the id of a session that was made over
+                ``hosts``.
+
+        Raises:
+            UsageError: The server was not started, the client has no session, the session was not
+                made over ``hosts``, or connections are encrypted.
+            OSError: The server is not running, or is paused.
+        """
         end_session(self.address, [self._frames], session_id(session))
 
     def heal(self) -> None:
-        """No fault is there, and none to come: the server runs and is not paused, connections are welcome."""
+        """End all faults, pending ones too.
+
+        A stopped server is started, and a paused one is resumed.
+        """
         if not self._running:
             self.start()
         self.resume()
         self._faults.disarm()
         self._faults.heal()
 
-    # ---- what it has
+    # ---- counts
 
     def counts(self) -> Counts:
-        """How many sessions, watches and nodes there are. Raises: OSError when the server does not run; UsageError with
-        ``tls``."""
+        """Return how many sessions, watches and znodes the server has.
+
+        Returns:
+            The counts at the moment of the reply.
+
+        Raises:
+            UsageError: The server was not started, or was made with ``tls``.
+            OSError: The server is not running, or is paused.
+        """
         if self._options.tls is not None:
             raise UsageError("a server with tls= is not asked in the clear how much it has")
         figures = dict(line.split("\t", 1) for line in self._say(b"mntr").decode().splitlines() if "\t" in line)

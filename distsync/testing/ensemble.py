@@ -1,7 +1,8 @@
-"""``Ensemble``: a real ZooKeeper ensemble for tests, with observers, and the faults that tests ask for.
+"""``Ensemble``: a real ZooKeeper ensemble for tests, with observers and fault injection.
 
-Rules for this file: what the servers are together: who knows whom by which wire, who leads, who is apart from whom.
-One server is ensemble_server.py; the wires between them, ensemble_network.py; their processes, java_process.py.
+This file has what concerns all servers: their configuration, leader and partitions. One server is
+in ensemble_server.py, the wires between servers in ensemble_network.py, and their processes in
+java_process.py.
 """
 
 from __future__ import annotations
@@ -30,15 +31,39 @@ QUORUM_S = 60.0
 
 
 class Ensemble:
-    """ZooKeeper servers of one's own on loopback, gone with all they had when the block is over.
+    """A ZooKeeper ensemble for tests, made of Java processes on loopback.
 
-    >>> with Ensemble(participants=3, observers=2) as ensemble:          # doctest: +SKIP
-    ...     client = distsync.connect(ensemble.hosts)
-    ...     ensemble.leader().kill()
-    ...     ensemble.wait_for_leader()
+    Nothing runs until ``start()`` is called or the ``with`` block begins. At the end of the block,
+    the servers and everything that they created are removed.
 
-    Clients connect to ``hosts``, which stays the same as long as the object lives, and is where faults of their
-    connections happen; faults between servers happen on the wires between them (`partition`).
+    Clients connect to ``hosts``, which stays the same until the ensemble is closed. Faults of
+    client connections are injected there, by the methods of each server. Faults between servers are
+    injected on the wires between them, by ``partition()`` and ``isolate()``.
+
+    Args:
+        participants: Number of servers that vote; at least 1.
+        observers: Number of servers that do not vote; 0 makes none.
+        tick_ms: ZooKeeper's ``tickTime`` in milliseconds. A follower that is silent for 10 ticks is
+            dropped by the leader.
+        data_dir: Folder of the servers' data, which is kept. None creates a temporary folder, which
+            ``close()`` removes.
+        settings: Further lines of zoo.cfg, by key. None adds none.
+        properties: Further Java system properties, by name. None adds none.
+
+    Raises:
+        UsageError: There is no participant, or the number of observers is negative.
+
+    Note:
+        The ensemble needs Java, and ZooKeeper from Debian's package ``zookeeper`` or from the
+        ``ZOOKEEPER_CLASSPATH``.
+
+        Clients get a session timeout of 2 ticks to 120 s.
+
+    Example:
+        >>> with Ensemble(participants=3, observers=2) as ensemble:          # doctest: +SKIP
+        ...     client = distsync.connect(ensemble.hosts)
+        ...     ensemble.leader().kill()
+        ...     ensemble.wait_for_leader()
     """
 
     __module__ = "distsync.testing"
@@ -53,11 +78,6 @@ class Ensemble:
         settings: Mapping[str, object] | None = None,
         properties: Mapping[str, object] | None = None,
     ) -> None:
-        """Nothing runs yet: `start` starts it, or the ``with`` block.
-
-        ``tick_ms``: ZooKeeper's tickTime; a follower that is silent for 10 ticks is left behind. ``data_dir`` is kept;
-        None: a temporary folder, removed by `close`. ``settings`` are further lines of zoo.cfg, ``properties`` of Java.
-        """
         if participants < 1 or observers < 0:
             raise UsageError("an ensemble has one participant or more, and observers or none")
         self._tick_ms, self._data_dir = tick_ms, data_dir
@@ -69,36 +89,55 @@ class Ensemble:
         self._servers: tuple[EnsembleServer, ...] = ()
         self._ports: dict[tuple[int, int], Pair] = {}
 
-    # ---- where it is
+    # ---- servers
 
     @property
     def servers(self) -> tuple[EnsembleServer, ...]:
-        """All of them: first the participants, then the observers."""
+        """All servers: the participants first, then the observers.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         if not self._servers:
             raise UsageError("the ensemble was not started: use start() or a with block")
         return self._servers
 
     @property
     def participants(self) -> tuple[EnsembleServer, ...]:
-        """Those that vote."""
+        """The servers that vote.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         return self.servers[: self._votes]
 
     @property
     def observers(self) -> tuple[EnsembleServer, ...]:
-        """Those that do not vote."""
+        """The servers that do not vote.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         return self.servers[self._votes :]
 
     @property
     def hosts(self) -> str:
-        """What clients connect to: all servers, with a comma between."""
+        """Connect string for clients: the addresses of all servers, separated by commas.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         return ",".join(server.hosts for server in self.servers)
 
-    # ---- its life
+    # ---- start and stop
 
     def start(self) -> None:
-        """All servers that did not run have started, and all serve.
+        """Start all servers that are not running, and wait until they serve clients.
 
-        Raises: EnsembleError: without Java, without ZooKeeper, or with what the log of a server says."""
+        Raises:
+            EnsembleError: Java or ZooKeeper is not installed, or a server does not serve in time.
+                The error quotes or names the log of the server.
+        """
         if not self._servers:
             self._prepare()
         for server in self.servers:
@@ -107,24 +146,42 @@ class Ensemble:
         self.wait_until_serving()
 
     def stop(self) -> None:
-        """All servers have ended in good order; data, sessions and addresses are kept for the next `start`."""
+        """Shut all servers down cleanly. Data, sessions and addresses are kept for the next start.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         for server in self.servers:
             server.stop()
 
     def kill(self) -> None:
-        """All servers are dead, as by SIGKILL; data, sessions and addresses are kept."""
+        """Kill all servers with SIGKILL. Data, sessions and addresses are kept for the next start.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         for server in self.servers:
             server.kill()
 
     def rolling_restart(self, *, kill: bool = False) -> None:
-        """Each server has ended, or was killed, and serves again: one after the other, the leader at the end."""
+        """Restart the servers one after the other, the leader last.
+
+        Each server serves clients again before the next one is stopped.
+
+        Args:
+            kill: Whether to kill the servers instead of shutting them down cleanly.
+
+        Raises:
+            UsageError: The ensemble was not started.
+            EnsembleError: A server does not serve in time.
+        """
         first = self.leader()
         for server in sorted(self.servers, key=lambda each: each is first):
             server.restart(kill=kill)
             self.wait_until_serving()
 
     def close(self) -> None:
-        """Nothing of the ensemble remains: no process, thread or socket, and no temporary folder."""
+        """Kill all servers, and remove their processes, threads, sockets and temporary folder."""
         for server in self._servers:
             server.close()
         if self._wires is not None:
@@ -148,11 +205,18 @@ class Ensemble:
     ) -> None:
         self.close()
 
-    # ---- who is who
+    # ---- roles
 
     def leader(self) -> EnsembleServer | None:
-        """Who leads, as it says itself; None while nobody does. Of two, one of whom is cut off, the one with the higher
-        epoch."""
+        """Return the server that says it is the leader.
+
+        Returns:
+            The leader, or None if there is none. If two servers say so, because one of them is cut
+            off, the one with the higher epoch.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         leading = [
             (status.epoch or 0, server.number)
             for server, status in zip(self.servers, self.status(), strict=True)
@@ -161,17 +225,43 @@ class Ensemble:
         return self.servers[max(leading)[1] - 1] if leading else None
 
     def followers(self) -> list[EnsembleServer]:
-        """Who follows at the moment."""
+        """Return the servers that say they are followers.
+
+        Returns:
+            The followers, without the leader and the observers.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         return [
             server for server, status in zip(self.servers, self.status(), strict=True) if status.role is Role.FOLLOWER
         ]
 
     def status(self) -> list[Server]:
-        """What each server says of itself: role, zxid, epoch and counter."""
+        """Return the status that each server reports: its role, zxid, epoch and counter.
+
+        Returns:
+            One entry for each server, in the order of ``servers``. A server that is paused or not
+            running has the role ``Role.UNREACHABLE``.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         return [server.status() for server in self.servers]
 
     def wait_for_leader(self, timeout: float = QUORUM_S) -> EnsembleServer:
-        """Who leads, as soon as somebody does. Raises: EnsembleError when nobody does in time."""
+        """Wait until a server leads.
+
+        Args:
+            timeout: Maximum wait in seconds; 0 tries once.
+
+        Returns:
+            The leader.
+
+        Raises:
+            UsageError: The ensemble was not started.
+            EnsembleError: No server leads in time.
+        """
         until = wait_clock() + timeout
         while True:
             leader = self.leader()
@@ -181,16 +271,35 @@ class Ensemble:
                 raise EnsembleError("no server leads", self.servers[0].log)
 
     def wait_until_serving(self, *servers: EnsembleServer, timeout: float = START_S) -> None:
-        """These servers (none: all that run) serve clients. Raises: EnsembleError when they do not in time."""
+        """Wait until servers serve clients.
+
+        Args:
+            *servers: The servers to wait for; none waits for all that are running and not paused.
+            timeout: Maximum wait for each server, in seconds.
+
+        Raises:
+            UsageError: The ensemble was not started.
+            EnsembleError: A server does not serve in time, or its process has ended.
+        """
         for server in servers or [each for each in self.servers if each.running]:
             server.wait_until(lambda status: status.role in SERVING, timeout)
 
-    # ---- what can go wrong
+    # ---- faults
 
     def partition(self, *groups: Iterable[EnsembleServer], silent: bool = True) -> None:
-        """Servers of different groups do not hear each other, until `heal`; who is in no group is alone.
+        """Cut the connections between servers of different groups, until ``heal()``.
 
-        ``silent``: nothing gets through, and nobody is told; else connections break and are refused."""
+        This replaces an earlier partition. Clients still reach all servers.
+
+        Args:
+            *groups: The groups, each of servers that can reach each other. A server in none of the
+                groups is alone.
+            silent: Whether messages are held back without an error. Otherwise connections break,
+                and new ones are refused.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         group_of = {server.number: which for which, group in enumerate(groups) for server in group}
         mode = ProxyMode.HELD if silent else ProxyMode.REFUSED
 
@@ -201,24 +310,53 @@ class Ensemble:
         self._laid.set(mode_of)
 
     def isolate(self, server: EnsembleServer, *, silent: bool = True) -> None:
-        """This server and the others do not hear each other, until `heal`; clients reach it."""
+        """Cut the connections between one server and all others, until ``heal()``.
+
+        This replaces an earlier partition. Clients still reach the server.
+
+        Args:
+            server: The server to isolate.
+            silent: Whether messages are held back without an error. Otherwise connections break,
+                and new ones are refused.
+
+        Raises:
+            UsageError: The ensemble was not started.
+        """
         self.partition([each for each in self.servers if each is not server], silent=silent)
 
     def expire(self, session: object) -> None:
-        """The session is over, and its ephemeral nodes are gone; its client learns of it when it connects again.
+        """End a session, as if it had timed out. Its ephemeral znodes are deleted.
 
-        ``session``: a distsync client, a kazoo client, or the id of a session that came through ``hosts``."""
+        The client learns of it when it reconnects. If no server leads, this waits up to 60 s for
+        one.
+
+        Args:
+            session: A client of distsync or kazoo, or the id of a session that was made over
+                ``hosts``.
+
+        Raises:
+            UsageError: The ensemble was not started, the client has no session, or the session was
+                not made over ``hosts``.
+            EnsembleError: No server leads in time.
+        """
         leader = self.wait_for_leader()
         end_session(leader.address, [server._faults for server in self.servers], session_id(session))
 
     def heal(self) -> None:
-        """No fault is there, and none to come: all servers run, hear each other and serve, connections are welcome."""
+        """End all faults, pending ones too, and wait until all servers serve clients.
+
+        Stopped servers are started, paused ones are resumed, and all servers reach each other.
+
+        Raises:
+            UsageError: The ensemble was not started.
+            EnsembleError: A server does not serve in time.
+        """
         self._laid.set(lambda caller, called: ProxyMode.PASSED)
         for server in self.servers:
             server.heal()
         self.wait_until_serving()
 
-    # ---- before the first start
+    # ---- configuration
 
     @property
     def _laid(self) -> EnsembleNetwork:
@@ -256,7 +394,7 @@ class Ensemble:
         return self._ports[ends].election
 
     def _lines(self, server: EnsembleServer) -> dict[str, object]:
-        """Of the zoo.cfg of this server."""
+        """Return the lines of a server's zoo.cfg, by key."""
         lines: dict[str, object] = {
             "tickTime": self._tick_ms,
             "initLimit": 40,
@@ -273,6 +411,6 @@ class Ensemble:
         return {**lines, **self._settings}
 
     def _known_as(self, server: EnsembleServer, other: EnsembleServer) -> str:
-        """How ``server`` reaches ``other``: by its wire; itself where it listens."""
+        """Return the ports by which ``server`` reaches ``other``: a wire's, or its own."""
         ports = self._ports.get((server.number, other.number), (other.quorum_port, other.election_port))
         return f"{LOOPBACK}:{ports[0]}:{ports[1]}:{'observer' if other.observes else 'participant'}"

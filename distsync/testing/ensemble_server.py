@@ -1,7 +1,4 @@
-"""One server of an `Ensemble`: a process of Java's, and what can happen to it.
-
-Rules for this file: what one server is told and does; what they are together, ensemble.py knows.
-"""
+"""``EnsembleServer``: one server of an ``Ensemble``, a Java process, and its faults."""
 
 from __future__ import annotations
 
@@ -38,8 +35,8 @@ PROPERTIES: Mapping[str, object] = {
     "zookeeper.nio.numWorkerThreads": 2,
     "zookeeper.commitProcessor.numWorkerThreads": 1,
     "zookeeper.preAllocSize": 4096,  # kB
-    "zookeeper.cnxTimeout": 2000,  # ms for a call on an election port
-    "zookeeper.fastleader.maxNotificationInterval": 1000,  # ms; a minute by itself
+    "zookeeper.cnxTimeout": 2000,  # ms to connect to an election port
+    "zookeeper.fastleader.maxNotificationInterval": 1000,  # ms; the default is a minute
     "org.slf4j.simpleLogger.defaultLogLevel": "warn",  # Debian's jars
     "org.apache.logging.log4j.level": "warn",  # those of scripts/curator_jars.py
     "org.slf4j.simpleLogger.showDateTime": "true",
@@ -47,9 +44,16 @@ PROPERTIES: Mapping[str, object] = {
 
 
 class EnsembleServer(FaultInjectable):
-    """A server of an ensemble. ``number`` counts from 1; ``observes``: it has no vote.
+    """A server of an ``Ensemble``, which creates it.
 
-    Clients connect to ``hosts``, where the faults of connections happen; ``address`` is the server's own.
+    Clients connect to ``hosts``, where the faults of connections are injected. ``address`` leads to
+    the server itself, without faults.
+
+    Args:
+        number: Number of the server in its ensemble; the first is 1.
+        observes: Whether the server is an observer, which does not vote.
+        folder: Folder of its configuration, data and log.
+        guardian: Process that ends the server when this process ends.
     """
 
     __module__ = "distsync.testing"
@@ -71,7 +75,12 @@ class EnsembleServer(FaultInjectable):
         return f"<EnsembleServer {self.number} ({kind}) at {LOOPBACK}:{self.client_port}>"
 
     def prepare(self, settings: Mapping[str, object], properties: Mapping[str, object]) -> None:
-        """What it is told when it starts."""
+        """Write the configuration, and create the proxy for clients.
+
+        Args:
+            settings: Further lines of zoo.cfg, by key.
+            properties: Further Java system properties, by name.
+        """
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{self.number}\n")
@@ -82,66 +91,93 @@ class EnsembleServer(FaultInjectable):
         self._words = java_process.command({**PROPERTIES, **properties}, MAIN, str(config))
         self._proxy = self._proxy or Proxy(f"{LOOPBACK}:{self.client_port}")
 
-    # ---- its life
+    # ---- start and stop
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port of the server itself, past the faults of connections."""
+        """Host and port of the server itself, without the faults of connections."""
         return LOOPBACK, self.client_port
 
     @property
     def running(self) -> bool:
-        """Whether there is a process that is not paused."""
+        """Whether the server has a process that is not paused."""
         return self._process is not None and self._process.poll() is None and not self._paused
 
     @property
     def pid(self) -> int | None:
-        """Its process, if there is one."""
+        """Id of the server's process. None if it was not started, or was stopped or killed."""
         return self._process.pid if self._process else None
 
     def launch(self) -> None:
-        """Its process has begun."""
+        """Start the server's process, without waiting until it answers.
+
+        Raises:
+            UsageError: The server is running.
+        """
         if self._process is not None and self._process.poll() is None:
             raise UsageError(f"{self!r} is running")
         self._end(signal.SIGKILL)
         self._process = self._guardian.spawn(self._words, self.log)
 
     def start(self) -> None:
-        """It answers; it serves nobody before it has found a leader.
+        """Start the server, and wait until it answers.
 
-        Raises: UsageError (it runs), EnsembleError."""
+        It serves no client before it has found a leader.
+
+        Raises:
+            UsageError: The server is running.
+            EnsembleError: The server does not answer in time, or its process has ended.
+        """
         self.launch()
         self.wait_until(lambda server: server.role is not Role.UNREACHABLE, START_S)
 
     def stop(self) -> None:
-        """It has ended in good order; its data and address are kept."""
+        """Shut the server down cleanly. Its data and address are kept."""
         self._end(signal.SIGTERM)
 
     def kill(self) -> None:
-        """It is dead, as by SIGKILL; its data and address are kept."""
+        """Kill the server with SIGKILL. Its data and address are kept."""
         self._end(signal.SIGKILL)
 
     def restart(self, *, kill: bool = False) -> None:
-        """It has ended, or was killed, and answers again."""
+        """Stop the server, start it again, and wait until it answers.
+
+        Args:
+            kill: Whether to kill the server instead of shutting it down cleanly.
+
+        Raises:
+            EnsembleError: The server does not answer in time, or its process has ended.
+        """
         self.kill() if kill else self.stop()
         self.start()
 
     def pause(self) -> None:
-        """It does nothing until `resume`; its sockets stay open."""
+        """Suspend the server until ``resume()``. Its sockets stay open.
+
+        Raises:
+            UsageError: The server is not running.
+        """
         process = self._running_process()
         self._paused = True
         process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads stand
+        os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads are stopped
 
     def resume(self) -> None:
-        """It goes on; so it does if it was not paused."""
+        """Let a paused server continue. It does nothing if the server is not paused."""
         self._paused = False
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """It does nothing while the block runs."""
+        """Suspend the server during a ``with`` block.
+
+        Yields:
+            None: The server is suspended.
+
+        Raises:
+            UsageError: The server is not running.
+        """
         self.pause()
         try:
             yield
@@ -149,14 +185,24 @@ class EnsembleServer(FaultInjectable):
             self.resume()
 
     def fill_disk(self) -> None:
-        """It can write no file any more, as on a full disk, until it is healed."""
+        """Make all writes to files fail, as on a full disk, until ``heal()``.
+
+        Raises:
+            UsageError: The server is not running.
+        """
         pid = self._running_process().pid
         _, most = resource.prlimit(pid, resource.RLIMIT_FSIZE)
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, most))
         self._is_full = True
 
     def heal(self) -> None:
-        """It runs, is not paused, and clients reach it."""
+        """End all faults of this server, pending ones too. A stopped server is started.
+
+        Faults on the wires between servers remain; ``Ensemble.heal`` ends them.
+
+        Raises:
+            EnsembleError: The server does not answer in time, or its process has ended.
+        """
         self.resume()
         if self._is_full:
             self._clear_disk()
@@ -166,14 +212,14 @@ class EnsembleServer(FaultInjectable):
         self._faults.heal()
 
     def _clear_disk(self) -> None:
-        """As an administrator does: ZooKeeper does not start with a log for whose first bytes there was no room."""
+        """Kill the server and delete its empty logs, with which ZooKeeper does not start."""
         self.kill()
         for log in self.folder.rglob("log.*"):
             if log.stat().st_size == 0:
                 log.unlink()
 
     def close(self) -> None:
-        """Nothing of it remains but its folder."""
+        """Kill the server, and remove everything of it but its folder."""
         self.kill()
         if self._proxy is not None:
             self._proxy.close()
@@ -200,24 +246,50 @@ class EnsembleServer(FaultInjectable):
             process.kill()
             process.wait()
 
-    # ---- what it says
+    # ---- status
 
     def status(self) -> Server:
-        """Its role, zxid, epoch and counter, as it says itself; "unreachable" while it is paused or does not run."""
+        """Return the status that the server reports: its role, zxid, epoch and counter.
+
+        Returns:
+            The status. A server that is paused or not running has the role ``Role.UNREACHABLE``.
+        """
         if not self.running:
             return Server(*self.address, Role.UNREACHABLE, problem="it is paused, or does not run")
         return ask(*self.address, None, ANSWER_S)
 
     def ask(self, word: str) -> str:
-        """The answer to a four-letter word. Raises: OSError when it does not answer."""
+        """Send a four-letter word to the server.
+
+        Args:
+            word: The word, for example ``"mntr"``.
+
+        Returns:
+            The server's answer.
+
+        Raises:
+            OSError: The server does not answer within 2 s.
+        """
         return say(self.address, word.encode(), ANSWER_S).decode("utf-8", "replace")
 
     def serving(self) -> bool:
-        """Whether it has found a leader, or is it, and serves clients."""
+        """Return whether the server serves clients, as the leader or with a leader.
+
+        Returns:
+            True if the server says that it is a leader, follower, observer or standalone.
+        """
         return self.status().role in SERVING
 
     def wait_until(self, condition: Callable[[Server], object], timeout: float) -> None:
-        """``condition(status)`` is true. Raises: EnsembleError when it is not in time, or the process has ended."""
+        """Wait until the server's status meets a condition.
+
+        Args:
+            condition: Called with the status repeatedly; a true result ends the wait.
+            timeout: Maximum wait in seconds; 0 tries once.
+
+        Raises:
+            EnsembleError: The condition is not met in time, or the server's process has ended.
+        """
         until = wait_clock() + timeout
         while not condition(status := self.status()):
             process = self._process

@@ -1,11 +1,7 @@
-"""A TCP proxy between clients and a ZooKeeper server that breaks on demand.
+"""A TCP proxy between clients and a ZooKeeper server that injects faults.
 
-Rules for this file: it reads frames only as far as to know which reply answers which request; the standard library and
-_wire/ only.
-
->>> proxy = Proxy("127.0.0.1:2181")                          # doctest: +SKIP
->>> client = distsync.connect(proxy.hosts)                   # doctest: +SKIP
->>> proxy.drop_next_reply(OpCode.CREATE2)                    # doctest: +SKIP
+It parses frames only as far as it must to match replies to requests. It imports nothing but the
+standard library and _wire/.
 """
 
 from __future__ import annotations
@@ -37,7 +33,7 @@ _XID = struct.Struct(">i")
 
 
 class ProxyMode(enum.Enum):
-    """What comes in is ..."""
+    """What the proxy does with what it receives."""
 
     PASSED = "passed on"
     REFUSED = "refused, and hung up on"
@@ -45,8 +41,11 @@ class ProxyMode(enum.Enum):
 
 
 class _DropRule:
-    """The next request of a kind and a session (None: of any), or its reply, does not get through, and the connection
-    breaks."""
+    """Rule that drops one request or its reply, and breaks the connection.
+
+    ``opcode`` and ``session_id`` select the request; None takes any. ``before`` is True to drop the
+    request, and False to drop the reply.
+    """
 
     def __init__(self, opcode: int | None, session_id: int | None, *, before: bool) -> None:
         self.opcode = opcode
@@ -63,7 +62,7 @@ class _DropRule:
 
 
 class _Pair:
-    """One client's connection, and ours to the server for it."""
+    """A client's connection, and the proxy's connection to the server for it."""
 
     def __init__(self, client: socket.socket, server: socket.socket, sealed: bool) -> None:
         self.client, self.server = client, server
@@ -76,7 +75,7 @@ class _Pair:
         self.ended: set[socket.socket] = set()
 
     def take(self, source: socket.socket) -> bytes:
-        """What has arrived at ``source``; empty when it is over."""
+        """Return what has arrived at ``source``; empty at its end."""
         try:
             piece = source.recv(PIECE)
         except OSError:
@@ -86,7 +85,7 @@ class _Pair:
         return piece
 
     def pass_on(self, source: socket.socket, piece: bytes, trap: _DropRule | None) -> bool:
-        """What had arrived at ``source`` goes to the other side. False: the connection is over."""
+        """Pass on what has arrived at ``source``. Return whether the connection continues."""
         upwards = source is self.client
         if self._asks is None:
             self._asks = piece[:1].isalpha()
@@ -100,7 +99,11 @@ class _Pair:
         return bool(piece)
 
     def _is_caught(self, frame: bytes, upwards: bool, trap: _DropRule | None) -> bool:
-        """The first frame of each direction shakes hands; each other one has an xid, requests an opcode too."""
+        """Return whether the trap drops this frame.
+
+        The first frame of each direction is the handshake. Each other frame has an xid, and
+        requests also have an opcode.
+        """
         if not self._shaken[upwards]:
             self._shaken[upwards] = True
             if not upwards:
@@ -125,7 +128,7 @@ class _Pair:
 
 
 class _DelayedBytes(NamedTuple):
-    """What came from ``source``, and when it is to go on."""
+    """Bytes received from ``source``, and when to pass them on."""
 
     due: float
     pair: _Pair
@@ -134,9 +137,21 @@ class _DelayedBytes(NamedTuple):
 
 
 class Proxy:
-    """Listens on loopback and passes everything on to ``upstream`` ("host:port"), until told otherwise.
+    """A proxy on a free port of loopback that passes everything on until a fault is injected.
 
-    ``sealed``: it is encrypted, so that no request, reply or session can be told from another."""
+    It runs in a thread of its own from its creation until ``close()``. ``connections`` is the
+    number of connections that it has accepted so far.
+
+    Args:
+        upstream: Address of the server, ``"host:port"``.
+        sealed: Whether connections are encrypted, so that the proxy cannot tell requests, replies
+            and sessions apart.
+
+    Example:
+        >>> proxy = Proxy("127.0.0.1:2181")                          # doctest: +SKIP
+        >>> client = distsync.connect(proxy.hosts)                   # doctest: +SKIP
+        >>> proxy.drop_next_reply(OpCode.CREATE2)                    # doctest: +SKIP
+    """
 
     __module__ = "distsync.testing"
 
@@ -160,21 +175,37 @@ class Proxy:
 
     @property
     def hosts(self) -> str:
-        """The proxy's own address, for a client."""
+        """Connect string for clients: the address of the proxy."""
         return f"{LOOPBACK}:{self._listener.getsockname()[1]}"
 
     def session(self, session_id: int) -> ConnectResponse | None:
-        """What the server answered to the handshake of this session, password and all; None if it was not here."""
+        """Return the server's reply to the handshake of a session.
+
+        Args:
+            session_id: Id of the session.
+
+        Returns:
+            The reply, including the session's password; None if the session was not made over this
+            proxy.
+        """
         with self._lock:
             return self._sessions.get(session_id)
 
     def sessions(self) -> list[int]:
-        """The ids of all sessions that came through here, the latest at the end."""
+        """Return the ids of all sessions that were made over this proxy.
+
+        Returns:
+            The ids, the latest last.
+        """
         with self._lock:
             return list(self._sessions)
 
     def cut(self, session_id: int | None = None) -> None:
-        """Every connection (of this session) is broken; new ones are welcome."""
+        """Break connections. Clients may reconnect at once.
+
+        Args:
+            session_id: Id of the session whose connections to break; None breaks all.
+        """
         with self._lock:
             broken = [pair for pair in self._pairs if session_id in (None, pair.session.session_id)]
             for pair in broken:
@@ -183,42 +214,67 @@ class Proxy:
         self._wake()
 
     def refuse(self) -> None:
-        """Every connection is broken, and new ones are hung up on, until `heal`."""
+        """Break all connections, and close new ones at once, until ``heal()``."""
         self._become(ProxyMode.REFUSED)
         self.cut()
 
     def blackhole(self) -> None:
-        """Connections stay, but nothing gets through in either direction until `heal`, which delivers it late."""
+        """Hold back all messages in both directions until ``heal()``, which delivers them.
+
+        Connections stay open.
+        """
         self._become(ProxyMode.HELD)
 
     def delay(self, seconds: float) -> None:
-        """All that is said comes so much later (0: at once), in its order."""
+        """Delay all messages in both directions. Their order is kept.
+
+        Args:
+            seconds: Delay of each message, in seconds; 0 ends the delay.
+        """
         self._delay = seconds
         self._wake()
 
     def heal(self) -> None:
-        """All is well again."""
+        """Pass everything on again, without a delay. Drops that were requested stay pending."""
         self._delay = 0.0
         self._become(ProxyMode.PASSED)
 
     def disarm(self) -> None:
-        """No request or reply will be dropped any more."""
+        """Cancel a pending ``drop_next_reply`` or ``drop_next_request``."""
         self._trap = None
 
     def drop_next_reply(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
-        """The next request (of this kind, this session) is executed, but its reply is lost, and the connection with it.
+        """Lose the reply to the next request, and the connection with it. The request is executed.
 
-        Returns: an event that is set when it has happened."""
+        Pings and authentication are not counted. This replaces an earlier drop that is still
+        pending.
+
+        Args:
+            opcode: The kind of request, an ``OpCode``; None takes any.
+            session_id: Id of the session that sends the request; None takes any.
+
+        Returns:
+            An event that is set when the reply has been lost.
+        """
         return self._set_trap(_DropRule(opcode, session_id, before=False))
 
     def drop_next_request(self, opcode: int | None = None, session_id: int | None = None) -> threading.Event:
-        """The next request (of this kind, this session) is not executed, and the connection breaks.
+        """Lose the next request, and the connection with it. The request is not executed.
 
-        Returns: an event that is set when it has happened."""
+        Pings and authentication are not counted. This replaces an earlier drop that is still
+        pending.
+
+        Args:
+            opcode: The kind of request, an ``OpCode``; None takes any.
+            session_id: Id of the session that sends the request; None takes any.
+
+        Returns:
+            An event that is set when the request has been lost.
+        """
         return self._set_trap(_DropRule(opcode, session_id, before=True))
 
     def close(self) -> None:
-        """Every connection is broken, and the proxy gone."""
+        """Break all connections, and stop the proxy."""
         self._closed = True
         self._wake()
         self._thread.join()
@@ -246,7 +302,7 @@ class Proxy:
         with contextlib.suppress(OSError):
             self._wake_write.send(b"\0")
 
-    # ---- in the proxy's thread
+    # ---- proxy thread
 
     def _work(self) -> None:
         while not self._closed:
@@ -260,7 +316,7 @@ class Proxy:
             self._deliver()
 
     def _readable(self) -> list[socket.socket]:
-        """Whatever can be read, in a mode in which it is read."""
+        """Return the sockets that can be read now and may be read in this mode."""
         patience = 1.0
         with self._lock:
             sources = [self._wake_read]
@@ -270,7 +326,7 @@ class Proxy:
                     patience = min(patience, max(0.0, self._late[0].due - time.monotonic()))
         try:
             return select.select(sources, [], [], patience)[0]
-        except (OSError, ValueError):  # one was cut just now
+        except (OSError, ValueError):  # a socket was closed since
             return []
 
     def _ends(self) -> Iterator[socket.socket]:
@@ -303,7 +359,7 @@ class Proxy:
             self._late.append(_DelayedBytes(due, pair, source, pair.take(source)))
 
     def _deliver(self) -> None:
-        """What is due goes on, in the order in which it came."""
+        """Pass on what is due, in the order of its arrival."""
         with self._lock:
             while self._late and self._mode is not ProxyMode.HELD and self._late[0].due <= time.monotonic():
                 self._hand_over(self._late.popleft())

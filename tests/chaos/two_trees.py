@@ -3,7 +3,7 @@
 Nothing of distsync takes part but the ensemble, which only starts and kills servers: kazoo's clients write, all servers
 are killed at once and started again, and when all serve, their trees are compared with one another and with what was
 acknowledged. Of three cycles one is only that; in one, all are killed once more while they find together; in one, the
-leader was killed before, and has come back. ZOOKEEPER_CLASSPATH says which ZooKeeper (docs/testing.md).
+leader was killed before, and has come back. ZOOKEEPER_CLASSPATH says which ZooKeeper (docs/development.md).
 
 Rules for this file: writers create and set; nobody deletes but between two cycles, when all trees are alike.
 """

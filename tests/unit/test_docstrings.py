@@ -1,47 +1,46 @@
-"""The docstrings of the faces: one line that says what is true afterwards, then the headings, in their order."""
+"""The docstrings of all public names: Google style, complete, in plain English."""
 
 from __future__ import annotations
 
 import inspect
 import re
-from typing import Any
+from pathlib import Path
 
 import pytest
-from helpers.public_names import documented
+from helpers import phrases
+from helpers.docstring_findings import all_documented, findings, parse
 
-HEADINGS = ["Units", "Returns", "Raises", "On loss", "On cancel", "Cost", "Fair", "Source"]
+ROOT = Path(__file__).parents[2]
+NAMES = all_documented()
 TWINS = ("distsync.threading.", "distsync.queue.", "distsync.multiprocessing.synchronize.", "distsync.asyncio.")
-"""The faces whose classes stand for one of the standard library each."""
-
-NAMES = documented()
-CLASSES = {
-    name: value
+"""The modules whose classes stand for one of the standard library each."""
+CLASSES = [
+    name
     for name, value in NAMES.items()
     if inspect.isclass(value) and not issubclass(value, Exception) and name.startswith(TWINS)
-}
+]
+PLAIN = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "examples", "distsync"]
+"""The prose in which phrases are looked for; of Python files the docstrings of public names of public modules."""
+NOT_YET = re.compile(
+    r"distsync/(_client|_protocols|_server|_wire|cli)/|/_(?!objects|_)|testing/(ensemble_network|java_process|server_host)"
+)
 
 
-def headings(value: Any) -> list[str]:
-    return re.findall(rf"^({'|'.join(HEADINGS)}):", inspect.getdoc(value) or "", re.MULTILINE)
-
-
-def first_paragraph(value: Any) -> str:
-    return (inspect.getdoc(value) or "").split("\n\n")[0]
-
-
-def test_every_public_name_has_a_docstring_that_begins_with_one_sentence() -> None:
-    ends = (".", "?", ":", "::")
+def test_docstring_of_every_public_name_is_complete() -> None:
     assert len(NAMES) > 1000
-    assert not [name for name, value in NAMES.items() if not first_paragraph(value).endswith(ends)]
-
-
-def test_headings_of_every_public_name_stand_in_their_order() -> None:
-    found = {name: headings(value) for name, value in NAMES.items()}
-    assert not [name for name, own in found.items() if own != [heading for heading in HEADINGS if heading in own]]
+    found = {name: list(findings(value)) for name, value in NAMES.items()}
+    assert {name: each for name, each in found.items() if each} == {}
 
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_class_names_its_source_and_shows_an_example(name: str) -> None:
-    text = inspect.getdoc(CLASSES[name]) or ""
-    assert "Source" in headings(CLASSES[name])
-    assert ">>>" in text
+    text = inspect.getdoc(NAMES[name]) or ""
+    assert "Source: " in text
+    assert "example" in parse(text)
+
+
+def test_prose_is_plain_english() -> None:
+    files = [file for path in PLAIN for file in phrases.files_of(ROOT / path)]
+    checked = [file for file in files if not NOT_YET.search(str(file.relative_to(ROOT)))]
+    assert len(checked) > 100
+    assert [finding for file in checked for finding in phrases.findings(file)] == []

@@ -1,19 +1,27 @@
-"""What an object is called when nobody says: the name of the place where it is bound.
+"""Names of objects without an explicit one, after the variable to which they are assigned.
 
-Rules for this file: the standard library only, so that it runs without kazoo. It reads frames, and
-keeps none; its one trace in a module is ``__distsync_names__``, beside Python's own ``__warningregistry__``.
+This reads frames, and keeps none. The only trace that it leaves in a module is
+``__distsync_names__``, like Python's own ``__warningregistry__``. It needs only the standard
+library, so that it works without kazoo.
 
-What is decided here:
+The decisions made here:
 
-* ``lock = Lock()`` in a module is ``module.lock``, in a class body ``module.Class.lock``. ``a = b = Lock()`` is
-  ``b``, the name next to the object, so that an alias put in front changes nothing. A tuple
-  (``a, b = Lock(), Lock()``), an annotation, ``:=``, ``x or Lock()`` and ``Lock() if x else y`` are all seen through.
-* One place names one object. What a loop, or ``list(map(Queue, sizes))``, makes there after the first is fresh, with
-  a warning: with the stdlib these are different objects. ``importlib.reload`` finds the first one's name again.
-* Code in a function makes fresh names, also after ``global x``: a function may run any number of times, and each
-  run makes an object of its own, as with the stdlib. So does a class body inside a function.
-* ``__main__`` is the ``-m`` module's name, or the script's file name without its ending. ``python -c`` and the
-  prompt have neither: what they bind is fresh, with a warning.
+* ``lock = Lock()`` in a module is ``module.lock``, in a class body ``module.Class.lock``. ``a = b =
+  Lock()`` is ``b``, the name next to the object, so that an additional alias changes nothing.
+  Tuples (``a, b = Lock(), Lock()``), annotations, ``:=``, ``x or Lock()`` and ``Lock() if x else
+  y`` are supported.
+
+* One place names one object. Further objects that a loop, or ``list(map(Queue, sizes))``, makes at
+  the same place get unique names, with a warning: with the standard library they are different
+  objects. ``importlib.reload`` finds the name of the first one again.
+
+* Code in a function makes unique names, even after ``global x``: a function may run any number of
+  times, and each run makes its own object, as with the standard library. The same is true of a
+  class body inside a function.
+
+* ``__main__`` is the module name given to ``-m``, or the script's file name without its suffix.
+  ``python -c`` and the prompt have neither: objects assigned there get unique names, with a
+  warning.
 """
 
 from __future__ import annotations
@@ -34,7 +42,10 @@ CLASS_TEXT = "__qualname__"
 
 
 class UnnamedObjectWarning(UserWarning):
-    """An object made at module or class level that is bound to no name: no other process can find it."""
+    """A warning about an object at module or class level that is assigned to no name.
+
+    No other process can find such an object.
+    """
 
     __module__ = "distsync"
 

@@ -1,7 +1,4 @@
-"""Barrier of ``asyncio``.
-
-Rules for this file: no znode; each method runs one protocol, that of the same object for threads.
-"""
+"""Barrier of ``distsync.asyncio``."""
 
 from __future__ import annotations
 
@@ -18,25 +15,46 @@ from distsync._objects.ownership import repr_state
 if TYPE_CHECKING:
     from distsync._client.client import Client
 
-#: That of asyncio, which has one since Python 3.11.
+#: asyncio's class, which exists since Python 3.11; threading's before that.
 BrokenBarrierError: type[RuntimeError] = getattr(asyncio, "BrokenBarrierError", threading.BrokenBarrierError)
 
 
 class Barrier(AsyncObject):
-    """A place where ``parties`` tasks, of any processes, wait for each other; again and again.
+    """A cyclic barrier shared by tasks, processes and hosts, like ``asyncio.Barrier``.
 
-    On loss: of the session while waiting: the barrier breaks, for it and for the others.
-    On cancel: who is cancelled leaves as if he had not come, as with ``asyncio``; where there is no connection for a
-        second to say so, the barrier breaks. Who dies breaks it, and so does an interrupted thread.
-    Cost: before the wait 3 requests, 1 round trip, 1 watch; the last one to arrive sends 1 more.
-    Source: recipes.txt, Double Barriers; ``asyncio.Barrier``, here on every Python.
+    ``parties`` tasks of any processes wait for each other, again and again.
 
-    Znodes: as ``distsync.threading.Barrier``.
+    Args:
+        parties: Number of tasks to wait for, 1 or more. It must be the same in all processes.
+        name: Name of the barrier, shared by all processes that use it. Without a name, a barrier
+            assigned at module or class level is named after its variable; any other barrier gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the barrier's znode, instead of a name.
 
-    >>> async def main():
-    ...     print(await Barrier(1, name="start").wait())
-    >>> asyncio.run(main())
-    0
+    Raises:
+        ValueError: ``parties`` is less than 1.
+        TypeError: Both a name and a path are given.
+
+    Note:
+        Costs 3 requests in 1 round trip and 1 watch before the wait. The last task to arrive costs
+        1 request more.
+
+        If the session of a waiting task ends, the barrier is broken, for this task and for all
+        others. A cancelled task leaves the barrier as if it had not arrived, as with ``asyncio``.
+        If it cannot leave within a second, for lack of a connection, the barrier is broken. The
+        exit of a waiting process breaks the barrier, and so does the interrupt of a waiting thread.
+
+        Znodes: those of ``distsync.threading.Barrier``.
+
+        Source: ZooKeeper recipes, "Double Barriers"; ``asyncio.Barrier``, available here on every
+        Python.
+
+    Example:
+        >>> async def main():
+        ...     print(await Barrier(1, name="start").wait())
+        >>> asyncio.run(main())
+        0
     """
 
     __module__ = "distsync.asyncio"
@@ -50,14 +68,24 @@ class Barrier(AsyncObject):
         self._init_sync(parties, name=name, client=client, path=path)
 
     async def wait(self) -> int:
-        """All parties have arrived.
+        """Wait until all parties have arrived.
 
-        Returns: 0 to parties - 1, another number for each.
-        Raises: BrokenBarrierError (asyncio's) if the barrier is or becomes broken, or is reset.
-        On loss: BrokenBarrierError, for all.
-        On cancel: the others wait on for another one; no znode is left.
-        Cost: as ``distsync.threading.Barrier.wait``. Who leaves sends 4, and those who wait look again.
-        Source: recipes.txt, Double Barriers, Enter.
+        Returns:
+            A number from 0 to ``parties - 1``, which is different for each task.
+
+        Raises:
+            BrokenBarrierError: The barrier is or becomes broken, or is reset. The class is
+                asyncio's.
+            MismatchError: Other processes use another number of parties.
+
+        Note:
+            Costs as many as ``distsync.threading.Barrier.wait``. A cancelled task sends 4 more, and
+            the other waiters look again.
+
+            If the session ends, all waiters get BrokenBarrierError. If cancelled, no znode is left
+            behind, and the others wait for another task.
+
+            Source: ZooKeeper recipes, "Double Barriers", Enter.
         """
         await self._ready()
         try:
@@ -68,34 +96,44 @@ class Barrier(AsyncObject):
             raise BrokenBarrierError(*(error.args or ("Barrier aborted",))) from None
 
     async def reset(self) -> None:
-        """The barrier is empty and whole; who waits gets BrokenBarrierError.
+        """Reset the barrier; waiting tasks get BrokenBarrierError.
 
-        Cost: 3 requests, 2 round trips; 3 more in the background.
+        Note:
+            Costs 3 requests in 2 round trips, and 3 more in the background.
         """
         await self._ready()
         await self._await(self._sync._core.reset())
 
     async def abort(self) -> None:
-        """The barrier is broken; who waits, and who comes, gets BrokenBarrierError.
+        """Break the barrier; waiting and arriving tasks get BrokenBarrierError.
 
-        Cost: 2 requests.
+        Note:
+            Costs 2 requests.
         """
         await self._ready()
         await self._await(self._sync._core.abort())
 
     @property
     def parties(self) -> int:
-        """How many it takes."""
+        """The number of tasks that the barrier waits for."""
         return int(self._sync.parties)
 
     @property
     def n_waiting(self) -> int:
-        """How many wait now. Cost: 2 requests, 1 round trip, for which the loop waits."""
+        """The number of tasks that are waiting now.
+
+        Note:
+            Costs 2 requests in 1 round trip, for which the event loop waits.
+        """
         return int(self._run_blocking(self._sync._core.state())[0])
 
     @property
     def broken(self) -> bool:
-        """Whether it is broken. Cost: 2 requests, 1 round trip, for which the loop waits."""
+        """Whether the barrier is broken.
+
+        Note:
+            Costs 2 requests in 1 round trip, for which the event loop waits.
+        """
         return bool(self._run_blocking(self._sync._core.state())[1])
 
     async def __aenter__(self) -> int:

@@ -1,9 +1,8 @@
-"""What the faces of ``asyncio`` share: each is a second face of an object of ``threading``'s or ``queue``'s.
+"""Base of the asyncio classes, each of which wraps an object for threads.
 
-Rules for this file: no znode and no clock. What is to be awaited is awaited on the running loop (``_await``). What
-``asyncio`` calls without ``await``, and what has nothing to find out, is begun at once and ends by itself
-(``_run_in_background``). What has to find out something asks, which holds up the loop for a round trip
-(``_run_blocking``).
+A coroutine is awaited on the running loop (``_await``). A method that asyncio calls without
+``await`` and that needs no reply starts its protocol and returns (``_run_in_background``). A method
+that needs a reply blocks the loop for a round trip (``_run_blocking``).
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ _owners: weakref.WeakKeyDictionary[Any, object] = weakref.WeakKeyDictionary()
 
 
 def mine() -> object:
-    """The running task, as the owner of what it holds."""
+    """Return the running task's identity as an owner."""
     try:
         task = asyncio.current_task()
     except RuntimeError:  # no loop runs here
@@ -46,14 +45,14 @@ def raise_or_note(lost: LockLostError | NotHeldError, error: BaseException | Non
 
 
 class AsyncObject:
-    """An object that everyone who knows its name shares, for the tasks of a loop."""
+    """An object for the tasks of an event loop, shared by all processes that use its name."""
 
-    #: The class of the same object for threads.
+    #: The class of the wrapped object.
     _kind: ClassVar[Any]
     _sync: Any
 
     def _init_sync(self, *args: Any, **options: Any) -> None:
-        """The other face is made, and named after the place where this one is."""
+        """Create the wrapped object, and name it after the place where this one is created."""
         twin = self._kind.__new__(self._kind)
         twin._face = self
         twin.__init__(*args, **options)
@@ -62,28 +61,30 @@ class AsyncObject:
 
     @property
     def name(self) -> str:
-        """The name that others find this object by."""
+        """The name by which other processes find this object."""
         return str(self._sync.name)
 
     @property
     def client(self) -> Client:
-        """The client that this object uses: the one it was given, else the default one."""
+        """The client that this object uses: the given one, or the default client."""
         client: Client = self._sync.client
         return client
 
     @property
     def path(self) -> str:
-        """The znode of this object."""
+        """The path of this object's znode."""
         return str(self._sync.path)
 
     @property
     def twin(self) -> Any:
-        """The same object for threads: with the face of ``distsync.threading`` or ``distsync.queue``."""
+        """The same object for threads, of ``distsync.threading`` or ``distsync.queue``."""
         return self._sync
 
     async def _ready(self) -> None:
-        """The client was started, with all that has to be imported for it, and the loop went on meanwhile; who came
-        first goes on first."""
+        """Start the client, and import what it needs, without blocking the loop.
+
+        Tasks continue in the order in which they called this.
+        """
         starting = orders().starting
         await starting.enter()
         try:
@@ -112,43 +113,54 @@ class AsyncObject:
         return async_object, (type(self), self._sync)
 
     def _repr_state(self, extra: str) -> str:
-        """As ``asyncio`` shows its objects."""
+        """Return a repr like those of asyncio's objects."""
         return f"<{object.__repr__(self)[1:-1]} [{extra}]>"
 
 
 async def _meanwhile(used: Any, protocol: Coroutine[Any, Any, Any]) -> Any:
-    """The object is ``used`` as long as this goes on: were it nobody's before, its znodes would go before they come."""
+    """Await ``protocol`` while ``used`` is referenced.
+
+    Otherwise the znodes of an unnamed object could be deleted before they are created.
+    """
     return await protocol
 
 
 @at_home
 def async_object(kind: type[Self], twin: Any) -> Self:
-    """Return the asyncio face of ``twin``, in the process where its pickle arrived."""
+    """Return the asyncio object around ``twin``, in the process that unpickles it."""
     made = kind.__new__(kind)
     made._sync = twin
     return made
 
 
 class AsyncOwnable(AsyncObject):
-    """What can be held, and so be lost."""
+    """Base of objects that can be held, and so be lost."""
 
     @property
     def held(self) -> bool:
-        """True while this process provably holds it. Cost: no request."""
+        """Whether this process provably holds the object now.
+
+        Note:
+            Costs no request, because the lease clock gives the answer. It is available even if no
+            server can be reached.
+        """
         return bool(self._sync.held)
 
     @property
     def fencing_token(self) -> FencingToken:
-        """The number of this holding; it grows from process to process.
+        """The fencing token of the current grant: a number that increases from process to process.
 
-        Raises: NotHeldError when this process does not hold it.
-        Cost: no request.
+        Raises:
+            NotHeldError: This process does not hold the object.
+
+        Note:
+            Costs no request.
         """
         token: FencingToken = self._sync.fencing_token
         return token
 
     def _surely(self, grant: Grant | None) -> bool:
-        """Whether this, if it is anything, is held, as far as can be known without asking."""
+        """Return whether ``grant`` is None or held, as far as is known without a request."""
         return grant is None or (not grant.loss.fired and self.client.is_proven(grant.place.session_id))
 
     def _lost(self, grant: Grant | None) -> LockLostError:
@@ -156,5 +168,5 @@ class AsyncOwnable(AsyncObject):
 
 
 def shown_waiters(count: int) -> str:
-    """What a repr says of those of this process who wait."""
+    """Return the part of a repr that gives the number of waiting tasks of this process."""
     return f", waiters:{count}" if count else ""

@@ -1,7 +1,4 @@
-"""Condition of ``asyncio``.
-
-Rules for this file: no znode; each method runs one protocol, that of the same object for threads.
-"""
+"""Condition of ``distsync.asyncio``."""
 
 from __future__ import annotations
 
@@ -22,21 +19,40 @@ if TYPE_CHECKING:
 
 
 class Condition(AsyncObject):
-    """Tasks of any processes wait under a lock until one of them says that something has changed.
+    """A condition variable shared by tasks, processes and hosts, like ``asyncio.Condition``.
 
-    ``lock`` is a Lock of ``distsync.asyncio``; by default one that belongs to the condition.
-    On loss: of the session while waiting: ``wait`` returns True, since a notify may have been missed; look again.
-    Cost: wait 6 requests, and what the lock costs; notify 3 requests for any number of waiters.
-    Fair: the one that waits longest is notified first.
-    Source: ``asyncio.Condition``; recipes.txt, Queues, for the line of waiters.
+    Args:
+        lock: A Lock of ``distsync.asyncio``, which all processes of this condition share. None uses
+            a lock that belongs to the condition.
+        name: Name of the condition, shared by all processes that use it. Without a name, a
+            condition assigned at module or class level is named after its variable; any other
+            condition gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the condition's znode, instead of a name.
 
-    Znodes: ``<namespace>/condition/<name>/waiters/_c_<guid>-lock-<sequence>``, ephemeral, who waits; ``.../lock``.
+    Raises:
+        TypeError: Both a name and a path are given.
 
-    >>> async def main():
-    ...     changed = Condition(name="changed")
-    ...     async with changed:
-    ...         changed.notify_all()
-    >>> asyncio.run(main())
+    Note:
+        `wait` costs 6 requests, and those of the lock. `notify` costs 3 requests for any number of
+        waiters.
+
+        If the session ends during `wait`, it returns True, because a notification may have been
+        missed. Check the awaited state again.
+
+        Waiters are notified in FIFO order.
+
+        Znodes: ``<namespace>/condition/<name>/waiters/_c_<guid>-lock-<sequence>``, ephemeral, one
+        for each waiter; ``.../lock``, the condition's own lock.
+
+        Source: ``asyncio.Condition``; ZooKeeper recipes, "Queues", for the queue of waiters.
+
+    Example:
+        >>> async def main():
+        ...     changed = Condition(name="changed")
+        ...     async with changed:
+        ...         changed.notify_all()
+        >>> asyncio.run(main())
     """
 
     __module__ = "distsync.asyncio"
@@ -59,7 +75,7 @@ class Condition(AsyncObject):
         if self._lock_made is None:
             twin = self._sync
             if twin._explicit_lock is None:
-                twin._core  # noqa: B018  what is below our znode goes with it
+                twin._core  # noqa: B018  registers the condition's znode, which contains the lock's
                 self._lock_made = Lock(client=twin._explicit_client, path=f"{twin.path}/lock")
             else:
                 self._lock_made = Lock.__new__(Lock)
@@ -67,16 +83,42 @@ class Condition(AsyncObject):
         return self._lock_made
 
     async def acquire(self) -> Literal[True]:
-        """The lock is held, as by its own ``acquire``."""
+        """Acquire the lock, like its own ``acquire``.
+
+        Returns:
+            True.
+
+        Raises:
+            UnreachableError: No server could be reached for the client's first connection.
+
+        Note:
+            Costs as many as the lock's own ``acquire``.
+        """
         await self._ready()
         return await self._lock.acquire()
 
     def release(self) -> None:
-        """The lock goes to the next one, as by its own ``release``."""
+        """Release the lock, like its own ``release``.
+
+        Raises:
+            NotHeldError: This process does not hold the lock. Subclass of RuntimeError.
+            LockLostError: The lock was lost while it was held, as far as is known without a
+                request.
+
+        Note:
+            Costs as many as the lock's own ``release``.
+        """
         self._lock.release()
 
     def locked(self) -> bool:
-        """Whether anybody holds the lock, as its own ``locked``."""
+        """Return whether any process holds the lock or waits for it, like its own ``locked``.
+
+        Returns:
+            True if the lock is held or waited for.
+
+        Note:
+            Costs as many as the lock's own ``locked``, for which the event loop waits.
+        """
         return self._lock.locked()
 
     async def __aenter__(self) -> None:
@@ -92,15 +134,26 @@ class Condition(AsyncObject):
             raise NotHeldError(f"cannot {doing} on un-acquired lock")
 
     async def wait(self) -> Literal[True]:
-        """Somebody has notified us, and the lock, released meanwhile, is held again.
+        """Release the lock, wait until notified, and re-acquire it.
 
-        Returns: True.
-        Raises: RuntimeError if the lock is not held; LockLostError if it had been lost.
-        On loss: of the session while waiting: True, since a notify may have been missed.
-        On cancel: no znode is left; the lock is held again; a notify that had come goes to another waiter.
-        Cost: 6 requests, 1 watch, and those of the lock; 3 more at half of each session time-out.
-        Fair: the one that waits longest is notified first.
-        Source: ``asyncio.Condition``.
+        Returns:
+            True, also if the session ended during the wait.
+
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+            LockLostError: The lock was lost before the wait.
+
+        Note:
+            Costs 6 requests and 1 watch, and those of the lock. Each half of a session timeout
+            costs 3 more.
+
+            Waiters are notified in FIFO order.
+
+            If the session ends during the wait, this returns True, because a notification may have
+            been missed. If cancelled, no znode is left behind, the lock is held again, and a
+            received notification is passed to another waiter.
+
+            Source: ``asyncio.Condition``.
         """
         self._check_owned("wait")
         core, lock = self._sync._core, self._lock
@@ -108,7 +161,7 @@ class Condition(AsyncObject):
         try:
             await self._await(core.enlist(describe(), places))
             try:
-                await lock._leave(linger=False)  # who waits for a notify wants others to have it
+                await lock._leave(linger=False)  # a wait for a notification depends on others acquiring the lock
             except asyncio.CancelledError:
                 await _whatever_cancels(lock.acquire)
                 raise
@@ -124,10 +177,23 @@ class Condition(AsyncObject):
             raise
 
     async def wait_for(self, predicate: Callable[[], Any]) -> Any:
-        """``predicate()`` is true; the lock is held.
+        """Wait until a predicate holds, with the lock held.
 
-        Returns: what ``predicate`` returned last.
-        Raises, On loss, On cancel, Cost, Fair, Source: as wait.
+        Args:
+            predicate: Called without arguments; its result is tested for truth. It is called first,
+                and again after each notification.
+
+        Returns:
+            The last result of ``predicate``.
+
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+            LockLostError: The lock was lost before a wait.
+
+        Note:
+            Each wait costs and behaves as `wait`.
+
+            Source: ``asyncio.Condition``.
         """
         result = predicate()
         while not result:
@@ -136,20 +202,31 @@ class Condition(AsyncObject):
         return result
 
     def notify(self, n: int = 1) -> None:
-        """The first ``n`` who wait are woken soon, fewer if fewer wait; the loop does not wait for that.
+        """Wake the first ``n`` waiters soon, in the background, or all if fewer wait.
 
-        Raises: RuntimeError if the lock is not held.
-        Cost: 3 requests; 1 event to each who is woken.
-        Fair: the one that waits longest is notified first.
+        Args:
+            n: Maximum number of waiters to wake; 0 or less wakes none.
+
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+
+        Note:
+            Costs 3 requests, and 1 event for each waiter that is woken. The event loop does not
+            wait for it.
+
+            Waiters are notified in FIFO order.
         """
         self._check_owned("notify")
         self._run_in_background(self._sync._core.notify(n))
 
     def notify_all(self) -> None:
-        """All who wait are woken soon.
+        """Wake all waiters soon, in the background.
 
-        Raises: RuntimeError if the lock is not held.
-        Cost: 3 requests for each 1,000 waiters.
+        Raises:
+            NotHeldError: The lock is not held. Subclass of RuntimeError.
+
+        Note:
+            Costs 3 requests for each 1,000 waiters. The event loop does not wait for it.
         """
         self._check_owned("notify")
         self._run_in_background(self._sync._core.notify(None))
@@ -160,7 +237,7 @@ class Condition(AsyncObject):
 
 
 async def _whatever_cancels(acquire: Callable[[], Any]) -> None:
-    """Acquired, and only then cancelled."""
+    """Acquire the lock even if cancelled, and then raise the cancellation."""
     cancelled: asyncio.CancelledError | None = None
     while True:
         try:

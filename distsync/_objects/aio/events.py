@@ -1,7 +1,4 @@
-"""Event of ``asyncio``.
-
-Rules for this file: no znode; each method runs one protocol, that of the same object for threads.
-"""
+"""Event of ``distsync.asyncio``."""
 
 from __future__ import annotations
 
@@ -16,19 +13,33 @@ if TYPE_CHECKING:
 
 
 class Event(AsyncObject):
-    """A flag that one sets and many wait for.
+    """A flag shared by tasks, processes and hosts, like ``asyncio.Event``.
 
-    Cost: wait: 1 request, and 1 for each change; set: 1; clear: 2; is_set: none while nothing changes.
-    Source: recipes.txt, Barriers; ``asyncio.Event``.
+    Args:
+        name: Name of the event, shared by all processes that use it. Without a name, an event
+            assigned at module or class level is named after its variable; any other event gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the event's znode, instead of a name.
 
-    Znodes: ``<namespace>/event/<name>``, data: ``1`` or ``0``.
+    Raises:
+        TypeError: Both a name and a path are given.
 
-    >>> async def main():
-    ...     ready = Event(name="ready")
-    ...     ready.set()
-    ...     print(await ready.wait())
-    >>> asyncio.run(main())
-    True
+    Note:
+        `wait` costs 1 request, and 1 for each change. `set` costs 1 request and `clear` costs 2.
+        `is_set` costs none while nothing changes.
+
+        Znodes: ``<namespace>/event/<name>``, whose data is ``1`` or ``0``.
+
+        Source: ZooKeeper recipes, "Barriers"; ``asyncio.Event``.
+
+    Example:
+        >>> async def main():
+        ...     ready = Event(name="ready")
+        ...     ready.set()
+        ...     print(await ready.wait())
+        >>> asyncio.run(main())
+        True
     """
 
     __module__ = "distsync.asyncio"
@@ -38,33 +49,51 @@ class Event(AsyncObject):
         self._init_sync(name=name, client=client, path=path)
 
     def is_set(self) -> bool:
-        """Whether the flag is set: what this process has just told, else what a watch has kept.
+        """Return whether the flag is set.
 
-        Cost: 1 request, 2 when nobody has set it yet, and 1 watch, for which the loop waits; then none until it
-            changes.
+        A change by this process is visible at once. Otherwise the result is a copy that a watch
+        keeps current.
+
+        Returns:
+            True if the flag is set.
+
+        Note:
+            Costs 1 request and 1 watch, or 2 requests if the event was never used, for which the
+            event loop waits. Costs no request after that until the flag changes.
         """
         meant = tuple(self._sync._core.meant)
         return meant[-1] if meant else bool(self._sync.is_set())
 
     def set(self) -> None:
-        """The flag is set soon, and all who wait go on; the loop does not wait for that.
+        """Set the flag soon, in the background, and wake all waiters.
 
-        Cost: 1 request; 1 event to each who waits.
+        Note:
+            Costs 1 request, and 1 event for each waiting client. The event loop does not wait for
+            it.
         """
         self._run_in_background(self._sync._core.change_in_background(True))
 
     def clear(self) -> None:
-        """The flag is not set, soon. Cost: 2 requests, and the loop does not wait for them."""
+        """Clear the flag soon, in the background.
+
+        Note:
+            Costs 2 requests, for which the event loop does not wait.
+        """
         self._run_in_background(self._sync._core.change_in_background(False))
 
     async def wait(self) -> Literal[True]:
-        """The flag is set, or was since the call began.
+        """Wait until the flag is set, or has been set since the call began.
 
-        Returns: True.
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 1 request, 1 watch; 1 request more for each change.
-        Source: recipes.txt, Barriers.
+        Returns:
+            True.
+
+        Note:
+            Costs 1 request and 1 watch, and 1 more for each change during the wait.
+
+            If the session ends, the wait continues in the next one. If cancelled, nothing is left
+            behind.
+
+            Source: ZooKeeper recipes, "Barriers".
         """
         await self._ready()
         await self._await(self._sync._core.wait_for_told())

@@ -1,7 +1,4 @@
-"""Lock of ``asyncio``.
-
-Rules for this file: no znode; each method runs one protocol, that of the same object for threads.
-"""
+"""Lock of ``distsync.asyncio``."""
 
 from __future__ import annotations
 
@@ -19,22 +16,43 @@ if TYPE_CHECKING:
 
 
 class Lock(AsyncOwnable):
-    """A lock that one task, of any loop, process and host, holds at a time; any task of the process may release it.
+    """A lock shared by tasks, processes and hosts, like ``asyncio.Lock``.
 
-    On loss: ``held`` turns False, and ``release`` or the end of ``async with`` raises LockLostError. Somebody else may
-        hold the lock then: what it protects must stop.
-    Cost: as ``distsync.threading.Lock``, with which it stands in one line.
-    Fair: as ``distsync.threading.Lock``, tasks in the place of threads.
-    Source: recipes.txt, Locks; ``asyncio.Lock``.
+    At most one task holds the lock at a time, among all processes that use its name. Any task of
+    the process that holds it may release it. A ``distsync.threading.Lock`` of the same name is the
+    same lock.
 
-    Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one a process that holds or waits.
+    The lock is lost if the session can no longer be proven alive, or if its znode is deleted. Then
+    ``held`` becomes False, and ``release()`` or the end of the ``async with`` block raises
+    LockLostError. Another process may hold the lock by then, so stop the work that it protects.
 
-    >>> async def main():
-    ...     lock = Lock(name="orders")
-    ...     async with lock:
-    ...         print(lock.held)
-    >>> asyncio.run(main())
-    True
+    Args:
+        name: Name of the lock, shared by all processes that use it. Without a name, a lock assigned
+            at module or class level is named after its variable; any other lock gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the lock's znode, instead of a name.
+        linger: Seconds for which the lock stays cached after its release; 0 disables caching, None
+            uses the client's setting.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+        ConfigurationError: ``linger`` is not valid.
+
+    Note:
+        Costs and fairness are those of ``distsync.threading.Lock``, with tasks in place of threads.
+
+        Znodes: ``<namespace>/lock/<name>/_c_<guid>-lock-<sequence>``, ephemeral, one for each
+        process that holds the lock or waits for it.
+
+        Source: ZooKeeper recipes, "Locks"; ``asyncio.Lock``.
+
+    Example:
+        >>> async def main():
+        ...     lock = Lock(name="orders")
+        ...     async with lock:
+        ...         print(lock.held)
+        >>> asyncio.run(main())
+        True
     """
 
     __module__ = "distsync.asyncio"
@@ -51,14 +69,21 @@ class Lock(AsyncOwnable):
         self._init_sync(name=name, client=client, path=path, linger=linger)
 
     async def acquire(self) -> Literal[True]:
-        """The lock is held.
+        """Acquire the lock, waiting in FIFO order if it is held.
 
-        Returns: True.
-        Raises: UnreachableError when no server can be reached at all.
-        On loss: of the session while waiting: it stands in line anew.
-        On cancel: no znode is left.
-        Cost: none while kept; 2 requests, 1 round trip, if free.
-        Source: recipes.txt, Locks, steps 1 to 5.
+        Returns:
+            True.
+
+        Raises:
+            UnreachableError: No server could be reached for the client's first connection.
+
+        Note:
+            Costs no request if the lock is cached, and 2 requests in 1 round trip if it is free.
+
+            If the session ends during the wait, the task enqueues again. If cancelled, no znode is
+            left behind.
+
+            Source: ZooKeeper recipes, "Locks", steps 1 to 5.
         """
         await self._ready()
         linger = self._sync.linger
@@ -66,11 +91,16 @@ class Lock(AsyncOwnable):
         return True
 
     def release(self) -> None:
-        """The lock goes to the next one; its znode goes at once, and the loop does not wait for that.
+        """Release the lock, without waiting for the deletion of its znode.
 
-        Raises: NotHeldError (a RuntimeError) if this process does not hold it; LockLostError if it was lost while
-            held, as far as is known without asking.
-        Cost: none if it is kept, or another task of this process is next; else 1 request.
+        Raises:
+            NotHeldError: This process does not hold the lock. Subclass of RuntimeError.
+            LockLostError: The lock was lost while it was held, as far as is known without a
+                request.
+
+        Note:
+            Costs no request if the lock stays cached or is handed to another task of this process,
+            otherwise 1. The event loop does not wait for it.
         """
         core, me = self._core, mine()
         grant = core.grant
@@ -82,10 +112,14 @@ class Lock(AsyncOwnable):
             raise self._lost(grant)
 
     def locked(self) -> bool:
-        """Whether anybody holds it.
+        """Return whether any process holds the lock or waits for it.
 
-        Cost: none if this process does; else it asks, and the loop waits: 1 request if nobody stands there, 2 if
-            somebody does.
+        Returns:
+            True if the lock is held or waited for. False if it is free or cached.
+
+        Note:
+            Costs no request if this process holds the lock. Otherwise it costs 1 if the queue is
+            empty and 2 if it is not, for which the event loop waits.
         """
         return self.held or bool(self._run_blocking(self._core.locked()))
 
@@ -95,12 +129,12 @@ class Lock(AsyncOwnable):
         return core
 
     async def _leave(self, linger: bool = True) -> None:
-        """Released, and that is known."""
+        """Release the lock and wait until the release is known."""
         client = self.client
         await self._await(self._core.release(mine(), linger and self._may_linger()), client.settings.session_timeout)
 
     def _may_linger(self) -> bool:
-        """Not while a task waits: asyncio's next holder is who waits longest, and never one who has just come."""
+        """Return whether to cache the lock: not while a task waits, as asyncio's locks are FIFO."""
         return self._sync.linger > 0 and not self._core.local_waiters
 
     async def __aenter__(self) -> None:

@@ -1,7 +1,4 @@
-"""Queue, LifoQueue and PriorityQueue of ``asyncio``.
-
-Rules for this file: no znode; each method runs one protocol, that of the same object for threads.
-"""
+"""Queue, LifoQueue and PriorityQueue of ``distsync.asyncio``."""
 
 from __future__ import annotations
 
@@ -27,7 +24,7 @@ if hasattr(asyncio, "QueueShutDown"):
 else:
 
     class _QueueShutDown(Exception):
-        """Raised by put and get of a queue that was shut down: as ``asyncio.QueueShutDown`` of Python 3.13."""
+        """The queue was shut down; like ``asyncio.QueueShutDown`` of Python 3.13."""
 
     _QueueShutDown.__name__ = _QueueShutDown.__qualname__ = "QueueShutDown"
     _QueueShutDown.__module__ = "distsync.asyncio"
@@ -35,21 +32,42 @@ else:
 
 
 class Queue(AsyncObject, Generic[Item]):
-    """First in, first out; as deep as the ensemble's disk. What was put stays until it is got, whoever dies.
+    """A FIFO queue shared by tasks, processes and hosts, like ``asyncio.Queue``.
 
-    Units: ``maxsize`` in items; 0 or less: no bound. Items pickle (or are JSON, as the client says).
-    Cost: put 1 request (3, in 1 round trip, with a bound); get 2, in 1 round trip, if there are items.
-    Fair: items in the order of their puts; who waits longest gets first, after those who come anew in that moment.
-    Source: recipes.txt, Queues; ``asyncio.Queue``.
+    An item stays in the queue until a consumer gets it, even if its producer exits. An unbounded
+    queue is limited only by the capacity of the ensemble. Items are encoded by the client's codec,
+    pickle by default.
 
-    Znodes: as ``distsync.queue.Queue``.
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared: give
+            the same one to all objects of this name that put or get.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
 
-    >>> async def main():
-    ...     jobs = Queue(name="jobs")
-    ...     await jobs.put("first")
-    ...     print(await jobs.get())
-    >>> asyncio.run(main())
-    first
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        `put` costs 1 request, or 3 in 1 round trip with a bound. `get` costs 2 in 1 round trip if
+        items are waiting.
+
+        Items leave the queue in the order in which they were put. Getters are served in FIFO order;
+        a getter that arrives while an item is available may overtake them.
+
+        Znodes: those of ``distsync.queue.Queue``.
+
+        Source: ZooKeeper recipes, "Queues"; ``asyncio.Queue``.
+
+    Example:
+        >>> async def main():
+        ...     jobs = Queue(name="jobs")
+        ...     await jobs.put("first")
+        ...     print(await jobs.get())
+        >>> asyncio.run(main())
+        first
     """
 
     __module__ = "distsync.asyncio"
@@ -69,18 +87,28 @@ class Queue(AsyncObject, Generic[Item]):
 
     @property
     def maxsize(self) -> int:
-        """The bound that this object's puts and gets keep."""
+        """The bound of this object's puts and gets; 0 or less means unbounded."""
         return int(self._sync.maxsize)
 
     async def put(self, item: Item) -> None:
-        """``item`` is in the queue.
+        """Put an item into the queue, waiting for room if the queue is bounded and full.
 
-        Raises: QueueShutDown; PayloadError for an item that does not pickle or is too large.
-        On loss: of the session: it goes on.
-        On cancel: the item is in the queue, or not.
-        Cost: 1 request; with a bound 3, in 1 round trip. Without a bound, what other tasks and threads of this process
-            put while one is under way goes together: 1 request for up to 100.
-        Source: recipes.txt, Queues.
+        Args:
+            item: The item to put.
+
+        Raises:
+            QueueShutDown: The queue was shut down.
+            PayloadError: The item cannot be encoded, or is too large.
+
+        Note:
+            Costs 1 request, or 3 in 1 round trip with a bound. Without a bound, items that other
+            tasks and threads of this process put while a request is in flight are sent together, up
+            to 100 in 1 request.
+
+            If the session ends, the call continues in the next one. If cancelled, the item may or
+            may not be in the queue.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         await self._ready()
         try:
@@ -89,16 +117,25 @@ class Queue(AsyncObject, Generic[Item]):
             raise QueueShutDown from None
 
     async def get(self) -> Item:
-        """The next item, which is in the queue no more.
+        """Remove and return the next item, waiting for one if the queue is empty.
 
-        Returns: the item.
-        Raises: QueueShutDown if it is empty and was shut down; PayloadRefusedError for an item that is unsigned,
-            altered or unreadable, and is gone now.
-        On loss: of the session: it goes on.
-        On cancel: the item that was on its way goes back to its place.
-        Cost: 2 requests, 1 round trip, if there are items (after the first get).
-        Fair: who waits longest gets first, after those who come anew in that moment.
-        Source: recipes.txt, Queues.
+        Returns:
+            The item.
+
+        Raises:
+            QueueShutDown: The queue is empty and was shut down.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has been removed.
+
+        Note:
+            Costs 2 requests in 1 round trip if items are waiting. The first call costs more.
+
+            Getters are served in FIFO order; a getter that arrives while an item is available may
+            overtake them.
+
+            If the session ends, the call continues in the next one. If cancelled, an item in
+            transit is put back in its place.
+
+            Source: ZooKeeper recipes, "Queues".
         """
         await self._ready()
         try:
@@ -107,10 +144,19 @@ class Queue(AsyncObject, Generic[Item]):
             raise QueueShutDown from None
 
     def put_nowait(self, item: Item) -> None:
-        """``item`` is in the queue.
+        """Put an item without waiting for room.
 
-        Raises: QueueFull if there is no room; QueueShutDown; PayloadError.
-        Cost: 1 request; with a bound 6, in 2 round trips. The loop waits for them: better is ``await put(item)``.
+        Args:
+            item: The item to put.
+
+        Raises:
+            QueueFull: There is no room.
+            QueueShutDown: The queue was shut down.
+            PayloadError: The item cannot be encoded, or is too large.
+
+        Note:
+            Costs 1 request, or 6 in 2 round trips with a bound. The event loop waits for them, so
+            prefer ``await put(item)``.
         """
         try:
             self._run_blocking(self._putting(item, False), 0.0)
@@ -120,10 +166,19 @@ class Queue(AsyncObject, Generic[Item]):
             raise QueueShutDown from None
 
     def get_nowait(self) -> Item:
-        """The next item.
+        """Remove and return the next item without waiting for one.
 
-        Raises: QueueEmpty if there is none; QueueShutDown if it is empty and was shut down.
-        Cost: 2 requests, 1 round trip, for which the loop waits: better is ``await get()``.
+        Returns:
+            The item.
+
+        Raises:
+            QueueEmpty: No item is available.
+            QueueShutDown: The queue is empty and was shut down.
+            PayloadRefusedError: The item is unsigned, altered or unreadable. It has been removed.
+
+        Note:
+            Costs 2 requests in 1 round trip. The event loop waits for them, so prefer ``await
+            get()``.
         """
         try:
             data = self._run_blocking(self._sync._core.get(describe(), False, self.maxsize), 0.0)
@@ -144,24 +199,49 @@ class Queue(AsyncObject, Generic[Item]):
         return item
 
     def qsize(self) -> int:
-        """How many items are in the queue about now. Cost: 3 requests, 1 round trip, for which the loop waits."""
+        """Return the approximate number of items.
+
+        Returns:
+            The number of items.
+
+        Note:
+            Costs 3 requests in 1 round trip, for which the event loop waits.
+        """
         size = int(self._run_blocking(self._sync._core.znodes.size()))
         return min(size, self.maxsize) if self.maxsize > 0 else size
 
     def empty(self) -> bool:
-        """Whether there is no item about now. Cost: as qsize."""
+        """Return whether the queue is empty, which may change at any time.
+
+        Returns:
+            True if it is empty.
+
+        Note:
+            Costs 3 requests in 1 round trip, for which the event loop waits.
+        """
         return self.qsize() == 0
 
     def full(self) -> bool:
-        """Whether a put would have to wait about now. Cost: as qsize; none without a bound."""
+        """Return whether the queue is full, which may change at any time.
+
+        Returns:
+            True if it is full.
+
+        Note:
+            Costs no request without a bound, and 3 requests in 1 round trip with one, for which the
+            event loop waits.
+        """
         return self.maxsize > 0 and self.qsize() >= self.maxsize
 
     def task_done(self) -> None:
-        """One item that was got is done.
+        """Mark an item that was got as done, for `join`.
 
-        Raises: ValueError if all that were ever put are done already.
-        Cost: 1 request if this process got as many items as it calls this, and the loop does not wait for it; else 4,
-            for which it does.
+        Raises:
+            ValueError: It was called more times than items were put.
+
+        Note:
+            Costs 1 request for an item that this process got, for which the event loop does not
+            wait. Otherwise it costs 4, for which it does.
         """
         core = self._sync._core
         if core.outstanding > 0:
@@ -170,21 +250,30 @@ class Queue(AsyncObject, Generic[Item]):
             raise ValueError("task_done() called too many times")
 
     async def join(self) -> None:
-        """Every item that was put is done.
+        """Wait until all items that were put have been marked as done.
 
-        On loss: of the session: it goes on waiting.
-        On cancel: nothing is left behind.
-        Cost: 3 requests, 1 watch; as many for each task_done while it waits.
+        Note:
+            Costs 3 requests and 1 watch, and as many again for each `task_done` during the wait.
+
+            If the session ends, the wait continues in the next one. If cancelled, nothing is left
+            behind.
         """
         await self._ready()
         await self._await(self._sync._core.join())
 
     def shutdown(self, immediate: bool = False) -> None:
-        """No item can be put any more; getters get what is left, with ``immediate`` nothing, and then QueueShutDown.
+        """Shut the queue down.
 
-        Cost: 1 request; with ``immediate`` 5, and 2 for each item that is thrown away. The loop waits for them, with
-            ``immediate`` as long as it takes, through an outage too.
-        Source: ``asyncio.Queue.shutdown`` of Python 3.13, here on every Python.
+        `put` then raises QueueShutDown, and so does `get` once the queue is empty.
+
+        Args:
+            immediate: Whether to remove the remaining items, and mark them as done.
+
+        Note:
+            Costs 1 request. With ``immediate``, it costs 5, and 2 more for each item. The event
+            loop waits for them; with ``immediate`` as long as it takes, even during an outage.
+
+            Source: ``asyncio.Queue.shutdown`` of Python 3.13, available here on every Python.
         """
         client, protocol = self.client, self._sync._core.shutdown(immediate, self.maxsize)
         client.run(protocol, None if immediate else client.settings.session_timeout, self._sync)
@@ -197,19 +286,37 @@ class Queue(AsyncObject, Generic[Item]):
 
 
 class LifoQueue(Queue[Item]):
-    """Last in, first out.
+    """A LIFO queue shared by tasks, processes and hosts, like ``asyncio.LifoQueue``.
 
-    Units, Fair, Znodes: as ``distsync.queue.LifoQueue``.
-    Cost: put 1 request (3 with a bound); get 3.
-    Source: recipes.txt, Queues; ``asyncio.LifoQueue``.
+    It holds about 10,000 items at most, because all of them are children of one znode.
 
-    >>> async def main():
-    ...     pile = LifoQueue(name="pile")
-    ...     for number in (1, 2):
-    ...         await pile.put(number)
-    ...     print(await pile.get())
-    >>> asyncio.run(main())
-    2
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared: give
+            the same one to all objects of this name that put or get.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        `put` costs 1 request, or 3 with a bound; `get` costs 3 if items are waiting.
+
+        Fairness and znodes are those of ``distsync.queue.LifoQueue``.
+
+        Source: ZooKeeper recipes, "Queues"; ``asyncio.LifoQueue``.
+
+    Example:
+        >>> async def main():
+        ...     pile = LifoQueue(name="pile")
+        ...     for number in (1, 2):
+        ...         await pile.put(number)
+        ...     print(await pile.get())
+        >>> asyncio.run(main())
+        2
     """
 
     __module__ = "distsync.asyncio"
@@ -217,19 +324,39 @@ class LifoQueue(Queue[Item]):
 
 
 class PriorityQueue(Queue[Item]):
-    """The least item first; of equal ones the one that was put first.
+    """A priority queue shared by tasks, processes and hosts, like ``asyncio.PriorityQueue``.
 
-    Units, Raises, Fair, Znodes: as ``distsync.queue.PriorityQueue``.
-    Cost: put 1 request (3 with a bound); get 3.
-    Source: recipes.txt, Priority Queues; ``asyncio.PriorityQueue``.
+    `get` returns the smallest item, and among equal items the one that was put first. It raises
+    TypeError if items cannot be compared. The queue holds about 10,000 items at most, because all
+    of them are children of one znode.
 
-    >>> async def main():
-    ...     tasks = PriorityQueue(name="tasks")
-    ...     for task in (2, "later"), (1, "sooner"):
-    ...         await tasks.put(task)
-    ...     print(await tasks.get())
-    >>> asyncio.run(main())
-    (1, 'sooner')
+    Args:
+        maxsize: Maximum number of items; 0 or less means unbounded. The bound is not shared: give
+            the same one to all objects of this name that put or get.
+        name: Name of the queue, shared by all processes that use it. Without a name, a queue
+            assigned at module or class level is named after its variable; any other queue gets a
+            unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the queue's znode, instead of a name.
+
+    Raises:
+        TypeError: Both a name and a path are given.
+
+    Note:
+        `put` costs 1 request, or 3 with a bound; `get` costs 3 if items are waiting.
+
+        Further costs, fairness and znodes are those of ``distsync.queue.PriorityQueue``.
+
+        Source: ZooKeeper recipes, "Priority Queues"; ``asyncio.PriorityQueue``.
+
+    Example:
+        >>> async def main():
+        ...     tasks = PriorityQueue(name="tasks")
+        ...     for task in (2, "later"), (1, "sooner"):
+        ...         await tasks.put(task)
+        ...     print(await tasks.get())
+        >>> asyncio.run(main())
+        (1, 'sooner')
     """
 
     __module__ = "distsync.asyncio"

@@ -1,7 +1,4 @@
-"""Semaphore and BoundedSemaphore of ``asyncio``.
-
-Rules for this file: no znode; each method runs one protocol, that of the same object for threads.
-"""
+"""Semaphore and BoundedSemaphore of ``distsync.asyncio``."""
 
 from __future__ import annotations
 
@@ -21,21 +18,44 @@ if TYPE_CHECKING:
 
 
 class Semaphore(AsyncOwnable):
-    """A number of permits. A permit whose holder's process dies comes back.
+    """A counting semaphore shared by tasks, processes and hosts, like ``asyncio.Semaphore``.
 
-    ``Semaphore(0)`` is a signal: a permit taken is used up for good, whoever dies.
-    On loss: ``held`` turns False, ``release`` or the end of ``async with`` raises LockLostError: the permit came back.
-    Cost: acquire and release, 4 requests.
-    Fair: first come, first served.
-    Source: recipes.txt, Locks, with a limit; ``asyncio.Semaphore``.
+    Permits held by a process that exits are released.
 
-    Znodes: as ``distsync.threading.Semaphore``.
+    ``Semaphore(0)`` is a signal: a permit that was acquired is consumed, and does not come back
+    when its process exits.
 
-    >>> async def main():
-    ...     async with Semaphore(3, name="slots"):
-    ...         print("inside")
-    >>> asyncio.run(main())
-    inside
+    If a permit is lost, because the session can no longer be proven alive or the permit's znode was
+    deleted, ``held`` becomes False. Another process may have the permit by then, and ``release()``
+    or the end of ``async with`` raises LockLostError.
+
+    Args:
+        value: Initial number of permits, the same for all objects of this name; 0 makes a signal.
+        name: Name of the semaphore, shared by all processes that use it. Without a name, a
+            semaphore assigned at module or class level is named after its variable; any other
+            semaphore gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the semaphore's znode, instead of a name.
+
+    Raises:
+        ValueError: ``value`` is negative.
+        TypeError: Both a name and a path are given.
+
+    Note:
+        Acquiring and releasing a free permit costs 4 requests.
+
+        Permits are granted in FIFO order.
+
+        Znodes: those of ``distsync.threading.Semaphore``.
+
+        Source: ZooKeeper recipes, "Locks", with a limit; ``asyncio.Semaphore``.
+
+    Example:
+        >>> async def main():
+        ...     async with Semaphore(3, name="slots"):
+        ...         print("inside")
+        >>> asyncio.run(main())
+        inside
     """
 
     __module__ = "distsync.asyncio"
@@ -56,15 +76,21 @@ class Semaphore(AsyncOwnable):
         self._init_sync(value, name=name, client=client, path=path)
 
     async def acquire(self) -> Literal[True]:
-        """A permit is taken.
+        """Acquire a permit, waiting in FIFO order if none is free.
 
-        Returns: True.
-        Raises: MismatchError when others made it with another value.
-        On loss: of the session while waiting: it stands in line anew.
-        On cancel: no znode is left, no permit is taken.
-        Cost: 3 requests, 1 round trip, if one is free.
-        Fair: first come, first served.
-        Source: recipes.txt, Locks.
+        Returns:
+            True.
+
+        Raises:
+            MismatchError: The semaphore was created with another initial value.
+
+        Note:
+            Costs 3 requests in 1 round trip if a permit is free.
+
+            Waiters are served in FIFO order. If the session ends during the wait, the task enqueues
+            again. If cancelled, no permit is taken and no znode is left behind.
+
+            Source: ZooKeeper recipes, "Locks".
         """
         await self._ready()
         twin = self._sync
@@ -72,11 +98,20 @@ class Semaphore(AsyncOwnable):
         return True
 
     def release(self) -> None:
-        """A permit is free again: one that this task acquired, else one of this process, else a new one.
+        """Release a permit: first one of this task, then one of this process, then a new one.
 
-        Raises: LockLostError if the permit had been lost while held, as far as is known without asking; ValueError if
-            a BoundedSemaphore is released more often than acquired.
-        Cost: 1 request for a permit held, and the loop does not wait for it; 3 for a new one, for which it does.
+        A new permit is one that this process does not hold. It increases the number of permits for
+        good.
+
+        Raises:
+            LockLostError: The permit was lost while it was held, as far as is known without a
+                request.
+            OverReleaseError: A BoundedSemaphore would have more free permits than its initial
+                value. Subclass of ValueError.
+
+        Note:
+            Costs 1 request for a permit that is held, for which the event loop does not wait. Costs
+            3 for a new one, for which it does.
         """
         core, me, bound = self._sync._core, mine(), self._sync._bound
         grants = of_owner(core.grants, me, 1) if isinstance(core, SemaphoreCore) else []
@@ -89,7 +124,14 @@ class Semaphore(AsyncOwnable):
             raise self._lost(grants[0])
 
     def locked(self) -> bool:
-        """Whether no permit is free. Cost: 2 requests, 1 round trip, for which the loop waits."""
+        """Return whether no permit is free.
+
+        Returns:
+            True if no permit is free.
+
+        Note:
+            Costs 2 requests in 1 round trip, for which the event loop waits.
+        """
         return bool(self._run_blocking(self._sync._core.value()) <= 0)
 
     async def __aenter__(self) -> None:
@@ -110,17 +152,35 @@ class Semaphore(AsyncOwnable):
 
 
 class BoundedSemaphore(Semaphore):
-    """A semaphore that is never released more often than acquired.
+    """A semaphore with a maximum, like ``asyncio.BoundedSemaphore``.
 
-    On loss, Cost, Fair, Znodes: as Semaphore.
-    Source: recipes.txt, Locks, with a limit; ``asyncio.BoundedSemaphore``.
+    A release that would make more than ``value`` permits free raises OverReleaseError.
 
-    >>> async def main():
-    ...     slots = BoundedSemaphore(2, name="bounded slots")
-    ...     print(await slots.acquire())
-    ...     slots.release()
-    >>> asyncio.run(main())
-    True
+    Args:
+        value: Initial and maximum number of free permits, the same for all objects of this name; 0
+            makes a signal, which can then never be released.
+        name: Name of the semaphore, shared by all processes that use it. Without a name, a
+            semaphore assigned at module or class level is named after its variable; any other
+            semaphore gets a unique name.
+        client: The client to use; None uses the default client.
+        path: Path of the semaphore's znode, instead of a name.
+
+    Raises:
+        ValueError: ``value`` is negative.
+        TypeError: Both a name and a path are given.
+
+    Note:
+        Costs, losses, fairness and znodes are those of Semaphore.
+
+        Source: ZooKeeper recipes, "Locks", with a limit; ``asyncio.BoundedSemaphore``.
+
+    Example:
+        >>> async def main():
+        ...     slots = BoundedSemaphore(2, name="bounded slots")
+        ...     print(await slots.acquire())
+        ...     slots.release()
+        >>> asyncio.run(main())
+        True
     """
 
     __module__ = "distsync.asyncio"

@@ -23,10 +23,12 @@ Change = Callable[[bytes], "bytes | None"]
 
 
 class CellCore:
-    """What the threads of one process know together about one cell."""
+    """In-process state of a cell, shared by all its threads.
+
+    If ``initial`` is None, a cell that does not exist is an error; otherwise it is created with these bytes.
+    """
 
     def __init__(self, path: str, initial: bytes | None, receipts: Receipts) -> None:
-        """``initial``: what a cell that is not there is made with; None: it is an error that it is not there."""
         self.path = path
         self.initial = initial
         self.value = ValueCore(path, initial or b"", receipts)

@@ -37,11 +37,12 @@ class ProofRefusedError(Exception):
 
 
 class DigestMd5Exchange:
-    """One attempt of one client. ``user`` is None until he has proved to be that one; then no token is taken any more,
-    and none is after a refusal: the nonce serves once."""
+    """One attempt of one client to authenticate, with a nonce that nobody can guess and that is used once.
+
+    ``user`` is None until the client has proved its identity. After that, and after a refusal, each token is refused.
+    """
 
     def __init__(self, nonce: str, passwords: Mapping[str, str], realm: str = REALM, uri: str = URI) -> None:
-        """``nonce`` has never been given before, and nobody can guess it."""
         self.user: str | None = None
         self._nonce = nonce.encode()
         self._passwords = passwords

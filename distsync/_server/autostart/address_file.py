@@ -1,10 +1,11 @@
-"""Where a server is, in a file that only its user can read, and how it proves to be the one that was meant.
+"""The address file of a server, readable by its user only, and the proof of its identity.
 
-Rules for this file: no asyncio and no kazoo. The secret is never sent to a server that has not proved itself.
+The secret is never sent to a server that has not proved its identity.
 
-The proof: a client sends the word ``prov`` and 32 random bytes, and the server answers with an HMAC of them and of its
-own port under the secret. So another program on the port is told apart, learns nothing, and cannot pass the question
-on to the true server, whose answer would name another port.
+For the proof, a client sends the word ``prov`` and 32 random bytes. The server answers with an HMAC
+of them and of its own port under the secret. Another program on the port is therefore recognized
+and learns nothing. It cannot forward the request to the true server, whose answer would contain
+another port.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ ADDRESS = "address"
 @public_in("distsync")
 @dataclass(frozen=True)
 class ServerAddress:
-    """Where a user's embedded server listens, and the secret that it asks for.
+    """The address of a user's embedded server, and the secret that it requires.
 
     Attributes:
         host: Address of an interface, usually loopback.
@@ -50,12 +51,15 @@ class ServerAddress:
 
     @property
     def hosts(self) -> str:
-        """Host and port, as ``kazoo.client.KazooClient(hosts=...)`` takes them."""
+        """Host and port, as ``kazoo.client.KazooClient(hosts=...)`` accepts them."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
     def credential(self) -> tuple[str, str]:
-        """Scheme and credential for kazoo's ``auth_data``: without it the server refuses every request with NoAuth."""
+        """Scheme and credential for kazoo's ``auth_data``.
+
+        Without it, the server rejects every request with NoAuth.
+        """
         return "digest", f"{USER}:{self.secret}"
 
 
@@ -96,10 +100,11 @@ def write_private(path: Path, content: bytes) -> None:
 
 
 def read_private(path: Path) -> bytes | None:
-    """What the file says; None if it is another user's, or others may read or write it.
+    """Return the content of a file; None if another user owns it, or can read or write it.
 
-    The file that is read is the one that is looked at: who may rename things in a folder above could put another one
-    there in between."""
+    The open file is checked, not its path: a user who can rename files in a folder above could
+    replace it in between.
+    """
     with open(path, "rb") as file:
         found = os.fstat(file.fileno())
         is_private = found.st_uid == os.getuid() and not stat.S_IMODE(found.st_mode) & 0o077

@@ -24,6 +24,9 @@ def runtime_folder(create: bool = True) -> Path:
 
     Args:
         create: Whether to create it if it does not exist. If it exists, it is private.
+
+    Returns:
+        The path of the folder.
     """
     return _private(RUNTIME, os.environ.get(RUNTIME) or _usual_runtime_folder(), create)
 
