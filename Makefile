@@ -21,13 +21,13 @@ STAMP = $(VENV)/.installed
 # the tests start Python a thousand times: it is not to compile distsync each time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo check test test-all off interop bench bench-server scale fuzz wire chaos soak takeover lint types simulate \
+.PHONY: demo check test test-all off interop bench bench-server scale fuzz wire chaos soak takeover lint types docs simulate \
 	differential zookeeper clean
 
 demo: $(STAMP)  ## the main job: one program as four processes, on the embedded server
 	$(VENV)/bin/python -m distsync demo
 
-check: lint types  ## what one runs at each save: ruff, mypy, unit tests
+check: lint types docs  ## what one runs at each save: ruff, pydoclint, mypy, the documentation, unit tests
 	$(VENV)/bin/pytest tests/unit -m "not slow" -n $(WORKERS) $(PYTEST_ARGS)
 
 test: $(STAMP) zookeeper  ## the tests that are not slow, on the embedded server and on a real ZooKeeper
@@ -84,8 +84,12 @@ fuzz: $(STAMP)  ## mutated frames against the server's engine: make fuzz FUZZ_AR
 scale: $(STAMP)  ## 100,000 watches, 1,000,000 nodes, 10,000,000 operations: SCALE_ARGS='--operations 2000000'
 	$(VENV)/bin/python bench/scale.py $(SCALE_ARGS)
 
-lint: $(VENV)/.lint  ## ruff
+lint: $(VENV)/.lint  ## ruff, and pydoclint
 	$(VENV)/bin/ruff check .
+	$(VENV)/bin/flake8 distsync
+
+docs: $(VENV)/.lint  ## the documentation, in build/docs; warnings are errors
+	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
 
 types: $(VENV)/.lint  ## mypy, strict
 	$(VENV)/bin/mypy
@@ -99,7 +103,7 @@ $(STAMP): setup.cfg pyproject.toml
 	touch $@
 
 $(VENV)/.lint: $(STAMP)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,lint]'
+	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cli,test,lint,docs]'
 	touch $@
 
 clean:
