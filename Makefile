@@ -88,8 +88,9 @@ lint: $(VENV)/.lint  ## ruff, and pydoclint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/flake8 distsync
 
-docs: $(VENV)/.lint  ## the documentation, in build/docs; warnings are errors
+docs: $(VENV)/.lint  ## the documentation, in build/docs; warnings and dead links are errors
 	$(VENV)/bin/sphinx-build -q -W --keep-going -b html docs build/docs
+	$(VENV)/bin/python scripts/check_links.py build/docs
 
 types: $(VENV)/.lint  ## mypy, strict
 	$(VENV)/bin/mypy
