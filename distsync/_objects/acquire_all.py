@@ -67,7 +67,7 @@ class HeldLocks:
             NotHeldError: A lock is not held. Subclass of RuntimeError.
 
         Note:
-            Costs as many as the releases of all locks.
+            Costs as many requests as the releases of all locks.
 
             If interrupted, all locks are still released.
         """
@@ -123,8 +123,7 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
 
     Use the result in ``with acquire_all(one, other):`` to release them all at the end. All callers
     acquire locks in the same order, that of their paths, so deadlocks are impossible. For locks of
-    several ensembles this requires that all callers use the same names for the servers of each
-    ensemble.
+    several ensembles, give the same host names in the ``hosts`` of all clients.
 
     Args:
         *locks: Locks, RLocks, and readers and writers of SharedLocks.
@@ -142,7 +141,7 @@ def acquire_all(*locks: Acquirable, timeout: float | None = None) -> HeldLocks:
         LockLostError: A lock that was already held was lost while waiting for another one.
 
     Note:
-        Costs as many as acquiring the locks one after the other.
+        Costs as many requests as acquiring the locks one after the other.
 
         If interrupted, none of the locks is held. An interrupt between the return of this call and
         the start of the ``with`` block comes too late for that.

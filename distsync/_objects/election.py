@@ -225,7 +225,7 @@ class Election(PredicateWaitable, Lock):
             The leader; None if there is none.
 
         Note:
-            Costs as many as `leader`. With ``sync``, it costs 2, and 3 if there is no leader.
+            Costs as many requests as `leader`. With ``sync``, it costs 2, and 3 if there is no leader.
         """
         return self._shown_leader(self._seen(sync))
 
@@ -265,7 +265,7 @@ class Election(PredicateWaitable, Lock):
             LockLostError: The leadership was lost during the call.
 
         Note:
-            Costs as many as `acquire` and `release`.
+            Costs as many requests as `acquire` and `release`.
 
             Source: ZooKeeper recipes, "Leader Election": execute leader procedure.
         """

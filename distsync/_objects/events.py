@@ -135,7 +135,7 @@ class Event(Observable, SharedObject):
             True if the flag is set, or was set during the call; False on timeout.
 
         Note:
-            Costs 1 request and 1 watch, and 1 more for each change during the wait.
+            Costs 1 request and 1 watch, and 1 request more for each change during the wait.
 
             If the session ends, the wait continues in the next one. If interrupted, nothing is left
             behind.

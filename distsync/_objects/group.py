@@ -217,7 +217,7 @@ class Group(PredicateWaitable, SharedObject):
             The members.
 
         Note:
-            Costs as many as `members`, and 2 requests with ``sync``.
+            Costs as many requests as `members`, and 2 requests with ``sync``.
         """
         return frozenset(self._shown_members(self._seen(sync)))
 

@@ -179,7 +179,7 @@ class JoinableQueue(Queue[Item]):
 
     A consumer that gets an item has it until `task_done`. If the consumer's process exits or its
     session ends before that, another consumer gets the item. An item may therefore be processed
-    twice, but is done once: a consumer that has lost the item gets LockLostError from `task_done`.
+    twice, but only one consumer's `task_done` succeeds: the other one gets LockLostError.
 
     With ``max_deliveries``, an item that was delivered that often without being done is moved to
     `dead_letters`.

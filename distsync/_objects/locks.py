@@ -290,9 +290,9 @@ class Lock(LockBase):
 
         Note:
             Costs no request if the lock is cached, and 2 requests in 1 round trip if it is
-            free. With ``blocking=False`` or a timeout below 0.5 s, it costs 1 more if the queue
-            is empty and 2 more if it is not. If the only contender may just be caching the lock,
-            asking it costs up to 6 more, once.
+            free. With ``blocking=False`` or a timeout below 0.5 s, it costs 1 more if no contender
+            exists, otherwise 2 more. If the only other process may be caching the lock, asking it
+            to give the lock up costs up to 6 more, once.
 
             If the session ends during the wait, the thread enqueues again. If interrupted, no
             znode is left behind.

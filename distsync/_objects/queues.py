@@ -278,7 +278,7 @@ class Queue(_QueueBase[Item]):
 
         Returns:
             At least one item. There may be fewer than ``n`` even if more are in the queue, for
-            example at the end of a segment. A LifoQueue and a PriorityQueue return exactly one.
+            example at the end of an internal folder of items. A LifoQueue and a PriorityQueue return exactly one.
 
         Raises:
             TypeError: ``n`` is not an int.

@@ -37,7 +37,7 @@ class RateLimiter(SharedObject):
 
     Note:
         Costs 1 request if no other process has asked for tokens since this process last did, and 2
-        more for each time that another process was faster.
+        more for each retry after another process took tokens first.
 
         Tokens are granted in the order in which the server receives the requests.
 
@@ -109,7 +109,7 @@ class RateLimiter(SharedObject):
 
         Note:
             Costs 1 request if no other process has asked for tokens since this process last did,
-            and 2 more for each time that another process was faster.
+            and 2 more for each retry after another process took tokens first.
 
             Tokens are granted in the order in which the server receives the requests.
 
@@ -139,7 +139,7 @@ class RateLimiter(SharedObject):
 
         Note:
             Costs 1 request if no other process has asked for tokens since this process last did,
-            and 2 more for each time that another process was faster.
+            and 2 more for each retry after another process took tokens first.
         """
         return self.acquire(n, 0.0)
 

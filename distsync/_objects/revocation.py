@@ -161,7 +161,7 @@ class Revocable(Ownable):
         """Ask the holder to release the lock, and take the lock from it after ``grace``.
 
         Any process may call this. A holder that does not release the lock in time loses it, also if
-        it is in another process or uses another library. It is notified as of any loss, by
+        it is in another process or uses another library. The holder is notified as of any loss, by
         ``on_lost``, ``held`` and LockLostError. It may continue for a moment, but its guarded
         ``transaction()`` is refused.
 

@@ -248,7 +248,10 @@ class DistsyncContext:
         return _home("queues").Queue(maxsize, ctx=self.get_context(), name=name, client=client)
 
     def JoinableQueue(self, maxsize: int = 0, *, name: str | None = None, client: Client | None = None) -> Any:
-        """Create a queue with ``task_done()`` and ``join()``. See ``queues.JoinableQueue``.
+        """Create a queue with ``task_done()`` and ``join()``, which does not redeliver items.
+
+        See ``distsync.multiprocessing.queues.JoinableQueue``, and ``distsync.JoinableQueue`` for a
+        queue that redelivers the items of a killed consumer.
 
         Args:
             maxsize: Maximum number of items; 0 or less means unbounded.
@@ -412,7 +415,7 @@ class DistsyncContext:
         client: Client | None = None,
         **options: Any,
     ) -> Any:
-        """Create a pool of worker processes. See ``pool.Pool``.
+        """Create a pool of worker processes. See ``distsync.multiprocessing.pool.Pool``.
 
         Args:
             processes: Number of local workers. None starts one for each CPU. 0 starts none, so that
@@ -425,7 +428,7 @@ class DistsyncContext:
                 assigned at module or class level is named after its variable; any other pool gets a
                 unique name.
             client: The client to use; None uses the default client.
-            **options: Further options of ``pool.Pool``: ``max_deliveries``, ``max_payload``,
+            **options: Further options of ``distsync.multiprocessing.pool.Pool``: ``max_deliveries``, ``max_payload``,
                 ``progress``.
 
         Returns:

@@ -79,7 +79,7 @@ class Barrier(AsyncObject):
             MismatchError: Other processes use another number of parties.
 
         Note:
-            Costs as many as ``distsync.threading.Barrier.wait``. A cancelled task sends 4 more, and
+            Costs as many requests as ``distsync.threading.Barrier.wait``. A cancelled task sends 4 more, and
             the other waiters look again.
 
             If the session ends, all waiters get BrokenBarrierError. If cancelled, no znode is left

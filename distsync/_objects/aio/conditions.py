@@ -92,7 +92,7 @@ class Condition(AsyncObject):
             UnreachableError: No server could be reached for the client's first connection.
 
         Note:
-            Costs as many as the lock's own ``acquire``.
+            Costs as many requests as the lock's own ``acquire``.
         """
         await self._ready()
         return await self._lock.acquire()
@@ -106,7 +106,7 @@ class Condition(AsyncObject):
                 request.
 
         Note:
-            Costs as many as the lock's own ``release``.
+            Costs as many requests as the lock's own ``release``.
         """
         self._lock.release()
 
@@ -117,7 +117,7 @@ class Condition(AsyncObject):
             True if the lock is held or waited for.
 
         Note:
-            Costs as many as the lock's own ``locked``, for which the event loop waits.
+            Costs as many requests as the lock's own ``locked``, for which the event loop waits.
         """
         return self._lock.locked()
 

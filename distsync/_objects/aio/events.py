@@ -88,7 +88,7 @@ class Event(AsyncObject):
             True.
 
         Note:
-            Costs 1 request and 1 watch, and 1 more for each change during the wait.
+            Costs 1 request and 1 watch, and 1 request more for each change during the wait.
 
             If the session ends, the wait continues in the next one. If cancelled, nothing is left
             behind.
