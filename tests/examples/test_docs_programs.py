@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-from helpers.subprocesses import Shells, printed
+from helpers.subprocesses import Home, Shells, printed
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ["tutorial.md", "guides/locks.md", "guides/queues.md", "guides/asyncio.md"]
+PAGES = ["tutorial.md", "guides/locks.md", "guides/queues.md", "guides/asyncio.md", "pools.md"]
 HEAD = re.compile(r"# (\w+\.py)(, in a second shell)?$")
 
 
@@ -51,3 +51,20 @@ def test_each_page_has_programs_and_all_that_print_show_their_output() -> None:
         assert not [
             name for name, is_beside, text, shown in found if "print(" in text and not is_beside and shown is None
         ]
+
+
+@pytest.mark.slow("starts several programs")
+def test_program_that_looks_into_the_embedded_server_lists_what_was_made(home: Home) -> None:
+    ((_, _, program, _),) = programs("server.md")
+    home.run("-c", "from distsync.threading import Event; Event(name='made').set()")
+    assert "'event'" in home.run("-c", program)
+
+
+@pytest.mark.slow("starts several programs")
+def test_queue_of_two_users_is_read_by_the_other_one(own_shells: Shells) -> None:
+    ((_, _, program, _),) = programs("security.md")
+    own_shells.run("-c", program)
+    bob = "import distsync; from distsync.queue import Queue; "
+    bob += "client = distsync.connect(auth='digest:bob:builder', namespace='/users/bob'); "
+    bob += "print(Queue(path='/users/alice/queue/shared').get())"
+    assert own_shells.run("-c", bob) == "hello\n"
