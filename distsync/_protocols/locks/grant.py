@@ -45,6 +45,10 @@ class Grant:
     heeded: bool = False
     cache: CacheState | None = None
     turning: Signal | None = None
+    handed_over: bool = False
+    """Whether a thread of the process has handed it to another one."""
+    ended: bool = False
+    """Whether its holder has begun to delete the znode."""
 
     @property
     def token(self) -> int:
@@ -58,6 +62,7 @@ class Grant:
 
     def end(self) -> None:
         """Its znode goes."""
+        self.ended = True
         if self.cache is not None:
             self.cache.contended, self.cache.idle = True, False
             self.cache.over.fire()

@@ -227,6 +227,7 @@ class LockCore(CachedLockCore):
             self.local_handovers += 1
         self.barged = 0
         waiter.grant = self.grant
+        self.grant.handed_over = True
         self.owner = waiter.owner
         waiter.signal.fire()
         return True
@@ -256,7 +257,7 @@ class LockCore(CachedLockCore):
         self.unreported_losses = [entry for entry in self.unreported_losses if entry[1] is not grant]
         if grant is not None and self.grant is grant and self.owner is owner:
             await self._release_node(grant)
-        elif grant is not None and self.grant is not grant:
+        elif grant is not None and self.grant is not grant and not (grant.handed_over and grant.ended):
             self.cached = None if self.cached is grant else self.cached
             await self._delete_node(grant)
         if self.grant is None:
@@ -295,6 +296,8 @@ class LockCore(CachedLockCore):
             self.depth = was.depth - 1
             if was.depth <= 1:
                 self.owner = owner = object()  # nobody's, so that who held does not find himself the owner
+        elif self.grant is was.grant:  # it was handed over: the thread that holds it now deletes its znode
+            return self.force_release(None, object())
         else:
             owner = object()  # it was let go of already: who has taken it since, he himself perhaps, has it rightly
         return self.force_release(was.grant if was.depth <= 1 else None, owner)
