@@ -21,8 +21,9 @@ class SteadyClock:
     def advance_time(self, wall_ns: int, steady_ns: int) -> int:
         """The time in ms since the epoch; ``steady_ns`` is that of a clock that nobody sets."""
         ahead_ns = wall_ns - steady_ns
-        if abs(ahead_ns - self._ahead_ns) > self._least_ns:
-            self._ahead_ns = ahead_ns
+        step_ns = ahead_ns - self._ahead_ns
+        if abs(step_ns) > self._least_ns:
+            self._ahead_ns += step_ns // 1_000_000 * 1_000_000  # a part of a ms would be rounded to a ms of time
         return (steady_ns + self._ahead_ns) // 1_000_000
 
 

@@ -252,6 +252,18 @@ class TestPauses:
     @given(st.lists(st.tuples(st.integers(0, 900 * MS), st.integers(-2_000 * MS, 2_000 * MS)), max_size=30))
     @example([(1 * MS, 499 * MS)] * 5)
     @example([(0, 500 * MS), (0, 501 * MS - 1), (0, 1), (0, 501 * MS + 1)])
+    @example(
+        [
+            (0, -669_000_001),
+            (0, -58_132),
+            (0, -1_413_063),
+            (0, 30_767_131),
+            (0, 50_925_975),
+            (58_133, -1_962),
+            (0, -850_278_082),
+            (1, 0),
+        ]
+    )
     def test_steps_of_the_walls_clock_age_nobody(self, moves: list[tuple[int, int]]) -> None:
         """However long they are: waking time is at most the time that has passed."""
         wall_ns, steady_ns = NOW_MS * MS, 7
