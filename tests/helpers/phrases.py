@@ -6,8 +6,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import sys
+import textwrap
+import tokenize
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,16 +46,58 @@ PATTERN = re.compile("|".join(PHRASES), re.MULTILINE)
 
 
 def prose_of(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield the paragraphs of a Markdown file, or of the docstrings of a Python file, with their line numbers."""
+    """Yield the paragraphs of a Markdown file, or the prose of a Python file, with their line numbers."""
     text = path.read_text()
     if path.suffix == ".md":
         yield from paragraphs(text, 1)
         return
+    for line, prose in [*docstrings_and_messages(text), *comments(text), *test_names(text)]:
+        yield from paragraphs(prose, line)
+
+
+def docstrings_and_messages(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the docstrings, and all strings of at least three words: messages of errors and logs, helps, descriptions."""
+    tree = ast.parse(text)
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {id(node.body[0].value): node for node in ast.walk(tree) if isinstance(node, documented) and has_docstring(node)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if node_of := docstrings.get(id(node)):
+                yield node.lineno, ast.get_docstring(node_of) or ""
+            elif len(node.value.split()) > 2 and not looks_like_code(node.value):
+                yield node.lineno, textwrap.dedent(node.value)
+
+
+def has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether ``node`` has a docstring."""
+    return ast.get_docstring(node) is not None
+
+
+def looks_like_code(text: str) -> bool:
+    """Return whether a string is a program, for a test to run."""
+    return bool(re.search(r"^\s*(import|from \S+ import|def|class|async def|with|return|\w+ = ) ?", text, re.MULTILINE))
+
+
+def comments(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the comments, those of consecutive lines as one."""
+    block: list[str] = []
+    first = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            if block and token.start[0] != first + len(block):
+                yield first, "\n".join(block)
+                block = []
+            first = first if block else token.start[0]
+            block.append(token.string.lstrip("#: "))
+    if block:
+        yield first, "\n".join(block)
+
+
+def test_names(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the names of tests as sentences."""
     for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-            name = getattr(node, "name", "")
-            if (docstring := ast.get_docstring(node)) and (not name.startswith("_") or name.startswith("__")):
-                yield from paragraphs(docstring, node.body[0].lineno)
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and node.name.startswith("test_"):
+            yield node.lineno, node.name.replace("_", " ")
 
 
 def paragraphs(text: str, first_line: int) -> Iterator[tuple[int, str]]:
