@@ -1,20 +1,20 @@
-"""A pool's callers: where their answers arrive, and what becomes of what a dead one leaves.
+"""Callers of a pool: where their answers arrive, and the clean-up after one that has exited.
 
 Source: ours; stdlib ``multiprocessing.pool``.
 
-Rules for this file: pure; it knows answers by their names, and does not look into them.
+Layout:
+  ``<path>/callers/<caller>``                              data: JSON about the caller
+  ``<path>/callers/<caller>/alive``                        ephemeral; persistent during removal
+  ``<path>/callers/<caller>/doubt``                        created and written when ``alive`` is missing
+  ``<path>/callers/<caller>/parts/<group>.<number>``       see payload_chunks.py
+  ``<path>/callers/<caller>/answers/<job>.<part>.<kind>``  see tasks.py
 
-Picture: ``<path>/callers/<caller>``                              data: a JSON of who it is
-         ``<path>/callers/<caller>/alive``                        ephemeral; of one that is being removed: persistent
-         ``<path>/callers/<caller>/doubt``                        of whoever missed ``alive``; written to see the time
-         ``<path>/callers/<caller>/parts/<group>.<number>``       see payload_chunks.py
-         ``<path>/callers/<caller>/answers/<job>.<part>.<kind>``  see tasks.py
-
-There is one reader of a caller's answers, so they need no order and no taking: what was read is deleted with the next
-look. A caller whose ``alive`` is missing for longer than its session's time-out is dead: its tasks, its parts and its
-answers are removed, and the pool if it had no name of its own. A caller whose session has ended makes ``alive`` again.
-Who removes one makes a persistent ``alive`` first: what is begun then is ended by the next sweep, whoever dies, and a
-caller that lives after all learns by it, or by the answers, which go before its tasks do, that it was taken for dead.
+Only the caller reads its answers, so they need no order: those that were read are deleted with the
+next listing. If a caller's ``alive`` is missing for longer than its session timeout, the caller
+counts as dead: its tasks, parts and answers are removed, and the pool too if it has no name. A
+caller whose session has ended creates ``alive`` again. Removal begins with a persistent ``alive``:
+the next sweep completes a removal whose process exits, and a caller that still runs notices the
+removal by it, or by the missing answers folder, which is deleted before its tasks.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ from distsync._protocols.steps import (
 )
 from distsync.errors import CorruptNodeError, DistsyncError, NodeExistsError, NoNodeError
 
-#: Answers that are read with one look, and those whose data are on their way at the same time.
+#: Maximum number of answers read per listing, and of those requested at the same time.
 MAX_REPLIES, BATCH_SIZE = 200, 20
-#: Answers and parts that are deleted with one request, apart from those of the last `BATCH_SIZE` answers.
+#: Maximum number of znodes deleted with one request, apart from those of the last `BATCH_SIZE`
+#: answers.
 MAX_DELETES = 1000
 
 
 class TaskReply(NamedTuple):
-    """An answer: to which task, what it is, and its data."""
+    """An answer: its task, its kind and its data."""
 
     job: int
     part: int
@@ -60,20 +61,22 @@ class TaskReply(NamedTuple):
 
 
 class Caller:
-    """One who puts tasks into a pool; ``caller`` is its GUID, ``is_private``: the pool has and gets no other one."""
+    """A caller of a pool. ``caller`` is its GUID; ``is_private`` means that the pool has no other
+    caller.
+    """
 
     def __init__(self, core: PoolCore, caller: str, is_private: bool) -> None:
         self.core, self.caller, self.is_private = core, caller, is_private
         self.folder = core.znodes.folder(caller)
         self.parts = core.znodes.parts_folder(caller)
         self.answers = core.znodes.answers(caller)
-        #: Fires when nothing is to be received any more.
+        #: Fires when no more answers are to be received.
         self.stop = Signal()
         self._session_id = 0
         self._read: list[str] = []
 
     async def begin(self) -> None:
-        """Tasks can be put, and their answers will arrive."""
+        """Create the caller's znodes, so that tasks can be put and answers can arrive."""
         session = await Connected()
         record = json.dumps({"alone": self.is_private, "timeout_ms": session.timeout_ms}).encode()
         await self.core.znodes.make()
@@ -83,7 +86,9 @@ class Caller:
         await self._announce(session)
 
     async def _announce(self, session: SessionInfo) -> None:
-        """That we are there is to be seen. Raises NoNodeError if we were taken for dead."""
+        """Create ``alive`` for the current session. Raises NoNodeError if this caller is being
+        removed.
+        """
         alive = f"{self.folder}/alive"
         while self._session_id != session.session_id:
             made, _ = await Together(Create(alive, ephemeral=True), Delete(f"{self.folder}/doubt"))
@@ -93,9 +98,9 @@ class Caller:
                 stat = await read(Exists(alive))
                 if stat is not None and stat.ephemeral_owner == session.session_id:
                     self._session_id = session.session_id
-                elif stat is not None and not stat.ephemeral_owner:  # we are being removed
+                elif stat is not None and not stat.ephemeral_owner:  # another process is removing us
                     raise NoNodeError(alive)
-                else:  # of our session before, which ends soon
+                else:  # of our previous session, which ends soon
                     await Together(Delete(alive))
             elif isinstance(made, BaseException):
                 raise made
@@ -103,7 +108,9 @@ class Caller:
                 self._session_id = session.session_id
 
     async def receive(self) -> list[TaskReply] | None:
-        """The next answers; None when `stop` has fired. Raises NoNodeError if we were taken for dead."""
+        """Return the next answers; None when `stop` has fired. Raises NoNodeError if this caller was
+        removed.
+        """
         while not self.stop.fired:
             await self._announce(await Connected())
             watch = Watch()
@@ -113,7 +120,8 @@ class Caller:
                 continue
             if isinstance(listing, BaseException):
                 raise listing
-            if any(isinstance(answer, BaseException) for answer in deleted):  # one of a request whose answer was lost
+            # one was deleted by a request whose reply was lost
+            if any(isinstance(answer, BaseException) for answer in deleted):
                 await read_all(*map(Delete, self._read))
             names = sorted(set(listing.names) - {path.rpartition("/")[2] for path in self._read})[:MAX_REPLIES]
             self._read = []
@@ -137,7 +145,7 @@ class Caller:
         return found
 
     async def _payload(self, kind: str, data: bytes) -> bytes:
-        """What the answer says, also where it was split; empty where that is not to be had."""
+        """Return the payload of an answer, joined if it was split; empty if it is not available."""
         if kind != DONE:
             return data
         try:
@@ -148,7 +156,7 @@ class Caller:
             return b""
 
     async def end(self) -> None:
-        """Nothing of this caller's is left; of a pool that only it had, nothing at all."""
+        """Delete all znodes of this caller, and the pool's if it has no other caller."""
         await remove_caller(self.core, self.caller, self.is_private)
 
 
@@ -161,8 +169,7 @@ def _said(name: str) -> TaskReply | None:
 
 
 async def remove_caller(core: PoolCore, caller: str, is_private: bool) -> None:
-    """Its tasks that nobody has, its parts and its answers are gone; with the pool, if that is ``is_private`` its
-    own."""
+    """Delete a caller's unclaimed tasks, parts and answers; delete the whole pool if it is private."""
     await remove_tree(core.znodes.answers(caller))
     if not is_private:
         await core.withdraw_tasks(caller)
@@ -170,12 +177,12 @@ async def remove_caller(core: PoolCore, caller: str, is_private: bool) -> None:
 
 
 async def sweep(core: PoolCore) -> None:
-    """Callers that are dead are doubted, those that were doubted long enough are removed with all that is theirs."""
+    """Doubt callers without ``alive``, and remove those that were doubted for their session timeout."""
     try:
         (listing,) = await read_all(Children(core.znodes.callers))
         for caller in () if isinstance(listing, NoNodeError) else listing.names:
             await _sweep_one(core, caller)
-    except DistsyncError:  # somebody else removes the same, or we may not: there will be another sweep
+    except DistsyncError:  # another process removes the same, or access is denied: a later sweep tries again
         pass
 
 
@@ -186,7 +193,7 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
     if not isinstance(node, Node) or (stat is not None and stat.ephemeral_owner):
         return
     alone, timeout_ms = _wills(node.data)
-    if stat is not None:  # somebody has begun to remove it
+    if stat is not None:  # its removal has begun
         await remove_caller(core, caller, alone)
         return
     try:
@@ -195,14 +202,14 @@ async def _sweep_one(core: PoolCore, caller: str) -> None:
         except NodeExistsError:
             pass
         stat = await read(SetData(doubt))
-    except NoNodeError:  # it has ended, or others have removed it; nothing is made anew here
+    except NoNodeError:  # ended or removed by another process; create nothing here
         return
-    if await read(Exists(alive)) is not None:  # it had just begun: the next doubt must begin anew
+    if await read(Exists(alive)) is not None:  # it had just started: the next doubt must start again
         await read_all(Delete(doubt))
     elif stat.mtime - stat.ctime >= timeout_ms:
         try:
             await read(Create(alive))
-        except NodeExistsError:  # it is back, or what we made is there: the next sweep sees which
+        except NodeExistsError:  # it is back, or the reply to our create was lost: the next sweep will see
             return
         await remove_caller(core, caller, alone)
 
@@ -216,7 +223,7 @@ def _wills(data: bytes) -> tuple[bool, int]:
 
 
 async def sweep_all(core: PoolCore, top: str) -> None:
-    """The same for every pool under ``top``: one without a name has nobody else who would."""
+    """Sweep all pools under ``top``: no other process cleans up after a private pool."""
     (listing,) = await read_all(Children(top))
     for name in () if isinstance(listing, NoNodeError) else listing.names:
         other = PoolCore(f"{top}/{name}", core.receipts)

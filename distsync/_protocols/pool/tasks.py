@@ -1,16 +1,15 @@
-"""Pool: tasks that workers claim, each of which is ended together with the putting of its answer.
+"""Pool: workers claim tasks, and end each task in one transaction with the put of its answer.
 
-Source: recipes.txt, "Queues"; stdlib ``multiprocessing.pool``. Callers, answers and parts are ours.
+Source: recipes.txt, "Queues"; stdlib ``multiprocessing.pool``. Callers, answers and parts are ours;
+see callers.py.
 
-Rules for this file: pure; a task and its answer are bytes here. Who asks stands in callers.py.
+Because of that transaction, an answer arrives once, however often the task was delivered. A task
+that was delivered before is claimed alone, so that a task that kills its workers affects no other.
+A task that was delivered ``max_deliveries`` times is ended with the answer ``worn``. A task whose
+caller was removed is deleted, with its parts.
 
-A worker ends a task in one transaction with its answer: so an answer comes once, however often the task was worked on.
-A task that was delivered before is claimed alone, so that one which kills its workers takes no other with it. One that
-was delivered ``max_deliveries`` times is ended with the answer "worn". The end of a task whose caller has gone is the
-end of it, and of the parts that it names.
-
-Picture: as queues/claim_layout.py, where an item's name is ``i_<caller>.<job>.<part>_<guid>-<number>``, and
-         ``<path>/callers/<caller>/...``   see callers.py
+Layout: as queues/claim_layout.py, with items named ``i_<caller>.<job>.<part>_<guid>-<number>``, and
+``<path>/callers``, described in callers.py.
 """
 
 from __future__ import annotations
@@ -35,18 +34,20 @@ from distsync._protocols.retries import ensure, parent_of, read, read_all
 from distsync._protocols.steps import Background, Children, Create, Delete, Exists, Guid, SetData, StopHolding
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError
 
-#: Tasks that a worker claims at once: a quarter of a segment, so that four find some in it.
+#: Maximum number of tasks that a worker claims at once: a quarter of a segment, so that four
+#: workers find some.
 MAX_CLAIMED = SEGMENT // 4
-#: Tasks that are taken out of the queue with one request.
+#: Number of tasks withdrawn with one request.
 OUT_AT_ONCE = 25
 
 DONE, REFUSED, WORN = "done", "refused", "worn"
-"""What an answer is: what the function returned or raised; why the worker could not read the task, as text; how often
-the task was delivered, when no worker lived to its end."""
+"""Kinds of answers: the function's result or exception; the reason, as text, for which the worker
+could not read the task; the number of deliveries of a task that no worker finished.
+"""
 
 
 class Task(NamedTuple):
-    """Which task of whom."""
+    """The identity of a task."""
 
     caller: str
     job: int
@@ -54,17 +55,17 @@ class Task(NamedTuple):
 
     @property
     def key(self) -> str:
-        """What the name of its item carries."""
+        """The part of the item's name that identifies the task."""
         return f"{self.caller}.{self.job}.{self.part}_"
 
     @property
     def group(self) -> str:
-        """The name of its parts."""
+        """The name of the task's parts."""
         return f"t{self.job}.{self.part}"
 
 
 def task_of(path: str) -> Task:
-    """The task of the item at ``path``. Raises CorruptNodeError."""
+    """Return the task of the item at ``path``. Raises CorruptNodeError."""
     try:
         caller, job, part = path.rpartition("/")[2].removeprefix("i_").split("_")[0].split(".")
         return Task(caller, int(job), int(part))
@@ -73,8 +74,10 @@ def task_of(path: str) -> Task:
 
 
 class PoolSegments(ClaimQueueLayout):
-    """Where tasks, callers and answers of one pool are. A pool without a name of its own is made by its caller only:
-    what a worker of it does not find has gone for ever."""
+    """Znodes of one pool.
+
+    A private pool is created by its caller only: its worker never creates what it does not find.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
@@ -101,7 +104,7 @@ class PoolSegments(ClaimQueueLayout):
 
 
 class TaskCompletion:
-    """The end of a task that a worker has claimed, as operations of which some may turn out to be needless."""
+    """The end of a claimed task: operations some of which may turn out to be unnecessary."""
 
     def __init__(self, core: PoolCore, delivery: ClaimedItem, kind: str, data: bytes) -> None:
         znodes = core.znodes
@@ -111,22 +114,24 @@ class TaskCompletion:
         self.put = Create(znodes.answer(self.task, kind), data)
         self.made_parts = payload_chunks.parts_of(folder, data) if kind == DONE else []
         used = [Delete(path) for path in _parts_of_task(folder, delivery.payload)]
-        #: What is left to do; nothing if the task is another's.
+        #: The remaining operations; none if another worker has the task.
         self.operations: list[Operation] = [
             self.mine, Delete(delivery.claim), SetData(znodes.dones), *used, self.put
         ]  # fmt: skip
 
     @property
     def size(self) -> int:
-        """Bytes of a request, about."""
+        """Approximate size in bytes of its request."""
         return len(self.put.data) + (len(self.operations) + 1) * ITEM_BYTES
 
     def is_taken(self) -> bool:
-        """Whether somebody takes it: the task was ours, and its caller is there."""
+        """Return whether the answer was accepted: the task was ours, and its caller exists."""
         return self.put in self.operations
 
     def without(self, refused: Operation) -> None:
-        """``refused`` cannot be done: what is gone is gone; but the task itself must be as we left it."""
+        """Remove ``refused``, because its znode does not exist; remove all operations if the task
+        itself has changed.
+        """
         if refused is self.mine or isinstance(refused, SetData):
             self.operations.clear()
         else:
@@ -136,12 +141,12 @@ class TaskCompletion:
 def _parts_of_task(folder: str, payload: bytes) -> list[str]:
     try:
         return payload_chunks.parts_of(folder, payload)
-    except CorruptNodeError:  # it is refused, then
+    except CorruptNodeError:  # the worker will refuse the task
         return []
 
 
 class PoolCore(JoinableCore):
-    """What the threads of one process know together about one pool."""
+    """In-process state of a pool, shared by all its threads."""
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
@@ -150,7 +155,7 @@ class PoolCore(JoinableCore):
     # What callers do
 
     async def put_tasks(self, tasks: Sequence[tuple[Task, bytes]], progress: Progress) -> None:
-        """These tasks, with their payloads, are to be worked on; ``progress`` says how many surely are."""
+        """Put tasks with their payloads; ``progress`` has the number that were put."""
         items = [(task.key, ItemHeader().before(await self._split(task, payload))) for task, payload in tasks]
         await put_many(self, items, True, progress)
 
@@ -160,7 +165,7 @@ class PoolCore(JoinableCore):
         return await payload_chunks.split(self.znodes.parts_folder(task.caller), task.group, payload)
 
     async def withdraw_tasks(self, caller: str, job: int | None = None) -> list[Task]:
-        """The caller's tasks, or those of one job, that nobody had claimed and nobody will."""
+        """Withdraw the unclaimed tasks of a caller, or of one of its jobs. Return those withdrawn."""
         prefix = f"i_{caller}." if job is None else f"i_{caller}.{job}."
         withdrawn: list[Task] = []
         (listing,) = await read_all(Children(self.znodes.items))
@@ -170,7 +175,7 @@ class PoolCore(JoinableCore):
             paths = [f"{self.znodes.items}/{segment}/{name}" for name in names]
             for start in range(0, len(paths), OUT_AT_ONCE):
                 withdrawn += await self._take_out(paths[start : start + OUT_AT_ONCE])
-        for task in withdrawn if job is not None else ():  # else they go with the caller's folder
+        for task in withdrawn if job is not None else ():  # otherwise they are deleted with the caller's folder
             await payload_chunks.throw_away_groups(self.znodes.parts_folder(caller), task.group + ".")
         return withdrawn
 
@@ -191,40 +196,46 @@ class PoolCore(JoinableCore):
     # What workers do
 
     async def candidates(self, paths: list[str], max_items: int) -> list[str]:
-        """Who claims several begins anywhere, so that workers do not all ask for the same ones; else the first ones."""
+        """Start at a random place if claiming several, so that workers do not all try to claim the
+        same tasks.
+        """
         places = -(-len(paths) // max_items)
         start = int((await Guid())[:8], 16) % places * max_items if max_items > 1 else 0
         return paths[start:] + paths[:start]
 
     def claimable(self, claims: list[ClaimedItem]) -> list[ClaimedItem]:
-        """A task that was delivered before is claimed alone."""
+        """Claim a task that was delivered before alone."""
         return fit_request(never_delivered(claims))
 
     async def payload(self, delivery: ClaimedItem) -> bytes:
-        """What was put. Raises NoNodeError if the task is over already, CorruptNodeError."""
+        """Return the payload of a task. Raises NoNodeError if the task has ended already, and
+        CorruptNodeError.
+        """
         return await payload_chunks.joined(self.znodes.parts_folder(task_of(delivery.path).caller), delivery.payload)
 
     async def is_there(self, caller: str) -> bool:
-        """Whether somebody waits for its answers."""
+        """Return whether the caller still waits for answers."""
         return await read(Exists(self.znodes.answers(caller))) is not None
 
     async def answer(self, delivery: ClaimedItem, kind: str, payload: bytes) -> TaskCompletion:
-        """The answer, ready to be put with others; of a long one the parts are there."""
+        """Prepare an answer to be put with others. The parts of a large answer are created here."""
         if kind != DONE or not payload_chunks.is_large(payload):
             return TaskCompletion(self, delivery, kind, payload if kind != DONE else payload_chunks.whole(payload))
         task, deliveries = task_of(delivery.path), delivery.label.deliveries
         folder, group = self.znodes.parts_folder(task.caller), f"a{task.job}.{task.part}."
         try:
-            if deliveries > 1:  # of a worker who died before he could put his answer
+            if deliveries > 1:  # parts of a worker that exited before it could put its answer
                 await payload_chunks.throw_away_groups(folder, group)
             return TaskCompletion(
                 self, delivery, kind, await payload_chunks.split(folder, f"{group}{deliveries}", payload)
             )
         except NoNodeError:
-            return TaskCompletion(self, delivery, kind, b"=")  # nobody is there to read it
+            return TaskCompletion(self, delivery, kind, b"=")  # the caller was removed
 
     async def finish(self, answers: Sequence[TaskCompletion]) -> None:
-        """These tasks are ended and their answers put, unless others have got the task, or the caller is gone."""
+        """End tasks and put their answers, except those whose task another worker has or whose caller
+        was removed.
+        """
         for answer in answers:
             await StopHolding(answer.delivery.loss)
         todo = list(answers)
@@ -244,7 +255,7 @@ class PoolCore(JoinableCore):
                 await Background(payload_chunks.delete_all(answer.made_parts))
 
     async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
-        """A task that was delivered too often is answered so; if its caller is gone, it just goes."""
+        """Answer a task that was delivered too often; only delete it if its caller was removed."""
         task = task_of(item.path)
         answer = Create(self.znodes.answer(task, WORN), json.dumps(deliveries).encode())
         used = [Delete(path) for path in _parts_of_task(self.znodes.parts_folder(task.caller), item.payload)]
@@ -257,7 +268,7 @@ class PoolCore(JoinableCore):
 
 
 def _fitting(answers: Sequence[TaskCompletion]) -> Iterator[TaskCompletion]:
-    """As many of the first ones as one request takes."""
+    """Yield the first answers that fit into one request."""
     size = 0
     for number, answer in enumerate(answers):
         size += answer.size

@@ -1,9 +1,9 @@
-"""What becomes of an item that a worker has claimed: it is done, comes again, at once or later, or is a dead letter.
+"""The end of a claim: the item is done, delivered again at once or later, or becomes a dead letter.
 
 Source: stdlib ``multiprocessing.JoinableQueue.task_done``; the rest is ours.
 
-Rules for this file: pure; it does not know who gets which item. Each end is one transaction, which fails if the item is
-not as the worker's claim left it: nobody ends what somebody else has got.
+Each end is one transaction, which fails if the item has changed since the worker's claim: no worker
+can end the claim of another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from distsync.errors import BadVersionError, LockLostError, NoNodeError
 
 
 class AckQueue(QueueCore):
-    """A queue whose items are claimed, as one who has claimed some sees it."""
+    """A queue with claims, without the part that claims items."""
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
@@ -42,7 +42,7 @@ class AckQueue(QueueCore):
         self.endings: GroupCommitter[ClaimedItem, bool] = GroupCommitter(
             self._finish, lambda loads: min(len(loads), BATCH)
         )
-        #: No earlier than this it is now (ms, the servers' clock).
+        #: A lower bound of the current server time (ms).
         self.time = 0
 
     @property
@@ -50,11 +50,14 @@ class AckQueue(QueueCore):
         return min(SEGMENT, super().segment_size)
 
     async def done(self, delivery: ClaimedItem) -> None:
-        """The item is done, and gone. Raises LockLostError if somebody else has got it meanwhile."""
+        """Delete a finished item. Raises LockLostError if another worker has claimed it since."""
         await self._end(delivery, self.endings.send(delivery))
 
     async def _finish(self, deliveries: Sequence[ClaimedItem], still_needed: StillNeeded) -> Sequence[bool]:
-        """These are done, and gone: for each whether it was ours. Several at once, if all are. Raises Abandoned."""
+        """Delete finished items; return for each whether it was still ours. Raises Abandoned.
+
+        Several are deleted in one transaction, which fails unless all are ours.
+        """
         if len(deliveries) == 1:
             return [await self._move(deliveries[0], *self._counted(deliveries[0]), still_needed=still_needed)]
         gone = [(Delete(each.path, each.version), Delete(each.claim), *self._counted(each)) for each in deliveries]
@@ -65,8 +68,11 @@ class AckQueue(QueueCore):
         return (SetData(self.znodes.dones), *self._without_key(delivery.label))
 
     async def nack(self, delivery: ClaimedItem, delay: float = 0.0, max_deliveries: int = 0) -> None:
-        """The item is to be got again, after ``delay`` seconds; unless it was delivered too often. Raises LockLostError
-        if somebody else has got it meanwhile."""
+        """Make the item available again, after ``delay`` seconds; make it a dead letter if it was
+        delivered too often.
+
+        Raises LockLostError if another worker has claimed it since.
+        """
         if 0 < max_deliveries <= delivery.label.deliveries:
             await self.dead_letter(delivery)
         elif delay > 0:
@@ -75,13 +81,15 @@ class AckQueue(QueueCore):
             await self._end(delivery, self.release(delivery))
 
     async def dead_letter(self, delivery: ClaimedItem) -> None:
-        """The item is a dead letter. Raises LockLostError if somebody else has got it meanwhile."""
+        """Make the item a dead letter. Raises LockLostError if another worker has claimed it since."""
         deliveries = delivery.label.deliveries
         await self._end(delivery, self._dead_letter(delivery, delivery.version, deliveries, Delete(delivery.claim)))
 
     async def _end(self, delivery: ClaimedItem, work: Protocol[bool]) -> None:
-        """``work`` ends our claim, and says whether the item was still ours. If it is interrupted, and did not take
-        place, anybody may get the item."""
+        """Await ``work``, which ends our claim and returns whether the item was still ours.
+
+        If ``work`` is interrupted and did not take place, the item becomes available to all.
+        """
         try:
             await StopHolding(delivery.loss)
             if await work:
@@ -95,7 +103,9 @@ class AckQueue(QueueCore):
     async def _move(
         self, delivery: ClaimedItem, *extra_operations: Operation, still_needed: StillNeeded = always
     ) -> bool:
-        """The item's znode goes, with the claim, and ``extra_operations`` is done."""
+        """Delete the item and its claim, and perform ``extra_operations``. Return whether the item was
+        ours.
+        """
         mine = Delete(delivery.path, delivery.version)
         return (
             await self._commit_mine(mine, Delete(delivery.claim), *extra_operations, still_needed=still_needed)
@@ -108,7 +118,10 @@ class AckQueue(QueueCore):
     async def _commit_mine(
         self, mine: Operation, *others: Operation, still_needed: StillNeeded = always
     ) -> CommitOutcome | None:
-        """``mine`` finds the item as we left it, and all is done. Deletes of what is gone already are left out."""
+        """Commit ``mine``, which requires that the item is unchanged, and ``others``.
+
+        A Delete of a znode that no longer exists is left out. Returns None if the item has changed.
+        """
         operations = [mine, *others]
         while True:
             try:
@@ -122,19 +135,23 @@ class AckQueue(QueueCore):
                 operations.remove(gone)
 
     async def release(self, delivery: ClaimedItem) -> bool:
-        """Anybody may claim the item, if it is ours. Whether it was: the claim may be gone already."""
+        """Make the item available to all, if it is ours. Return whether it was; the claim may have
+        ended already.
+        """
         mine = Check(delivery.path, delivery.version)
         return await self._commit_mine(mine, Delete(delivery.claim)) is not None
 
     async def give_back(self, delivery: ClaimedItem) -> None:
-        """It was not begun, and anybody may claim it, as if we had not done so."""
+        """Undo the claim on an item that was not processed, including the count of its deliveries."""
         await StopHolding(delivery.loss)
         label = delivery.label._replace(deliveries=delivery.label.deliveries - 1)
         as_before = SetData(delivery.path, label.before(delivery.payload), delivery.version)
         await self._commit_mine(as_before, Delete(delivery.claim))
 
     async def _dead_letter(self, item: ClaimedItem, version: int, deliveries: int, *claim: Operation) -> bool:
-        """Whether the item has become a dead letter: here it is done, and nobody gets it here any more."""
+        """Move the item to the dead letters, and count it as done here. Return whether the item was
+        unchanged.
+        """
         dead = ClaimQueueLayout(f"{self.znodes.path}/dead")
         data = ItemHeader(deliveries).before(item.payload)
         here = (*claim, SetData(self.znodes.dones), *self._without_key(item.label), SetData(dead.puts))
@@ -156,12 +173,12 @@ class AckQueue(QueueCore):
             await Background(dead.seal_segment(tail))
 
     async def _later(self, data: bytes, delay: float) -> Create:
-        """What makes a delayed item."""
+        """Return the operation that creates a delayed item."""
         due = await self.now() + math.ceil(delay * 1000)
         return Create(f"{self.znodes.delayed}/d_{due:015d}_{await Guid()}-", data, sequence=True)
 
     async def now(self) -> int:
-        """What time it is (ms, the servers' clock): that at which they write."""
+        """Return the current server time (ms): the time of a write."""
         while True:
             try:
                 self._on_event(await read(SetData(self.znodes.clock)))

@@ -1,26 +1,24 @@
-"""How many items fit into one transaction.
+"""Limits of a transaction with many items.
 
-Source: ZooKeeper's limit for a request, jute.maxbuffer.
-
-Rules for this file: pure, and it knows nothing of znodes but how long their paths are.
+Source: ZooKeeper's maximum size of a request, jute.maxbuffer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-#: Items of one transaction: beyond that there is little left to save, and others wait for it.
+#: Maximum number of items in a transaction: more save little, and delay the requests of others.
 BATCH = 100
-#: What they may be together (bytes): a request that is longer than 1 MiB with its paths is refused (jute.maxbuffer).
+#: Maximum bytes of items in a transaction: a request larger than 1 MiB is refused (jute.maxbuffer).
 BATCH_BYTES = 900_000
-#: What an item takes beside its data: path, GUID, counter.
+#: Bytes that an item needs in addition to its data: path, GUID, counter.
 ITEM_BYTES = 400
 
 
 def batches(
     items: Sequence[tuple[str, bytes]], path_bytes: int, max_items: int = BATCH
 ) -> Iterator[Sequence[tuple[str, bytes]]]:
-    """The items, which are key and data, in their order."""
+    """Split items, pairs of key and data, into transactions, in order."""
     batch: list[tuple[str, bytes]] = []
     size = 0
     for item in items:

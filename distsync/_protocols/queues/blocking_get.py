@@ -1,12 +1,11 @@
-"""Taking from something that may be empty: who finds nothing stands in a line, and only the first one watches.
+"""Waiting for something to take: waiters form a queue, and only the first one watches the source.
 
-Source: recipes.txt, "Queues" (the watch on the queue node), without its herd.
+Source: recipes.txt, "Queues" (the watch on the queue node), without its herd effect.
 
-Rules for this file: pure; it does not know what is taken.
-
-Who comes anew tries at once, before those in the line, as threads of the stdlib do. Of the threads of one process
-that wait, one stands in the line; it gives its turn to the next, who tries at once. After something was taken
-nothing is awaited, so that no interrupt can come between: what is taken is returned.
+A new caller tries at once, before the waiters, as threads do in the standard library. Of the
+waiting threads of one process, only one is in the queue; it passes its turn to the next, which
+tries at once. Invariant: nothing is awaited after something was taken, so that no interrupt can
+lose it.
 """
 
 from __future__ import annotations
@@ -24,28 +23,28 @@ Taken = TypeVar("Taken", covariant=True)
 
 
 class TakeSource(Protocol[Taken]):
-    """What is taken from."""
+    """A source from which items are taken."""
 
     @property
     def poll_interval(self) -> float | None:
-        """Look again after so many seconds, though nothing has changed; None: no need to."""
+        """Seconds after which to look again without a change; None for never."""
 
     def attempt(self) -> Awaitable[Taken | None]:
-        """The next thing, taken for good; None if there is none."""
+        """Take and return the next item; None if there is none."""
 
     def arm(self, watch: Watch) -> Awaitable[bool]:
-        """Whether there was nothing when ``watch`` was armed on all that may change this."""
+        """Arm ``watch`` on all that may add an item. Return whether there was none."""
 
 
 class LocalTurnQueue:
-    """The threads of one process that wait, one of which stands in the line for all of them; FIFO."""
+    """FIFO turns of the waiting threads of one process, one of which is in the distributed queue."""
 
     def __init__(self) -> None:
         self.taken = False
         self.waiting: deque[Signal] = deque()
 
     async def wait(self) -> bool:
-        """Whether it is our turn; False at the deadline."""
+        """Wait for this thread's turn. Return False at the deadline."""
         if not self.taken:
             self.taken = True
             return True
@@ -62,10 +61,11 @@ class LocalTurnQueue:
         return turn.fired
 
     def pass_on(self) -> None:
-        """It is the next one's turn."""
+        """Give the turn to the next thread."""
         turn = next((turn for turn in self.waiting if not turn.fired), None)
         if turn is not None:
-            turn.fire()  # it leaves the queue when it wakes, so that an interrupt in this line loses nobody
+            # the waiter removes itself when it wakes, so that an interrupt here loses no waiter
+            turn.fire()
         else:
             self.taken = False
 
@@ -73,7 +73,7 @@ class LocalTurnQueue:
 async def take(
     source: TakeSource[Taken], turns: LocalTurnQueue, directory: str, contender_data: bytes, blocking: bool
 ) -> Taken | None:
-    """The next thing. None: not at once if we do not ``blocking``, or not before the deadline."""
+    """Take the next item; return None if there is none, without ``blocking`` or at the deadline."""
     try:
         taken = await source.attempt()
         if taken is not None or not blocking or not await turns.wait():
@@ -85,7 +85,7 @@ async def take(
     except DeadlineError:
         return None
     except OutcomeUnknownError as error:
-        if error.args[2] == "deadline":  # whatever was taken after it goes back to its place
+        if error.args[2] == "deadline":  # an item taken after the deadline is restored
             return None
         raise
 
@@ -109,18 +109,24 @@ async def _take_in_turn(source: TakeSource[Taken], directory: str, contender_dat
 
 
 async def _leave_when(finished: Signal, place: QueueEntry) -> None:
-    """Begun before anything is taken: afterwards nothing may be awaited, not even the posting of this."""
+    """Delete ``place`` when ``finished`` fires. Started before anything is taken, because nothing may
+    be awaited afterwards.
+    """
     await Wait(finished)
     await delete_until_session_ends(place.path, place.session_id)
 
 
 async def _first(source: TakeSource[Taken], place: QueueEntry) -> Taken | None:
-    """The first in the line waits for something to take. None at the deadline. Raises SessionLostError when our place
-    has gone with its session: somebody else is first now."""
+    """Wait, as the first in the queue, for an item. Return None at the deadline.
+
+    Raises SessionLostError if the entry has ended with its session, so that another waiter is the
+    first.
+    """
     while True:
         watch = Watch()
         nothing = await source.arm(watch)
-        await check_session(place)  # a watch that was armed in the next session wakes somebody who stands in no line
+        # a watch armed in a new session would wake a waiter that is no longer in the queue
+        await check_session(place)
         if nothing and await Wait(watch, limit=source.poll_interval) is WakeReason.DEADLINE:
             return None
         taken = await source.attempt()

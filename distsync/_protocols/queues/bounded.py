@@ -1,12 +1,11 @@
-"""Bounded queues: a put has succeeded once fewer than ``maxsize`` items are ahead of its own.
+"""Bounded queues: a put succeeds once fewer than ``maxsize`` items precede its own.
 
-In a queue with claims only the items that are neither claimed nor delayed count.
+In a queue with claims, only items that are neither claimed nor delayed count.
 
-Source: stdlib ``queue.Queue(maxsize)`` and ``multiprocessing.JoinableQueue(maxsize)``; the queue itself is the wait
-queue.
-
-Rules for this file: pure; it waits as semaphores/capacity_wait.py says, and does not take items. At its deadline a
-blocked put removes its own item; if the item is gone, a consumer has taken it, and the put has succeeded.
+Source: stdlib ``queue.Queue(maxsize)`` and ``multiprocessing.JoinableQueue(maxsize)``. The queue
+itself is the line of waiting producers: a blocked put waits with its item in place, as
+semaphores/capacity_wait.py describes. At its deadline it removes the item; if the item is gone, a
+consumer has taken it and the put has succeeded.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ class BoundedClaimQueue(BoundedQueue, Protocol):
 
 
 def open_only(view: QueueSnapshot, state: Any) -> QueueSnapshot:
-    """What was seen, the way of our item too. Raises ShutDown if the queue was shut down before."""
+    """Return ``view``; raise ShutDown if the queue was shut down."""
     if isinstance(state, Node) and state.stat.version > 0:
         raise ShutDown
     return view
 
 
 class PendingPut:
-    """An item that was put and may be over the bound, as something to wait in."""
+    """An item that was put and may exceed the bound."""
 
     def __init__(
         self, core: BoundedQueue, segment: str, item: str, path: str | None, data: bytes, maxsize: int
@@ -66,8 +65,11 @@ class PendingPut:
         self.path = path
 
     async def wait_inside(self, answers: tuple[Any, ...], blocking: bool) -> None:
-        """The item is inside the bound. Raises Full (the item is out again) and ShutDown (likewise), and
-        OutcomeUnknownError if there was no time left to take it out."""
+        """Wait until the item is within the bound.
+
+        Raises Full and ShutDown after removing the item, and OutcomeUnknownError if there was no
+        time left to remove it.
+        """
         try:
             self.poll_interval = (await Connected()).timeout_ms / 2000
             view = self._first_view(answers) or await self.read()
@@ -80,7 +82,7 @@ class PendingPut:
         except ShutDown:
             if self.path is not None and await self._withdrawn():
                 raise
-            return  # somebody has got it
+            return  # a consumer has taken it
         except BaseException:
             await Background(self._take_out())
             raise
@@ -88,11 +90,11 @@ class PendingPut:
             raise Full
 
     async def withdraw(self, path: str) -> bool:
-        """Whether the item was taken out again before anybody got it."""
+        """Remove the item if no consumer has taken it. Return whether it was removed."""
         return await self.core.retract(path)
 
     async def _withdrawn(self) -> bool:
-        """Whether the item is out again; False: somebody has got it."""
+        """Return True if the item was removed, False if a consumer has taken it."""
         try:
             if self.path is not None:
                 return await self.withdraw(self.path)
@@ -105,14 +107,14 @@ class PendingPut:
         raise OutcomeUnknownError("a put", self.segment, "deadline")
 
     async def _take_out(self) -> None:
-        """As soon as can be, if it is there."""
+        """Remove the item, if present, as soon as possible."""
         with suppress(ShutDown):
             await self.read()
         if self.path is not None:
             await self.withdraw(self.path)
 
     def _first_view(self, answers: tuple[Any, ...]) -> QueueSnapshot | None:
-        """What the reads that were sent with the item say, if it is in the only segment."""
+        """Return the snapshot from the reads sent with the item, if there is only one segment."""
         segments, listing = answers
         if not isinstance(segments, Listing) or not isinstance(listing, Listing) or len(segments.names) != 1:
             return None
@@ -138,14 +140,15 @@ class PendingPut:
         self.poll_interval = (await Connected()).timeout_ms / 2000
         while True:
             segments = await self.core.segments_before(self.segment)
-            state_too = GetData(self.core.znodes.state, watch)  # after them: what a shutdown throws away goes after it
+            # read last: an immediate shutdown removes items after it has set the state
+            state_too = GetData(self.core.znodes.state, watch)
             *listed, state = await read_all(*(Children(segment, watch) for segment in segments), state_too)
             present = [(segment, answer) for segment, answer in zip(segments, listed, strict=True)]
             if not any(isinstance(answer, NoNodeError) for _, answer in present):
                 return open_only(self._view(present), state)
 
     async def check_session(self) -> None:
-        """An item outlives the session that put it."""
+        """Do nothing: an item outlives the session of its producer."""
 
     def is_admitted(self, node: Node) -> bool:
         return node.stat.version > 0
@@ -159,7 +162,7 @@ class PendingPut:
 
 
 class PendingClaimPut(PendingPut):
-    """An item that was put and may be over the bound, which counts what nobody has claimed and nothing delayed."""
+    """An item that was put and may exceed a bound that counts unclaimed, undelayed items."""
 
     core: BoundedClaimQueue
 

@@ -1,8 +1,6 @@
-"""Several items at once: put and got in batches, each of which is one transaction.
+"""Puts and gets of several items: each batch is one transaction, performed as a whole or not at all.
 
 Source: recipes.txt, "Queues".
-
-Rules for this file: pure; it knows queues by their QueueCore. A batch is put or got as a whole, or not at all.
 """
 
 from __future__ import annotations
@@ -18,15 +16,17 @@ from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import Delete, GetData, GetEach, Guid, Node, SetData, Watch
 from distsync.errors import DeadlineError, Full, NoNodeError, RequestError
 
-#: Items are read with one request while no more than so much is expected in its answer: ZooKeeper makes it in memory.
+#: Maximum expected bytes of a reply with several items, because ZooKeeper builds the reply in
+#: memory.
 ANSWER_BYTES = 1 << 20
 
-#: Transactions of a feeder that are on their way at once: enough for the server to have the next one when it is done.
+#: Transactions that a feeder sends ahead: enough for the server to have the next one when one is
+#: done.
 PIPELINE_DEPTH = 8
 
 
 class Progress:
-    """How many items are surely put."""
+    """The number of items that are known to be put."""
 
     def __init__(self) -> None:
         self.put = 0
@@ -35,15 +35,17 @@ class Progress:
 async def put_many(
     core: QueueCore, items: Sequence[tuple[str, bytes]], blocking: bool, progress: Progress, maxsize: int = 0
 ) -> None:
-    """All of these, key and data each, are in the queue. Raises Full and ShutDown; ``progress`` says after how many. In
-    a bounded queue they are put one by one."""
+    """Put all items, pairs of key and data; in a bounded queue one by one.
+
+    Raises Full and ShutDown; ``progress`` then has the number of items put.
+    """
     if maxsize > 0:
         for key, data in items:
             await core.put(data, blocking, key, maxsize)
             progress.put += 1
         return
     for batch in batches(items, len(core.znodes.path.encode())):
-        guid = await Guid()  # the numbers tell them apart
+        guid = await Guid()  # their sequence numbers distinguish the items
         named = [(f"i_{key}{guid}-", data) for key, data in batch]
         try:
             await core.append(named)
@@ -53,8 +55,11 @@ async def put_many(
 
 
 async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, max_items: int = BATCH) -> None:
-    """As put_many, for a queue without a bound and a caller that is never interrupted: several transactions are on
-    their way at once, none of which is done unless all before it are."""
+    """Put items into an unbounded queue with several transactions outstanding, for a caller that is
+    never interrupted.
+
+    No transaction is performed unless all before it are.
+    """
     named: list[list[tuple[str, bytes]]] = []
     for batch in batches([("", data) for data in items], len(core.znodes.path.encode()), max_items):
         guid = await Guid()
@@ -69,7 +74,7 @@ async def feed(core: QueueCore, items: Sequence[bytes], progress: Progress, max_
 
 
 async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]]]) -> int:
-    """So many of these batches were put, the first ones; the next one is to be appended, as it can be."""
+    """Put the first of these batches. Return how many; the next one has to be appended separately."""
     segment = await core.znodes.find_tail()
     outcomes = await core.receipts.commit_ahead([core.putting(segment, batch) for batch in group])
     for outcome, batch in zip(outcomes, group, strict=False):
@@ -80,7 +85,7 @@ async def _put_ahead(core: QueueCore, group: Sequence[Sequence[tuple[str, bytes]
 
 
 class BatchGet:
-    """A queue as something to take several items from."""
+    """A source that takes several items of a queue at once."""
 
     poll_interval: float | None = None
 
@@ -90,7 +95,7 @@ class BatchGet:
         self.maxsize = maxsize
 
     async def attempt(self) -> list[bytes] | None:
-        """The next items, as many as are there; None if there are none."""
+        """Take the next items that are available; return None if there are none."""
         core, most = self.core, self.max_items
         while True:
             path = await core.next_or_over(self.maxsize)
@@ -103,7 +108,7 @@ class BatchGet:
             if got:
                 core.outstanding += len(got)
                 return got
-            most = max(1, most // 2)  # others take them too: fewer at once
+            most = max(1, most // 2)  # contention: try fewer at once
 
     def arm(self, watch: Watch) -> Awaitable[bool]:
         return self.core.arm(watch)
@@ -112,12 +117,14 @@ class BatchGet:
 async def get_many(
     core: QueueCore, max_items: int, contender_data: bytes, blocking: bool, maxsize: int = 0
 ) -> list[bytes] | None:
-    """The next items, one at least and ``max_items`` at most, in one transaction. None: as QueueCore.get."""
+    """Take 1 to ``max_items`` items in one transaction; returns None as QueueCore.get does."""
     return await take(BatchGet(core, max_items, maxsize), core.turns, core.getters, contender_data, blocking)
 
 
 async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
-    """The items' data, once they are ours, all of them; none if somebody else has got one."""
+    """Remove the items and return their data; return an empty list if another process has taken any of
+    them.
+    """
     taken = False
     items: dict[str, bytes] = {}
     try:
@@ -135,7 +142,7 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
         core.got = outcome.results[-1].version if outcome.results else core.got
         return list(items.values())
     except NoNodeError as error:
-        if getattr(error, "index", -1) >= len(items):  # it is no item that has gone
+        if getattr(error, "index", -1) >= len(items):  # a counter is missing, not an item
             await core.znodes.make()
         return []
     finally:
@@ -144,14 +151,18 @@ async def take_batch(core: QueueCore, paths: list[str]) -> list[bytes]:
 
 
 async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
-    """Their nodes, NoNodeError in the place of one that is gone: in one request, if the last batch makes us believe
-    that it is answered by no more than ANSWER_BYTES; else in one for each."""
+    """Return the items' nodes, with NoNodeError in place of a deleted one.
+
+    Reads all with one request if, judging by the last batch, the reply is at most ANSWER_BYTES;
+    otherwise each with its own.
+    """
     nodes: Sequence[Any] = ()
     if core.may_read_each and core.largest is not None and 1 < len(paths) <= ANSWER_BYTES // max(1, core.largest):
         try:
             each: tuple[Any, ...] = await read(GetEach(tuple(paths)))
             nodes = each
-        except RequestError:  # a server that does not know this request, and hangs up: it is not asked so again
+        # the server does not support the request and closes the connection: do not send it again
+        except RequestError:
             core.may_read_each = False
     if not nodes or not all(isinstance(node, (Node, NoNodeError)) for node in nodes):
         nodes = await read_all(*map(GetData, paths))
@@ -160,6 +171,6 @@ async def read_items(core: QueueCore, paths: Sequence[str]) -> Sequence[Any]:
 
 
 async def restore(core: QueueCore, items: dict[str, bytes], committed: bool | None) -> None:
-    """They were taken by a call that had ended: they come back."""
+    """Restore items taken by a call that had ended."""
     for path, data in items.items():
         await core._restore(path, data, committed)

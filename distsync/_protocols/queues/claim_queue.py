@@ -1,14 +1,16 @@
-"""JoinableQueue: who gets an item claims it, and takes it out when it is done; if he dies, the next one gets it.
+"""JoinableQueue: a worker claims an item and deletes it when done; if its session ends, the item is
+available again.
 
-Source: recipes.txt, "Queues"; stdlib ``multiprocessing.JoinableQueue``. Claims, delays, keys, dead letters are ours.
+Source: recipes.txt, "Queues"; stdlib ``multiprocessing.JoinableQueue``. Claims, delays, keys and
+dead letters are ours.
 
-Rules for this file: pure; the state of a JoinableCore is shared by the threads of one process.
-
-A claim is one transaction: the item is written (its ItemHeader counts deliveries), if it is still as it was read, and
-an ephemeral of the claim's fixed name is made. So one worker has it, whose session's end frees it where it is: first in
-order. To be done is one transaction: item, claim and key go, the counter moves; the item goes only if its version is
-still the worker's. So who lost his claim, and not the item, may still be done with it; who lost the item learns it.
-When an item is due is said by the servers' clock, as znodes' times tell it, and no host's own.
+A claim is one transaction: write the item, whose ItemHeader counts deliveries, if it is unchanged
+since it was read, and create an ephemeral znode with the claim's fixed name. So only one worker has
+the item, and the end of its session makes the item available in its old place: first in order.
+Finishing is one transaction: delete item, claim and key, count it as done; it requires the item's
+version since the claim. So a worker that lost its claim but not the item can still finish it, and a
+worker that lost the item gets an error. Server time, as recorded in znodes, determines when a
+delayed item is available; no host's clock does.
 """
 
 from __future__ import annotations
@@ -52,30 +54,33 @@ from distsync.errors import (
     ShutDown,
 )
 
-#: What was claimed ahead, and not asked for within so many seconds, goes back: others may be idle.
+#: Seconds after which an item claimed ahead, but not requested, becomes available to others, which
+#: may be idle.
 AHEAD_S = 3.0
 
-#: Somebody was faster: the item is another's, or gone.
+#: Errors of a request that lost a race: the item is claimed by another worker, or deleted.
 CONFLICT_ERRORS = (BadVersionError, NodeExistsError, NoNodeError)
 
 
 class JoinableCore(AckQueue):
-    """What the threads of one process know together about one queue with claims."""
+    """In-process state of a queue with claims, shared by all its threads."""
 
     poll_interval: float | None = None
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         super().__init__(path, receipts)
         self.claiming: set[str] = set()
-        #: What was claimed before anybody asked for it, in order.
+        #: Items claimed ahead of a request for them, in order.
         self.ahead: deque[ClaimedItem] = deque()
-        #: What wakes the one who waits for items, if anybody does.
+        #: The watch of the thread that waits for items, if any.
         self.sleeper: Watch | None = None
-        #: When the first delayed item is due (ms, the servers' clock); None: there is none.
+        #: Time at which the first delayed item becomes available (ms, server time); None if there
+        #: is none.
         self.soonest: int | None = None
-        #: The same, as the one who waits saw it as he armed his watches: others look meanwhile, or have looked before.
+        #: The same, as of the moment when the waiting thread armed its watches; other threads
+        #: update ``soonest``.
         self.armed: int | None = None
-        #: What the threads of this process have got, as the face knows it, in that order.
+        #: Deliveries that the threads of this process have got, in order.
         self.open: list[Any] = []
 
     @property
@@ -87,7 +92,7 @@ class JoinableCore(AckQueue):
     async def put(
         self, data: bytes, blocking: bool = True, key: str = "", maxsize: int = 0, coalesce: bool = False
     ) -> None:
-        """An item, with its label, is in the queue. Raises Full and ShutDown. ``coalesce``: as QueueCore.put."""
+        """Put an item with its header. Raises Full and ShutDown. ``coalesce``: as QueueCore.put."""
         if coalesce and maxsize <= 0:
             await super().put(data, blocking, "", maxsize, coalesce)
         else:
@@ -102,7 +107,9 @@ class JoinableCore(AckQueue):
         maxsize: int = 0,
         coalesce: bool = False,
     ) -> bool:
-        """Whether the item is in the queue now, to be got after ``delay`` seconds; False: one of this key is there."""
+        """Put an item that is available after ``delay`` seconds. Return False if the queue has an item
+        of this key.
+        """
         data = ItemHeader(0, key).before(payload)
         if coalesce and key is None and delay <= 0:
             await self.put(data, blocking, "", maxsize, coalesce)
@@ -148,7 +155,9 @@ class JoinableCore(AckQueue):
                 await self.znodes.make()
 
     async def retract_unclaimed(self, path: str, label: ItemHeader) -> bool:
-        """Whether an item was taken out again before anybody got it: a claim would have written it."""
+        """Remove an item that no worker has claimed. Return whether it was removed. A claim would have
+        changed its version.
+        """
         try:
             await self.receipts.commit(Delete(path, 0), SetData(self.znodes.dones), *self._without_key(label))
             return True
@@ -165,9 +174,11 @@ class JoinableCore(AckQueue):
         max_deliveries: int = 0,
         prefetch: int = 0,
     ) -> list[ClaimedItem] | None:
-        """The next items, at most so many, for this worker, and with them up to ``prefetch`` that it has not asked for;
-        none if some are there that were claimed ahead. None: not at once if we do not ``blocking``, or not before the
-        deadline. Raises ShutDown."""
+        """Claim up to ``max_items`` items for the caller, and up to ``prefetch`` more for later calls.
+
+        Returns an empty list if there are items claimed ahead, and None if there is no item,
+        without ``blocking`` or at the deadline. Raises ShutDown.
+        """
         claiming = ClaimAttempt(self, contender_data, min(max_items + prefetch, BATCH), max_deliveries, prefetch > 0)
         return await take(claiming, self.turns, self.getters, contender_data, blocking)
 
@@ -180,8 +191,10 @@ class JoinableCore(AckQueue):
         max_deliveries: int,
         prefetch: int,
     ) -> None:
-        """As claim, with those that were claimed ahead. They are in ``claimed`` as soon as nobody else knows of them:
-        an interrupt may come anywhere."""
+        """Claim items as `claim` does, including those claimed ahead, and add them to ``claimed``.
+
+        An interrupt may come anywhere: an item is in ``claimed`` as soon as it is in no other list.
+        """
         while not claimed:
             found = await self.claim(contender_data, blocking, max_items, max_deliveries, prefetch)
             if found is None:
@@ -192,7 +205,7 @@ class JoinableCore(AckQueue):
                 pass
 
     async def _keep_ahead(self, claimed: list[ClaimedItem], max_items: int) -> None:
-        """What was claimed beyond ``max_items`` is for the next ones to ask, whoever they are."""
+        """Move the items beyond ``max_items`` to those claimed ahead, for the next callers."""
         rest = claimed[max_items:]
         if rest:
             await Background(self._return_late(rest))
@@ -206,7 +219,7 @@ class JoinableCore(AckQueue):
                 raise
 
     async def _has_ahead(self) -> bool:
-        """Whether there is an item that nobody has asked for, and that is provably ours."""
+        """Return whether there is an item claimed ahead that is provably ours."""
         while self.ahead:
             first = self.ahead[0]
             ours = not first.loss.fired and await Proven(first.session_id)
@@ -217,7 +230,7 @@ class JoinableCore(AckQueue):
         return False
 
     def _take_ahead(self, claimed: list[ClaimedItem]) -> bool:
-        """Whether there was such an item: now it is among ``claimed``."""
+        """Move the first item claimed ahead to ``claimed``. Return whether there was one."""
         while self.ahead and self.ahead[0].loss.fired:
             self.ahead.popleft()
         if not self.ahead:
@@ -235,7 +248,7 @@ class JoinableCore(AckQueue):
         await self._return(deliveries)
 
     async def _return(self, deliveries: Sequence[ClaimedItem]) -> None:
-        """Of these the ones that nobody here has asked for are anybody's again."""
+        """Undo the claims on those of ``deliveries`` that are still claimed ahead."""
         for each in deliveries:
             if each in self.ahead:
                 self.ahead.remove(each)
@@ -246,7 +259,9 @@ class JoinableCore(AckQueue):
                     raise
 
     async def look(self, watch: Watch | None = None) -> list[str]:
-        """The items that may be got now, of one folder, first one first; with ``watch`` armed on all that adds some."""
+        """Return the available items of the first folder that has any, in order. Arm ``watch`` on all
+        that may add one.
+        """
         znodes = self.znodes
         while True:
             head = self.head or znodes.segment(0)
@@ -269,8 +284,11 @@ class JoinableCore(AckQueue):
     async def _look_in(
         self, segments: Sequence[str], known: dict[str, Any], taken: set[str], watch: Watch | None
     ) -> list[str] | None:
-        """The free items of the first segment that has any; empty ones before it are dropped. None: the last one was
-        sealed since, or has gone, so that there is a next one, which may have some."""
+        """Return the unclaimed items of the first segment that has any, and delete empty segments
+        before it.
+
+        Returns None if the last segment was sealed or deleted since, so that there is a next one.
+        """
         self.head, is_open = None, True
         for segment in segments:
             (listing,) = (known[segment],) if segment in known else await read_all(Children(segment, watch))
@@ -290,7 +308,7 @@ class JoinableCore(AckQueue):
         return None
 
     async def is_over(self) -> bool:
-        """Whether it was shut down and nothing is to be done any more."""
+        """Return whether the queue is shut down and all its items are done."""
         znodes = self.znodes
         state, *puts, dones = await read_all(Exists(znodes.state), *znodes.put_counters, Exists(znodes.dones))
         return bool(state and state.version > 0 and dones and znodes.backlog(*puts, dones) == 0)
@@ -313,7 +331,7 @@ class JoinableCore(AckQueue):
                 )
                 if claimed:
                     return claimed
-                if max_items > 1:  # others are at it too: fewer at once
+                if max_items > 1:  # contention: try fewer at once
                     max_items //= 2
                     break
         return []
@@ -321,8 +339,11 @@ class JoinableCore(AckQueue):
     async def _claim(
         self, paths: list[str], contender_data: bytes, max_deliveries: int, only_undelivered: bool
     ) -> list[ClaimedItem]:
-        """These items are ours, all of them; none if one is another's already, or was delivered too often.
-        ``only_undelivered``: an item that was delivered before comes alone."""
+        """Claim all of these items; none if one is claimed by another worker, or was delivered too
+        often.
+
+        With ``only_undelivered``, an item that was delivered before is claimed alone.
+        """
         self.claiming.update(paths)
         try:
             nodes = await read_all(*map(GetData, paths))
@@ -349,21 +370,21 @@ class JoinableCore(AckQueue):
             self.claiming.difference_update(paths)
 
     async def candidates(self, paths: list[str], max_items: int) -> list[str]:
-        """The free items, in the order in which they are tried, ``max_items`` at once."""
+        """Return the available items in the order in which to try them, ``max_items`` at once."""
         return paths
 
     def claimable(self, claims: list[ClaimedItem]) -> list[ClaimedItem]:
-        """Those of the first free items that are claimed at once."""
+        """Return the first of ``claims``: those to claim in one transaction."""
         return fit_request(claims)
 
     def _wanted(self, path: str, node: Node) -> ClaimedItem:
-        """The item as it will be when we have it."""
+        """Return the item as it will be after our claim."""
         label, payload = ItemHeader.split(node.data)
         more = label._replace(deliveries=label.deliveries + 1)
         return ClaimedItem(path, self.znodes.claim(path), node.stat.version + 1, more, payload)
 
     async def _give_back(self, claims: Sequence[ClaimedItem], done: bool | None) -> None:
-        """They were claimed by a call that had ended."""
+        """Undo the claims of a call that had ended."""
         for each in claims if done else ():
             await self.give_back(each)
 
@@ -381,7 +402,9 @@ class JoinableCore(AckQueue):
     # Ending
 
     async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
-        """Nothing is put any more; workers get what is left, or (``immediate``) nothing, and then ShutDown."""
+        """Refuse further puts. Workers get the remaining items, or none if ``immediate``, and then
+        ShutDown.
+        """
         await super().shutdown(False)
         if immediate:
             await self._return(tuple(self.ahead))
@@ -393,7 +416,7 @@ class JoinableCore(AckQueue):
                 await self._discard(path)
 
     async def _all_free(self) -> list[str]:
-        """Some of what nobody has, due or not."""
+        """Return some of the unclaimed items, available or delayed."""
         paths = await self.look()
         if paths:
             return paths
@@ -411,18 +434,20 @@ class JoinableCore(AckQueue):
 
 
 def if_unclaimed(claim: str) -> tuple[Operation, ...]:
-    """Fails where somebody has claimed the item."""
+    """Return operations that fail if the item is claimed."""
     return Create(claim), Delete(claim)
 
 
 def never_delivered(claims: list[ClaimedItem]) -> list[ClaimedItem]:
-    """The first ones, none of which anybody had before; or the first one alone, which may kill its workers."""
+    """Return the leading items that were never delivered, or the first item alone, which may kill its
+    workers.
+    """
     again = next((number for number, each in enumerate(claims) if each.label.deliveries > 1), len(claims))
     return claims[: max(1, again)]
 
 
 def fit_request(claims: list[ClaimedItem]) -> list[ClaimedItem]:
-    """As many of the first ones as one request can claim."""
+    """Return the first items that fit into one request."""
     size, number = 0, 0
     for each in claims:
         size += len(each.payload) + ITEM_BYTES + 3 * len(each.path)
@@ -433,7 +458,7 @@ def fit_request(claims: list[ClaimedItem]) -> list[ClaimedItem]:
 
 
 class ClaimAttempt:
-    """A queue as something that a worker takes items from."""
+    """A source from which a worker claims items of a queue."""
 
     def __init__(
         self, core: JoinableCore, contender_data: bytes, max_items: int, max_deliveries: int, only_undelivered: bool

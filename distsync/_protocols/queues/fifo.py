@@ -1,14 +1,13 @@
-"""Queue: first in, first out, as deep as the disk of the ensemble; nothing is lost, nothing comes twice.
+"""FIFO queue: unlimited depth, no lost and no duplicate items.
 
-Source: recipes.txt, "Queues"; stdlib ``queue.Queue``. Items are persistent here: an ephemeral one would die with
-the process that put it.
+Source: recipes.txt, "Queues"; stdlib ``queue.Queue``. Unlike the recipe's, items are persistent,
+because an ephemeral item would be deleted when the session of its producer ends.
 
-Rules for this file: pure; the state of a QueueCore is shared by the threads of one process.
-
-Putting is one transaction: the state is open, the tail is not sealed, the item is created, the counter moves.
-Taking is one transaction: the item goes, the counter moves; both write a receipt, so that a lost answer neither
-doubles nor loses. A getter knows an item's data before it takes it. An item that a call takes after it has ended
-(deadline, Ctrl-C) is put back where it was, unless the call threw it away. See segments.py for the znodes.
+A put is one transaction: check that the queue is open and the tail segment not sealed, create the
+item, count the put. A get is one transaction as well: delete the item, count the get. Both write a
+receipt, so that a lost reply neither duplicates nor loses an item. A getter reads an item before it
+takes it. An item taken by a call that has already ended (deadline, Ctrl-C) is restored to its
+place, unless the call was to discard it. See segments.py for the znodes.
 """
 
 from __future__ import annotations
@@ -48,7 +47,10 @@ from distsync.errors import BadVersionError, DeadlineError, Full, NodeExistsErro
 
 
 class QueueCore:
-    """What the threads of one process know together about one queue; not its bound, for each call has its own."""
+    """In-process state of a queue, shared by all its threads.
+
+    The bound is not part of it, because each call has its own.
+    """
 
     segmented = True
 
@@ -60,9 +62,9 @@ class QueueCore:
         self.head: str | None = None
         self.names: deque[str] = deque()
         self.known: dict[str, bytes] = {}
-        #: How long the longest item of the last batch was (bytes); None: nobody knows.
+        #: Size in bytes of the largest item of the last batch; None if unknown.
         self.largest: int | None = None
-        #: Whether the server may know the request that reads several znodes, as ZooKeeper does since 3.6.
+        #: Whether the server may support MultiRead, which ZooKeeper has since 3.6.
         self.may_read_each = True
         self.outstanding = 0
         self.got = 0
@@ -73,12 +75,15 @@ class QueueCore:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for an item or is on the way. (How many got here are not done yet only saves requests.)"""
+        """Whether no thread waits for an item and no request is outstanding.
+
+        The number of unfinished items is not considered: it only saves requests.
+        """
         return not self.turns.taken and self.puts.idle and self.dones.idle
 
     @property
     def segment_size(self) -> int:
-        """So many items fill a segment."""
+        """Number of items in a full segment."""
         return SEGMENT
 
     # Putting
@@ -86,8 +91,12 @@ class QueueCore:
     async def put(
         self, data: bytes, blocking: bool = True, key: str = "", maxsize: int = 0, coalesce: bool = False
     ) -> None:
-        """``data`` is in the queue. Raises Full (not at once, or not before the deadline) and ShutDown. ``coalesce``
-        with other threads' puts, where there is no bound: for calls without a deadline."""
+        """Put an item with data ``data``.
+
+        With ``coalesce``, an item of an unbounded queue is put in one transaction with those of
+        other threads; this is for calls without a deadline. Raises Full (without ``blocking``, or
+        at the deadline) and ShutDown.
+        """
         if maxsize > 0 and not blocking:
             await self._expect_room(maxsize)
         item = f"i_{key}{await Guid()}-"
@@ -110,7 +119,7 @@ class QueueCore:
         return len(next(batches(items, len(self.znodes.items))))
 
     async def _expect_room(self, maxsize: int) -> None:
-        """Raises ShutDown or Full if there is no room, and Full if we do not learn in time."""
+        """Raise ShutDown or Full if the queue is full, and Full if that is not known in time."""
         try:
             if await self.znodes.size() < maxsize:
                 return
@@ -127,8 +136,10 @@ class QueueCore:
         bounded: bool = False,
         still_needed: StillNeeded = always,
     ) -> tuple[str, CommitOutcome]:
-        """These are put, all or none, and ``extra_operations`` is done with it: the segment, and what came of it.
-        Raises Abandoned."""
+        """Put all of these items, or none, and perform ``extra_operations`` in the same transaction.
+
+        Returns the segment and the outcome. Raises Abandoned.
+        """
         znodes = self.znodes
         while True:
             segment = await znodes.find_tail()
@@ -150,28 +161,30 @@ class QueueCore:
         return segment, outcome
 
     def putting(self, segment: str, items: Sequence[tuple[str, bytes]]) -> tuple[Operation, ...]:
-        """What puts these into ``segment``, unless it is sealed or the queue shut down."""
+        """Return the operations that put ``items`` into ``segment``, if it is neither sealed nor shut
+        down.
+        """
         checks = (Check(self.znodes.state, 0), Check(segment, 0))
         creates = (Create(f"{segment}/{item}", data, sequence=True) for item, data in items)
         return (*checks, *creates, *self.znodes.counting(len(items)))
 
     async def seal_if_full(self, segment: str, outcome: CommitOutcome, items: int) -> None:
-        """So many were put into ``segment``."""
+        """Seal ``segment`` if the put of the last ``items`` items has filled it."""
         last = self._path_in(outcome, items)
         if self.segmented and last and int(last[-10:]) + 1 >= self.segment_size:
             await Background(self.znodes.seal_segment(segment))
 
     def listings(self, segment: str) -> tuple[Request[Any], ...]:
-        """What tells whether an item that is put is inside the bound."""
+        """Return the reads that show whether a new item is within the bound."""
         return Children(self.znodes.items), Children(segment)
 
     def _path_in(self, outcome: CommitOutcome, number: int) -> str | None:
-        """The path of the ``number``th item; None where the answer was lost."""
+        """Return the path of the ``number``th item, counted from 1; None if the reply was lost."""
         created = outcome.results[1 + number] if outcome.results else None
         return created.path if isinstance(created, Created) else None
 
     async def retract(self, path: str) -> bool:
-        """Whether an item was taken out again before anybody got it."""
+        """Remove an item that no getter has taken. Return whether it was removed."""
         znodes = self.znodes
         try:
             await self.receipts.commit(Delete(path), SetData(znodes.gets), SetData(znodes.dones))
@@ -182,7 +195,10 @@ class QueueCore:
     # Taking
 
     async def get(self, contender_data: bytes, blocking: bool = True, maxsize: int = 0) -> bytes | None:
-        """The next item; None: not at once if we do not ``blocking``, or not before the deadline. Raises ShutDown."""
+        """Remove and return the next item.
+
+        Returns None if there is no item, without ``blocking`` or at the deadline. Raises ShutDown.
+        """
         return await take(GetAttempt(self, maxsize), self.turns, self.getters, contender_data, blocking)
 
     async def attempt(self, maxsize: int) -> bytes | None:
@@ -196,8 +212,12 @@ class QueueCore:
                 return data
 
     async def next_or_over(self, maxsize: int) -> str | None:
-        """As ``next``. Raises ShutDown: there is none, and none will come. What was put before it was shut down may
-        have come after the first look, so that there is one more."""
+        """Return the path of the next item, as `next` does.
+
+        Raises ShutDown if the queue is shut down and empty. It lists once more after it has seen
+        the shutdown, because an item put before the shutdown may have arrived after the first
+        listing.
+        """
         path = await self.next(maxsize)
         if path is None and await self.is_shutdown():
             path = await self.next(maxsize)
@@ -206,13 +226,15 @@ class QueueCore:
         return path
 
     async def next(self, maxsize: int) -> str | None:
-        """The path of the next item; no other thread of this process is given the same."""
+        """Return the path of the next item, and never the same one to two threads of this process."""
         if self.names or await self._refresh():
             return f"{self.head}/{self.names.popleft()}"
         return None
 
     async def _refresh(self) -> bool:
-        """Whether there are items; the oldest segment that has any is the head."""
+        """List the oldest segment that has items, and make it the head. Return whether there are
+        items.
+        """
         if self.head:
             await self._list(self.head)
         while not self.names:
@@ -224,12 +246,14 @@ class QueueCore:
                 await self.znodes.drop_segment(segments[0])
             elif is_open:
                 return False
-            else:  # sealed since, or gone: there is a next one, which may have items
+            else:  # sealed since, or deleted: the next segment may have items
                 await self.znodes.ensure_next_segment(segments[0])
         return True
 
     async def _list(self, segment: str) -> bool:
-        """Whether ``segment`` is there, and not sealed; it is the head then, and has the next items, if any."""
+        """List ``segment``; make it the head if no listed items are left. Return whether it exists
+        unsealed.
+        """
         try:
             listing = await read(Children(segment))
         except NoNodeError:
@@ -241,7 +265,7 @@ class QueueCore:
         return listing.stat.version == 0
 
     async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
-        """The item's data, once it is ours; None if somebody else has got it."""
+        """Remove the item and return its data; None if another process has taken it."""
         taken = False
         try:
             data = self.known.pop(path, None)
@@ -253,14 +277,14 @@ class QueueCore:
                 SetData(self.znodes.gets),
                 *extra_operations,
                 reads=(GetData(following),) if following else (),
-                # what is thrown away stays away
+                # a discarded item is not restored
                 on_unknown_outcome=None if extra_operations else partial(self._restore, path, data),
             )
             taken = True
             self.got = outcome.results[1].version if outcome.results else self.got
         except NoNodeError as error:
             taken = True
-            if getattr(error, "index", 0) > 0:  # it is no item that has gone
+            if getattr(error, "index", 0) > 0:  # a counter is missing, not the item
                 await self.znodes.make()
             return None
         finally:
@@ -271,8 +295,9 @@ class QueueCore:
         return data
 
     async def _restore(self, path: str, data: bytes, committed: bool | None) -> None:
-        """An item was taken by a call that had ended: it comes back to its place, or where its segment is gone, before
-        all that are left."""
+        """Restore an item taken by a call that had ended: to its place, or, if its segment was
+        deleted, before all remaining items.
+        """
         znodes = self.znodes
         counted: tuple[Operation, ...] = (SetData(znodes.puts), SetData(znodes.dones))
         while committed:
@@ -280,14 +305,14 @@ class QueueCore:
                 await self.receipts.commit(Create(path, data), *counted)
                 return
             except NoNodeError as error:
-                if getattr(error, "index", 0) > 0:  # somebody has deleted a counter: nobody knows any more how many
+                if getattr(error, "index", 0) > 0:  # a counter was deleted: the number of items is unknown
                     counted = ()
                     continue
                 path = f"{(await znodes.present())[0]}/{before_all(path.rpartition('/')[2])}"
 
     async def arm(self, watch: Watch) -> bool:
         segment, *others = await self.znodes.present()
-        if others:  # what is not in the last one is seen by looking only
+        if others:  # a watch sees only the last segment
             return False
         reads = (Children(segment, watch), GetData(segment, watch), GetData(self.znodes.state, watch))
         listing, node, state = await read_all(*reads)
@@ -298,7 +323,7 @@ class QueueCore:
     # Counting
 
     async def task_done(self) -> bool:
-        """One more item is done. False: all that were ever put are done already."""
+        """Count one more item as done. Return False if all items ever put are done already."""
         znodes = self.znodes
         while True:
             if self.outstanding > 0:
@@ -314,8 +339,12 @@ class QueueCore:
                 continue
 
     async def _done_together(self, loads: Sequence[None], still_needed: StillNeeded) -> Sequence[bool]:
-        """One more done for each, in one transaction; for each whether it was due: somebody else may have counted for
-        an item that we got. What was got was put, so mostly there is nothing to ask."""
+        """Count one item as done for each load, in one transaction. Return for each whether it was
+        due.
+
+        Another process may have counted an item that this process got. Every item got was put, so
+        that usually no further request is needed.
+        """
         number = len(loads)
         done = (SetData(self.znodes.dones),) * number
         outcome = await self.receipts.commit(
@@ -335,10 +364,12 @@ class QueueCore:
             await self._reconcile_done(number)
 
     async def _reconcile_done(self, max_items: int) -> int:
-        """How many dones there were more than puts, ``max_items`` at most: for each one item more counts as put and
-        got. That is one transaction with the counts as they were read, so that no two see to the same one, or to one
-        that an item has come for, whoever of them has counted it. The dones are read last: none is missed for which
-        somebody else has seen to another one meanwhile."""
+        """Return how many more items are counted as done than were put, at most ``max_items``, after
+        counting as many puts and gets.
+
+        This is one transaction that checks all counters, so that no surplus is corrected twice, nor
+        one whose item has been put since. The dones are read last, so that no surplus is missed.
+        """
         znodes = self.znodes
         while True:
             puts, hundreds, dones = await read_all(*znodes.put_counters, Exists(znodes.dones))
@@ -347,7 +378,7 @@ class QueueCore:
                 return 0
             as_read: tuple[Operation, ...] = (Check(znodes.dones, dones.version), Check(znodes.puts, puts.version))
             if hundreds is None:
-                as_read += (Create(znodes.hundreds), Delete(znodes.hundreds))  # nobody has made it
+                as_read += (Create(znodes.hundreds), Delete(znodes.hundreds))  # fails if it has been created since
             else:
                 as_read += (Check(znodes.hundreds, hundreds.version),)
             try:
@@ -357,7 +388,7 @@ class QueueCore:
                 continue
 
     async def join(self) -> bool:
-        """True once every item that was put is done; False at the deadline."""
+        """Wait until every item put is done. Return False at the deadline."""
         while True:
             watch = Watch()
             try:
@@ -370,12 +401,14 @@ class QueueCore:
                 return False
 
     async def is_shutdown(self) -> bool:
-        """Whether the queue was shut down."""
+        """Return whether the queue was shut down."""
         stat = await read(Exists(self.znodes.state))
         return stat is not None and stat.version > 0
 
     async def shutdown(self, immediate: bool = False, maxsize: int = 0) -> None:
-        """No item is put any more; getters get what is left, or (``immediate``) nothing, and then ShutDown."""
+        """Refuse further puts. Getters get the remaining items, or none if ``immediate``, and then
+        ShutDown.
+        """
         while True:
             try:
                 await self.receipts.commit(SetData(self.znodes.state, b"shutdown"))
@@ -393,7 +426,9 @@ class QueueCore:
             await self._take(path, SetData(self.znodes.dones))
 
     async def _let_blocked_leave(self) -> None:
-        """What is over the bound is of blocked puts, which take it out again, unless their process is dead."""
+        """Wait until blocked puts have removed their items, which exceed the bound, unless their
+        processes have exited.
+        """
         patience = (await Connected()).timeout_ms / 2000
         while True:
             watch = Watch()
@@ -404,12 +439,12 @@ class QueueCore:
                 return
 
     async def segments_before(self, segment: str) -> Sequence[str]:
-        """The segments up to this one, oldest first."""
+        """Return the segments up to this one, oldest first."""
         return [present for present in await self.znodes.present() if present <= segment]
 
 
 class GetAttempt:
-    """A queue as something that one call takes an item from."""
+    """A source from which one call takes an item of a queue."""
 
     poll_interval: float | None = None
 

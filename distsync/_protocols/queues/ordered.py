@@ -1,13 +1,15 @@
-"""LifoQueue and PriorityQueue: the same znodes, one segment, another choice of the next item.
+"""LifoQueue and PriorityQueue: the znodes of a queue with one segment, and another choice of the next
+item.
 
-Source: recipes.txt, "Priority Queues" (an up-to-date list of children for each get); stdlib ``queue.LifoQueue``
-and ``queue.PriorityQueue``.
+Source: recipes.txt, "Priority Queues" (a current list of the children for each get); stdlib
+``queue.LifoQueue`` and ``queue.PriorityQueue``.
 
-Rules for this file: pure; items are compared in a Call, for what compares them is the user's code.
+If a number determines the order of an item, the item's name contains it, so that the item's data
+need not be read: ``n<16 hex digits>`` for a number, ``t<16 hex digits>`` for a tuple or list that
+begins with a number, ``o`` for anything else. All items of such a queue are children of one znode,
+which limits it to some 10,000 (1 MiB of names). A FIFO queue has no such limit.
 
-The name of an item whose order a number decides carries that number, so that its data need not be read:
-``n<16 hex digits>`` for a number, ``t<16 hex digits>`` for a tuple or list that begins with one, ``o`` for anything
-else. All items of such a queue are in one znode: some 10,000 at most (1 MiB of names), a FIFO queue has no such limit.
+Items are compared in a Call step, because comparing runs user code.
 """
 
 from __future__ import annotations
@@ -25,18 +27,20 @@ from distsync._protocols.wait_queue import in_order
 from distsync.errors import NoNodeError, PayloadRefusedError
 
 _KEY = re.compile(r"^i_([nt])([0-9a-f]{16})_")
-#: Integers up to here are exact as floats.
+#: Largest integer up to which all are exact as floats.
 _EXACT = 2**53
 
 
 def number_key(number: float) -> str:
-    """16 hex digits in the order of the numbers (the usual trick with the sign bit of an IEEE double)."""
+    """Return 16 hex digits that sort like the numbers: the bits of an IEEE double with the sign
+    adjusted.
+    """
     (bits,) = struct.unpack(">Q", struct.pack(">d", number + 0.0))
     return f"{bits ^ 0xFFFFFFFFFFFFFFFF if bits >> 63 else bits | 1 << 63:016x}"
 
 
 def key_of(item: object) -> str:
-    """The key that the name of ``item`` carries."""
+    """Return the key that the name of ``item`` contains."""
     kind, first = ("t", item[0]) if type(item) in (tuple, list) and item else ("n", item)  # type: ignore[index]
     if type(first) is int and abs(first) <= _EXACT or type(first) is float and first == first:
         return f"{kind}{number_key(first)}_"
@@ -44,7 +48,7 @@ def key_of(item: object) -> str:
 
 
 class OrderedCore(QueueCore):
-    """One segment, and no list of names that outlives a get."""
+    """A queue with one segment, which is listed for each get."""
 
     segmented = False
 
@@ -68,7 +72,7 @@ class OrderedCore(QueueCore):
                 return chosen
 
     async def choose(self, paths: list[str]) -> str | None:
-        """The next one of these, which are in the order of their arrival. None: none of them is there any more."""
+        """Return the next item of ``paths``, which are in order of arrival; None if all are gone."""
         return paths[-1] if paths else None
 
     async def _take(self, path: str, *extra_operations: SetData) -> bytes | None:
@@ -80,12 +84,13 @@ class OrderedCore(QueueCore):
 
 
 class PriorityCore(OrderedCore):
-    """The least item next; of equal ones the one that came first."""
+    """The least item comes first; of equal items, the one that was put first."""
 
     def __init__(self, path: str, receipts: Receipts, decode: Callable[[str, bytes], Any]) -> None:
         super().__init__(path, receipts)
         self.decode = decode
-        #: What the items are, as the last one who chose knew them: replaced as a whole, for threads choose at once.
+        #: Decoded items, as of the last choice. Replaced as a whole, because several threads may
+        #: choose at once.
         self.items: dict[str, Any] = {}
 
     async def choose(self, paths: list[str]) -> str | None:
@@ -101,7 +106,9 @@ class PriorityCore(OrderedCore):
         return chosen
 
     def _least(self, group: list[str], found: dict[str, bytes], items: dict[str, Any]) -> str | None:
-        """The one of ``group`` that is the least; what was ``found`` is among ``items`` then."""
+        """Return the path of the least item of ``group``. Adds the decoded items of ``found`` to
+        ``items``.
+        """
         for path, data in found.items():
             try:
                 items[path] = self.decode(path, data)
@@ -112,7 +119,9 @@ class PriorityCore(OrderedCore):
 
 
 def least_group(paths: list[str]) -> list[str]:
-    """Those that may be the least: by the numbers in their names where these decide, else all."""
+    """Return the items that may be the least: by the numbers in their names if these decide, otherwise
+    all.
+    """
     keys = [_KEY.match(path.rpartition("/")[2]) for path in paths]
     if not all(keys) or len({key[1] for key in keys if key}) > 1:
         return paths

@@ -1,14 +1,14 @@
-"""The znodes of a queue: counters, a state, and items in a chain of segments.
+"""Znodes of a queue: counters, a state, and a chain of segments that contain the items.
 
-Source: recipes.txt, "Queues"; the segments are ours: a znode's child list must fit one reply of 1 MiB.
+Source: recipes.txt, "Queues". The segments are ours: a list of children must fit into a reply of 1
+MiB.
 
-Rules for this file: pure; it knows where items are, and not in which order they are taken.
-
-Picture: ``<path>/state``                                  version 0: open, above: shut down
-         ``<path>/puts``, ``gets``, ``dones``              each one's version is a counter (wraps at 32 bits)
-         ``<path>/hundreds``                               likewise, of puts of a hundred at once; made with the first
-         ``<path>/items/<segment>/i_<key><guid>-<number>`` one item; the segment's version 0: open, 1: sealed
-         ``<path>/getters/_c_<guid>-lock-<sequence>``      ephemeral, one a getter that waits
+Layout:
+  ``<path>/state``                                  version 0 if open, greater if shut down
+  ``<path>/puts``, ``gets``, ``dones``              the version is a counter that wraps at 32 bits
+  ``<path>/hundreds``                               counts puts of 100 items; created with the first
+  ``<path>/items/<segment>/i_<key><guid>-<number>`` an item; the segment's version is 1 if sealed
+  ``<path>/getters/_c_<guid>-lock-<sequence>``      ephemeral znode of a waiting getter
 """
 
 from __future__ import annotations
@@ -18,20 +18,24 @@ from distsync._protocols.steps import Children, Connected, Create, Delete, Exist
 from distsync._protocols.wait_queue import parse, sequence_distance
 from distsync.errors import BadVersionError, CorruptNodeError, NodeExistsError, NoNodeError, NotEmptyError
 
-#: Items in a segment: 1,000 names of about 60 bytes are a reply of 60 kB, well under the limit of 1 MiB.
+#: Items in a segment: 1,000 names of about 60 bytes are a reply of 60 kB, far below 1 MiB.
 SEGMENT = 1000
 
 
-#: Items that are put in one transaction are counted by so many at once: a write for each would double its length.
+#: Number of puts counted by one write to ``hundreds``. A write for each item would double the size
+#: of a transaction.
 BULK = 100
 
 
-#: More than a segment ever numbers: what is put back from a dropped one is numbered so much lower.
+#: Offset of the number of a restored item whose segment was deleted: larger than any number in a
+#: segment.
 SEGMENT_NUMBERS = 1_000_000
 
 
 def before_all(name: str) -> str:
-    """The name of an item of a segment that is gone, in the next one: its number comes before any number there."""
+    """Return the name, in the next segment, of an item whose segment was deleted. Its number precedes
+    all others.
+    """
     item = parse(name)
     assert item is not None
     printed = f"{item.number:010d}"
@@ -39,7 +43,7 @@ def before_all(name: str) -> str:
 
 
 class Segments:
-    """Where the items of one queue are; the state of one process."""
+    """Location of the items of one queue, as known to one process."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -54,19 +58,21 @@ class Segments:
 
     @property
     def counters(self) -> tuple[str, ...]:
-        """What no queue can be without: nobody knows what they said."""
+        """Znodes whose contents cannot be recreated."""
         return self.state, self.puts, self.gets, self.dones
 
     @property
     def folders(self) -> tuple[str, ...]:
-        """What is empty in an empty queue."""
+        """Znodes that are empty in an empty queue."""
         return (self.items,)
 
     async def make(self) -> None:
-        """All znodes of an empty queue are there. One transaction, so that no first segment is made twice.
+        """Create all znodes of an empty queue, in one transaction, so that no first segment is created
+        twice.
 
-        Where somebody has deleted folders of the queue they are there again. Raises CorruptNodeError when he has
-        deleted a counter."""
+        Folders that were deleted are created again. Raises CorruptNodeError if a counter was
+        deleted.
+        """
         nodes = *self.counters, *self.folders, self.segment(0)
         while True:
             await ensure(self.path)
@@ -76,13 +82,15 @@ class Segments:
             except NodeExistsError:
                 if await self._is_whole():
                     return
-            except NoNodeError:  # it was deleted meanwhile
+            except NoNodeError:  # the queue was deleted since
                 continue
             except INTERRUPTED:
                 await Connected()
 
     async def _is_whole(self) -> bool:
-        """Whether all is there, or is made again now. False: others make or delete it in this moment."""
+        """Create missing folders again. Return False if other clients are creating or deleting the
+        queue.
+        """
         nodes = (*self.counters, *self.folders)
         found = dict(zip(nodes, await read_all(*map(Exists, nodes)), strict=True))
         missing = [path for path in nodes if found[path] is None]
@@ -105,7 +113,7 @@ class Segments:
         return f"{self.items}/{number:010d}"
 
     async def present(self) -> list[str]:
-        """The segments, oldest first; there is always one."""
+        """Return the paths of the segments, oldest first; there is always one."""
         while True:
             try:
                 listing = await read(Children(self.items))
@@ -116,60 +124,65 @@ class Segments:
             await self.make()
 
     async def find_tail(self) -> str:
-        """The segment that is put into, as far as we know."""
+        """Return the path of the segment for new items, as far as known."""
         if self.tail is None:
             self.tail = (await self.present())[-1]
         return self.tail
 
     async def seal_segment(self, segment: str) -> None:
-        """No item comes into ``segment`` any more, and the next one is there: one transaction."""
+        """Seal ``segment`` and create the next one, in one transaction."""
         following = self.segment(int(segment.rpartition("/")[2]) + 1)
         try:
             await Multi((SetData(segment, b"", 0), Create(following)))
         except (BadVersionError, NodeExistsError, NoNodeError, *INTERRUPTED):
-            pass  # somebody else has sealed it, or the next one to put will
+            pass  # sealed by another client, or to be sealed by the next put
         if self.tail == segment:
             self.tail = None
 
     async def ensure_next_segment(self, segment: str) -> None:
-        """``segment``, which is sealed, has one after it, although somebody may have deleted that."""
+        """Create the segment after the sealed ``segment`` if it was deleted."""
         if (await self.present())[-1] == segment:
             await ensure(self.segment(int(segment.rpartition("/")[2]) + 1))
 
     async def drop_segment(self, segment: str) -> None:
-        """A sealed segment that is empty goes."""
+        """Delete a sealed segment if it is empty."""
         try:
             await read(Delete(segment))
         except (NoNodeError, NotEmptyError):
             pass
 
     def counting(self, items: int) -> tuple[SetData, ...]:
-        """What counts so many puts, in the transaction that puts them."""
+        """Return the operations that count ``items`` puts."""
         bulks, singles = divmod(items, self.batch_size)
         return (SetData(self.hundreds),) * bulks + (SetData(self.puts),) * singles
 
     @property
     def put_counters(self) -> tuple[Exists, Exists]:
-        """The reads whose answers `backlog` understands."""
+        """Reads whose answers `backlog` takes."""
         return Exists(self.puts), Exists(self.hundreds)
 
     def backlog(self, *stats: Stat | None) -> int:
-        """How many more were put than another counter says: the answers to `put_counters`, and to a look at that."""
+        """Return the number of puts minus another counter.
+
+        Takes the answers to `put_counters`, and to Exists of the other counter.
+        """
         puts, hundreds, fewer = stats
         if puts is None or fewer is None:
             return 0
         return sequence_distance(puts.version + (self.batch_size * hundreds.version if hundreds else 0), fewer.version)
 
     async def size(self) -> int:
-        """How many items are there."""
+        """Return the number of items."""
         return max(0, self.backlog(*await read_all(*self.put_counters, Exists(self.gets))))
 
     async def unfinished(self) -> int:
-        """How many items were put and not done."""
+        """Return the number of items that were put and are not done."""
         return max(0, self.backlog(*await read_all(*self.put_counters, Exists(self.dones))))
 
     async def repair(self, needs_batch_counter: bool) -> None:
-        """What was not there for a put is there: all, or the counter that is made when it is first needed."""
+        """Create what a put has not found: all znodes, or the counter that the first large batch
+        creates.
+        """
         if None in await read_all(Exists(self.state), Exists(self.puts)):
             await self.make()
         if needs_batch_counter:

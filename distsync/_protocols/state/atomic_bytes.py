@@ -1,11 +1,12 @@
-"""Cell: one znode's data, changed by a function of what it is; of two who change it at once neither change is lost.
+"""Cell: the data of one znode, changed by a function. No concurrent change is lost.
 
 Source: ZooKeeper's conditional setData.
 
-Rules for this file: pure; data are bytes here. What the process remembers of the last write is a guess: only the
-version decides, and a function that wants no change, or refuses one, is shown the data as the leader knows them.
+What a process remembers of its last write is a guess: the version decides. A function that makes no
+change, or raises, is called again with the data as the leader of the ensemble has them.
 
-Picture: ``<path>``  data = whatever the face stores
+Layout:
+  ``<path>``  data: defined by the caller
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from distsync._protocols.state.versioned_value import ValueCore
 from distsync._protocols.steps import Call, GetData, Node, Sync, Watch
 
 Change = Callable[[bytes], "bytes | None"]
-"""From the data there are to those there shall be; None: no change. May be called several times, with no mutex held."""
+"""A function from the current data to the new data; None for no change. It may be called several
+times, without the mutex.
+"""
 
 
 class CellCore:
     """In-process state of a cell, shared by all its threads.
 
-    If ``initial`` is None, a cell that does not exist is an error; otherwise it is created with these bytes.
+    If ``initial`` is None, a cell that does not exist is an error; otherwise it is created with
+    these bytes.
     """
 
     def __init__(self, path: str, initial: bytes | None, receipts: Receipts) -> None:
@@ -33,17 +37,18 @@ class CellCore:
         self.initial = initial
         self.value = ValueCore(path, initial or b"", receipts)
         self.known: Node | None = None
-        #: How many bytes it had when this process read it last.
+        #: Size in bytes at the last read.
         self.size: int | None = None
-        #: How often this process has begun or ended a write: a copy from before may be old, whatever its watch says.
+        #: Number of writes that this process has started or ended. A copy from before a write may
+        #: be old, even if its watch has not fired.
         self.writes = 0
 
     async def make(self, data: bytes) -> None:
-        """The cell is there. ``data`` counts only if it is made now."""
+        """Create the cell with ``data`` if it does not exist."""
         await ensure(self.path, data)
 
     async def read(self, watch: Watch | None = None) -> Node:
-        """The data, no older than this call. Raises NoNodeError where there is no initial value."""
+        """Return the current data. Raises NoNodeError if there is neither a cell nor an initial value."""
         while True:
             _, node = await read_all(Sync(self.path), GetData(self.path, watch))
             if isinstance(node, Node):
@@ -57,7 +62,9 @@ class CellCore:
         await ensure(self.path, self.initial)
 
     async def set(self, data: bytes) -> None:
-        """The data are these, whatever they were; only for cells with an initial value. Raises OutcomeUnknownError."""
+        """Set the data unconditionally; only for cells with an initial value. Raises
+        OutcomeUnknownError.
+        """
         self.writes += 1
         try:
             await self.value.set(data)
@@ -66,7 +73,9 @@ class CellCore:
             self.writes += 1
 
     async def change(self, change: Change) -> None:
-        """The data are what ``change`` makes of them. Raises what it raises, and OutcomeUnknownError."""
+        """Replace the data with the result of ``change``. Raises its exceptions, and
+        OutcomeUnknownError.
+        """
         node = self.known
         while True:
             fresh = node is None
@@ -77,7 +86,7 @@ class CellCore:
                 if error is not None and fresh:
                     raise error
             finally:
-                del error  # its traceback leads here
+                del error  # its traceback refers to this frame
             if data is not None and await self._replace(node, data):
                 return
             if data is None and fresh:
@@ -85,7 +94,7 @@ class CellCore:
             node = None
 
     async def _replace(self, node: Node, data: bytes) -> bool:
-        """Whether the data are these; False: they were others than we thought."""
+        """Set the data if they are still those of ``node``. Return whether they were."""
         self.known = None
         self.writes += 1
         try:

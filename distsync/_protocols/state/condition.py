@@ -1,16 +1,18 @@
-"""Condition: waiters stand in a line, a notifier marks the first of them, and no mark is lost with its receiver.
+"""Condition: waiters form a queue, a notifier marks the first of them, and no notification is lost
+with its receiver.
 
-Source: stdlib ``threading.Condition``; recipes.txt, "Queues", for the line of waiters.
+Source: stdlib ``threading.Condition``; recipes.txt, "Queues", for the queue of waiters.
 
-Rules for this file: pure; the lock is not its business: the caller enlists and releases, waits, acquires, confirms.
+The lock is the caller's business: it enlists and releases, waits, acquires, confirms. A waiter is
+in the queue before the lock is released, and a notifier holds the lock, so that no notification is
+missed. The condition's own znode lists the waiters that were notified and have not confirmed. The
+notification of a receiver that is gone passes to the next waiter: at once if the receiver was
+interrupted; if its session ended, at the next notify, or when a waiter looks by itself, at most
+half a session timeout later.
 
-A waiter stands in the line before the lock is released, and a notifier holds the lock: no notify falls between. The
-signals that were given and not yet confirmed are listed in the condition's own znode; a signal whose receiver is no
-more goes to the next waiter: at once if he was interrupted; if he died, at the next notify, or when a waiter looks by
-itself, at the latest half a session time-out later.
-
-Picture: ``<path>``                                    data = JSON list: waiters that were notified, not confirmed
-         ``<path>/waiters/_c_<guid>-lock-<sequence>``  ephemeral; version 0: waits, above 0: was notified
+Layout:
+  ``<path>``                                    data: JSON list of notified, unconfirmed waiters
+  ``<path>/waiters/_c_<guid>-lock-<sequence>``  ephemeral; version greater than 0 if notified
 """
 
 from __future__ import annotations
@@ -54,13 +56,14 @@ from distsync.errors import (
     SessionLostError,
 )
 
-#: So many waiters are marked in one transaction; each costs about 150 bytes of the 1 MiB that a request may have.
+#: Number of waiters marked in one transaction. Each needs about 150 bytes of the 1 MiB of a
+#: request.
 CHUNK = 1000
 
 
 def names_in(path: str, data: bytes) -> list[str]:
-    """The waiters that were notified and have not confirmed."""
-    if not data:  # made as the parent of something else
+    """Return the waiters that were notified and have not confirmed."""
+    if not data:  # created as the parent of another znode
         return []
     try:
         names = json.loads(data)
@@ -73,7 +76,7 @@ def names_in(path: str, data: bytes) -> list[str]:
 
 @dataclass(frozen=True)
 class ConditionState:
-    """Who waits, whose signal has no receiver any more, and who has a signal and has not confirmed."""
+    """The waiters, the notified receivers that are gone, and those that have not confirmed yet."""
 
     waiting: list[str]
     orphans: list[str]
@@ -81,12 +84,14 @@ class ConditionState:
     version: int
 
     def data(self, chosen: list[str]) -> bytes:
-        """What the condition's znode says once ``chosen`` have a signal, and the orphans are settled."""
+        """Return the data of the condition's znode after ``chosen`` were notified in place of the
+        orphans.
+        """
         return json.dumps(self.signalled + chosen).encode()
 
 
 class ConditionCore:
-    """What the threads of one process know together about one condition."""
+    """In-process state of a condition, shared by all its threads."""
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
@@ -98,12 +103,15 @@ class ConditionCore:
         await ensure(directory, container=True)
 
     async def enlist(self, contender_data: bytes, places: list[QueueEntry]) -> None:
-        """We stand in the line of waiters, at the last of ``places``: a notify from now on is for us too."""
+        """Enqueue a waiter, and append its entry to ``places``. Later notifications count it."""
         places.append((await enqueue(self.waiters, LOCK, contender_data, parents=self._parents)).place)
 
     async def wait(self, place: QueueEntry) -> bool:
-        """True once we were notified, False at the deadline. True also when our session ended meanwhile: a notify
-        may have been missed with it, so that the caller looks at what he waits for."""
+        """Wait for a notification. Return False at the deadline.
+
+        Also returns True if the session has ended, because a notification may have been missed: the
+        caller has to check its predicate.
+        """
         try:
             while True:
                 node, watch = await self._read_state(place)
@@ -124,7 +132,7 @@ class ConditionCore:
             raise
 
     async def _read_state(self, place: QueueEntry) -> tuple[Node | None, Watch]:
-        """Our znode with a watch on it; None when it is gone with its session."""
+        """Return our znode and a watch on it; None if it has ended with its session."""
         while (await Connected()).session_id == place.session_id:
             watch = Watch()
             try:
@@ -136,7 +144,7 @@ class ConditionCore:
         return None, Watch()
 
     async def _resign(self, place: QueueEntry) -> bool:
-        """Whether we left the line unnotified."""
+        """Leave the queue. Return False if we were notified first."""
         while (await Connected()).session_id == place.session_id:
             try:
                 await Delete(place.path, 0)
@@ -148,7 +156,7 @@ class ConditionCore:
         return True
 
     async def waiting(self) -> int:
-        """How many stand in the line of waiters."""
+        """Return the number of waiters."""
         try:
             return len(in_order((await read(Children(self.waiters))).names))
         except NoNodeError:
@@ -160,7 +168,7 @@ class ConditionCore:
         return state
 
     async def _seen(self) -> ConditionState | None:
-        """None: there is no such condition."""
+        """Return the state; None if the condition does not exist."""
         listing, node = await read_all(Children(self.waiters), GetData(self.path))
         if isinstance(node, NoNodeError):
             return None
@@ -174,7 +182,7 @@ class ConditionCore:
         )
 
     async def notify(self, count: int | None) -> int:
-        """The first ``count`` waiters (None: all) are notified. Returns how many."""
+        """Notify the first ``count`` waiters, or all if None. Return the number notified."""
         notified, awake = 0, set[str]()
         while count is None or notified < count:
             state = await self._state()
@@ -192,11 +200,13 @@ class ConditionCore:
                 continue
             notified += len(chosen) - len(state.orphans)
             if count is None and len(chosen) == len(asleep):
-                break  # who waits since then does it without the lock
+                break  # later waiters do not hold the lock
         return notified
 
     async def _woken(self, names: list[str]) -> list[str]:
-        """Those whose znodes have changed: who is not among the signalled then was woken by somebody's write."""
+        """Return the waiters whose znodes have changed: one that is not listed was woken by a write of
+        another client.
+        """
         nodes = await read_all(*(Exists(f"{self.waiters}/{name}") for name in names))
         return [name for name, stat in zip(names, nodes, strict=True) if isinstance(stat, Stat) and stat.version > 0]
 
@@ -205,7 +215,7 @@ class ConditionCore:
         return [SetData(self.path, state.data(chosen), state.version), *marks]
 
     async def _inherit(self, place: QueueEntry) -> None:
-        """A signal whose receiver is no more goes to the first who waits, if that is us."""
+        """Pass the notification of a receiver that is gone to the first waiter, if that is us."""
         state = await self._state()
         heirs = state.waiting[: len(state.orphans)]
         if place.name in heirs:
@@ -217,13 +227,16 @@ class ConditionCore:
                 raise_deadline(unknown)
 
     async def abandon_wait(self, place: QueueEntry, confirming: bool = False) -> None:
-        """We wait no more: our znode goes, and the signal that we may have got goes to the first who waits. Who was
-        ``confirming`` it had one, which is listed no more if that was done."""
+        """Delete our znode, and pass a notification that we may have got to the first waiter.
+
+        With ``confirming``, we had a notification, which may have been removed from the list
+        already.
+        """
         await delete_until_session_ends(place.path, place.session_id)
         while (state := await self._seen()) is not None:
             listed = place.name in state.orphans
             heirs = state.waiting[: len(state.orphans) + (confirming and not listed)]
-            if not heirs or not (listed or confirming):  # without heirs the next notify sees to what is listed
+            if not heirs or not (listed or confirming):  # without a waiter, the next notify uses it
                 return
             try:
                 await self.receipts.commit(*self._marks(state, heirs))
@@ -232,7 +245,9 @@ class ConditionCore:
                 continue
 
     async def confirm(self, place: QueueEntry) -> None:
-        """We have the lock again: our signal has arrived, and our znode goes; else it goes to another."""
+        """Delete our znode and its mark after the lock was re-acquired. If interrupted, pass the
+        notification on.
+        """
         asked: list[None] = []
         try:
             await self._confirm(place, asked)

@@ -1,11 +1,12 @@
-"""Config: all settings of a name in one znode, so that every change of any number of them is one write.
+"""Config: all settings of a name in one znode, so that any change of several settings is one write.
 
 Source: recipes.txt, "Out of the Box Applications: ... Configuration ...".
 
-Rules for this file: pure; how settings become bytes is passed in. The only way to change them is to read them, compute
-what they shall be, and write that if nobody else has written meanwhile (the znode's version).
+A change reads the settings, computes new ones, and writes them if the znode's version is unchanged.
+The caller supplies the encoding.
 
-Picture: ``<path>``  data = JSON object, all settings
+Layout:
+  ``<path>``  data: JSON object of all settings
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import Call, Create, Exists, GetData, SetData, Watch
 from distsync.errors import BadVersionError, NodeExistsError, NoNodeError
 
-#: Of a znode that is not there.
+#: Version of a znode that does not exist.
 ABSENT = -1
 
 
 class ConfigSnapshot(NamedTuple):
-    """What the znode says, and when: no two states of it have the same czxid and version. Nobody changes ``values``."""
+    """The settings at one version of the znode, identified by czxid and version. ``values`` must not
+    be modified.
+    """
 
     values: dict[str, Any]
     czxid: int
@@ -35,12 +38,13 @@ class ConfigSnapshot(NamedTuple):
 NONE = ConfigSnapshot({}, 0, ABSENT)
 
 Change = Callable[[dict[str, Any]], "dict[str, Any] | None"]
-"""From the settings there are to those there shall be; None: no change. May be called several times, with no
-mutex held."""
+"""A function from the current settings to the new ones; None for no change. It may be called several
+times, without the mutex.
+"""
 
 
 class ConfigCore:
-    """What the threads of one process know together about one configuration."""
+    """In-process state of a configuration, shared by all its threads."""
 
     def __init__(
         self,
@@ -57,7 +61,7 @@ class ConfigCore:
 
     @property
     def idle(self) -> bool:
-        """Nobody asked to be told."""
+        """Whether there is no listener."""
         return self.view.idle
 
     async def _read_state(self, watch: Watch) -> ConfigSnapshot:
@@ -70,8 +74,12 @@ class ConfigCore:
                     return NONE
 
     async def change(self, change: Change) -> bool:
-        """The settings are what ``change`` makes of them. False: it wants none. Raises what it raises. It wants none,
-        or raises, by what was there when it was asked: a copy that is older is only good for a write, which fails."""
+        """Replace the settings with the result of ``change``. Return False if it makes no change.
+        Raises its exceptions.
+
+        A refusal or exception counts only if based on current settings. An older copy can only lead
+        to a write, which fails.
+        """
         sync = False
         while True:
             current = await self.view.get(sync)
@@ -84,7 +92,7 @@ class ConfigCore:
                     if error is not None:
                         raise error
                 finally:
-                    del error  # its traceback leads here
+                    del error  # its traceback refers to this frame
                 return False
             try:
                 await self.receipts.commit(self._write(values, current.version))

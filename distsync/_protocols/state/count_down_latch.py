@@ -1,13 +1,14 @@
-"""CountDownLatch: closed until it was counted down to zero, in one transaction with the last step.
+"""CountDownLatch: opened by the last count-down, in one transaction with it.
 
-Source: recipes.txt, "Barriers" (who waits); Java's ``CountDownLatch`` and Redisson's ``trySetCount``.
+Source: recipes.txt, "Barriers" (the waiters); Java's ``CountDownLatch`` and Redisson's
+``trySetCount``.
 
-Rules for this file: pure; a wake is a hint, what counts is how many are left, and of which round.
+A count-down wakes no waiter: waiters watch a znode that is deleted with the last one. A wakeup is a
+hint; the remaining count and the round decide.
 
-Who counts down wakes nobody: those who wait watch a znode that goes with the last step.
-
-Picture: ``<path>``         data = ``{"count": as made, "left": n, "round": r}``
-         ``<path>/closed``  is there as long as ``left`` is above 0
+Layout:
+  ``<path>``         data: ``{"count": initial count, "left": n, "round": r}``
+  ``<path>/closed``  exists while ``left`` is greater than 0
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from distsync.errors import (
 
 @dataclass(frozen=True)
 class LatchRecord:
-    """What the latch's znode says."""
+    """The data of the latch's znode."""
 
     count: int
     remaining: int
@@ -43,7 +44,7 @@ class LatchRecord:
 
 
 def tally_in(path: str, node: Node) -> LatchRecord:
-    """The tally that this znode describes."""
+    """Parse the data of the latch's znode. Raises CorruptNodeError."""
     try:
         fields = json.loads(node.data)
         return LatchRecord(int(fields["count"]), int(fields["left"]), int(fields["round"]), node.stat.version)
@@ -52,7 +53,7 @@ def tally_in(path: str, node: Node) -> LatchRecord:
 
 
 class LatchCore:
-    """What the threads of one process know together about one latch."""
+    """In-process state of a latch, shared by all its threads."""
 
     def __init__(self, path: str, count: int, receipts: Receipts) -> None:
         self.path = path
@@ -61,7 +62,7 @@ class LatchCore:
         self.receipts = receipts
 
     async def tally(self) -> LatchRecord:
-        """How many are left."""
+        """Return the current record."""
         while True:
             try:
                 return self._checked(await read(GetData(self.path)))
@@ -69,7 +70,9 @@ class LatchCore:
                 await self._make()
 
     async def _tally_now(self) -> LatchRecord:
-        """The same, also where our server lags: for who would do nothing."""
+        """Return the record even if our server lags behind: for a call that would otherwise do
+        nothing.
+        """
         _, node = await read_all(Sync(self.path), GetData(self.path))
         return await self.tally() if isinstance(node, NoNodeError) else self._checked(node)
 
@@ -80,7 +83,7 @@ class LatchCore:
         return tally
 
     async def _make(self) -> None:
-        """The znodes are there."""
+        """Create the znodes."""
         await ensure(parent_of(self.path))
         nodes = [Create(self.path, LatchRecord(self.count, self.count).data()), Create(self.closed)]
         try:
@@ -91,8 +94,9 @@ class LatchCore:
             await Connected()
 
     async def count_down(self, steps: int = 1) -> int:
-        """It is so many steps further down, and open at zero. Returns how many are left; raises
-        OutcomeUnknownError."""
+        """Count down by ``steps``, and open the latch at zero. Return the remaining count. Raises
+        OutcomeUnknownError.
+        """
         while True:
             tally = await self.tally()
             if tally.remaining == 0:
@@ -102,7 +106,9 @@ class LatchCore:
                 return remaining
 
     async def try_set_count(self, count: int) -> bool:
-        """It is closed, with so many steps to zero. False: it was not open. Raises OutcomeUnknownError."""
+        """Close an open latch, with this count. Return False if it was not open. Raises
+        OutcomeUnknownError.
+        """
         while True:
             tally = await self.tally()
             if tally.remaining > 0:
@@ -113,7 +119,7 @@ class LatchCore:
                 return True
 
     async def _write(self, tally: LatchRecord, remaining: int, round_: int) -> bool:
-        """It has so many steps left. False: others were faster."""
+        """Set the remaining count. Return False if another client has changed it."""
         written = LatchRecord(tally.count, remaining, round_)
         operations: list[Operation] = [*setting(self.path, written.data(), tally.version)]
         if remaining == 0:
@@ -128,12 +134,14 @@ class LatchCore:
             return False
 
     async def _look_for_strangers(self, tally: LatchRecord, error: Exception) -> None:
-        """Raises CorruptNodeError where it was not the version that failed: our two znodes contradict each other."""
+        """Raise CorruptNodeError if the version was right: the two znodes contradict each other."""
         if not isinstance(error, BadVersionError) and (await self.tally()).version == tally.version:
             raise CorruptNodeError(self.closed, "there" if isinstance(error, NodeExistsError) else "nothing") from None
 
     async def wait(self) -> bool:
-        """True once it is at zero, or was since the call began; False at the deadline."""
+        """Wait until the count is zero, or was zero since the call began. Return False at the
+        deadline.
+        """
         begun: int | None = None
         missing: int | None = None
         try:
@@ -150,7 +158,7 @@ class LatchCore:
                 if isinstance(closed, NoNodeError):
                     if tally.version == missing:
                         raise CorruptNodeError(self.closed, "nothing")
-                    missing = tally.version  # it was closed anew between the two reads, or somebody deleted it
+                    missing = tally.version  # closed again between the two reads, or deleted by another client
                 elif await Wait(watch) is WakeReason.DEADLINE:
                     return False
         except DeadlineError:

@@ -1,11 +1,12 @@
-"""Counter: a number that is added to by who knows its version, exactly once.
+"""Counter: a number that conditional writes change exactly once.
 
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
-Rules for this file: pure; the state of a CounterCore is shared by the threads of one process, which change the number
-one after the other. What the process remembers is a guess: only the version decides.
+The threads of one process change the number one at a time. What the process remembers of it is a
+guess: the version decides.
 
-Picture: ``<path>``  data = the number in decimal digits, as kazoo's Counter has it
+Layout:
+  ``<path>``  data: the number in decimal digits, as in kazoo's Counter
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from distsync.errors import CorruptNodeError
 
 
 class Known(NamedTuple):
-    """What the number was at a version of the znode."""
+    """The number at a version of the znode."""
 
     number: int
     version: int
 
 
 class CounterCore:
-    """What the threads of one process know together about one counter."""
+    """In-process state of a counter, shared by all its threads."""
 
     def __init__(self, path: str, initial: int, receipts: Receipts) -> None:
         self.path = path
@@ -37,23 +38,23 @@ class CounterCore:
 
     @property
     def idle(self) -> bool:
-        """Nobody changes it."""
+        """Whether no thread is changing it."""
         return not self.turns.taken
 
     def known_from(self, node: Node) -> Known:
-        """What this znode says. Raises CorruptNodeError."""
+        """Parse the znode. Raises CorruptNodeError."""
         try:
             return Known(int(node.data or b"0"), node.stat.version)
         except ValueError:
             raise CorruptNodeError(self.path, node.data) from None
 
     async def get(self, sync: bool = False) -> int:
-        """The number; ``sync``: no older than this call."""
+        """Return the number; with ``sync``, no older than this call."""
         node = await (self.value.read_synced() if sync else self.value.read())
         return self.known_from(node).number
 
     async def add(self, amount: int) -> int:
-        """The number is so much greater. Returns it; raises OutcomeUnknownError."""
+        """Add ``amount``. Return the new number. Raises OutcomeUnknownError."""
         await self.turns.wait()
         try:
             while True:
@@ -64,7 +65,7 @@ class CounterCore:
             self.turns.pass_on()
 
     async def compare_and_set(self, expected: int, number: int) -> bool:
-        """The number is this, if it was ``expected``. Raises OutcomeUnknownError."""
+        """Set the number if it is ``expected``. Return whether it was. Raises OutcomeUnknownError."""
         await self.turns.wait()
         try:
             known = self.known
@@ -80,7 +81,7 @@ class CounterCore:
             self.turns.pass_on()
 
     async def set(self, number: int) -> None:
-        """The number is this, whatever it was. Raises OutcomeUnknownError."""
+        """Set the number unconditionally. Raises OutcomeUnknownError."""
         await self.turns.wait()
         try:
             self.known = None
@@ -98,5 +99,5 @@ class CounterCore:
 
 
 def encoded(number: int) -> bytes:
-    """The znode's data."""
+    """Return the znode's data."""
     return str(number).encode()

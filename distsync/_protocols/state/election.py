@@ -1,20 +1,22 @@
-"""Election: the first in the line leads, and says so in the znode LEADER, for all to see.
+"""Election: the first contender in the queue leads, and announces this in the znode LEADER.
 
-Source: recipes.txt and the Hadoop wiki, "Leader Election" (the line); the mail of June 2008 by Jacob Levy and Benjamin
-Reed (who wakes whom, and LEADER).
+Source: recipes.txt and the Hadoop wiki, "Leader Election" (the queue); the mail of June 2008 by
+Jacob Levy and Benjamin Reed (the order of wakeups, and LEADER).
 
-Rules for this file: pure. The line is the Lock's, with two differences: each term has a contender and so a token of its
-own (no hand-over inside a process, and no term is kept), and LEADER comes and goes with it.
+The queue is the Lock's, with two differences: each term has a contender, and so a token, of its own
+(it is neither handed over within a process nor cached), and LEADER is created and deleted with it.
 
-LEADER is written and deleted only in transactions that check that the writer's own contender stands. A contender that
-stands first has, as leader, nobody before it: whatever LEADER says then is of one who leads no more, and is replaced.
-Who was deposed does not delete it by hand: it may be the next leader's already. It stands in the line again, and only
-if it is the first there it deletes.
+LEADER is written and deleted only in transactions that check that the writer's own contender
+exists. A contender that is the first has, as leader, no contender before it: whatever LEADER
+contains then belongs to a former leader and is replaced. A deposed leader does not simply delete
+LEADER, which may belong to its successor: it enqueues again, and deletes LEADER when it is the
+first.
 
-Candidates of other clients lead as well as ours, at their turn; of them LEADER says nothing.
+Candidates of other clients lead in their turn; LEADER does not name them.
 
-Picture: ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, a candidate: JSON, who it is and its data
-         ``<path>/LEADER``                     ephemeral, the same of the leader, with its candidate's name and token
+Layout:
+  ``<path>/_c_<guid>-lock-<sequence>``  ephemeral candidate: JSON about it, with its data
+  ``<path>/LEADER``                     ephemeral: the leader's JSON, its candidate's name and token
 """
 
 from __future__ import annotations
@@ -48,12 +50,12 @@ from distsync.errors import DeadlineError, DisconnectedError, NodeExistsError, N
 
 LEADER = "LEADER"
 
-#: A term that is over sooner (seconds) costs no look at LEADER.
+#: Seconds after which LEADER is watched: a shorter term costs no request for it.
 GUARD_AFTER_S = 0.5
 
 
 class Leading(NamedTuple):
-    """Who leads, as LEADER says. Of two terms no two are equal: each has its candidate."""
+    """The leader according to LEADER. No two terms are equal, because each has its own candidate."""
 
     data: bytes
     candidate: str
@@ -61,12 +63,12 @@ class Leading(NamedTuple):
 
 
 def says(data: bytes, place: wait_queue.QueueEntry) -> bytes:
-    """What LEADER says of a leader: what its candidate said, whose name and token."""
+    """Return the data of LEADER: the candidate's data, its name and its token."""
     return json.dumps({**json.loads(data), "candidate": place.name, "token": place.token}).encode()
 
 
 def leading(data: bytes) -> Leading:
-    """Who leads. What others wrote may make no sense, and then tells no more than that there is somebody."""
+    """Parse LEADER. Data that cannot be parsed only shows that there is a leader."""
     try:
         record = json.loads(data)
         return Leading(data, str(record["candidate"]), int(record["token"]))
@@ -75,7 +77,7 @@ def leading(data: bytes) -> Leading:
 
 
 async def who_leads(path: str, watch: Watch) -> Leading | None:
-    """Whoever LEADER names; the watch fires when that changes."""
+    """Return the leader that LEADER names. The watch fires when it changes."""
     while True:
         try:
             return leading((await read(GetData(path, watch))).data)
@@ -85,25 +87,25 @@ async def who_leads(path: str, watch: Watch) -> Leading | None:
 
 
 class ElectionCore(LockCore):
-    """What the threads of one process know together about one election."""
+    """In-process state of an election, shared by all its threads."""
 
     def __init__(self, path: str, name_suffix: str = wait_queue.LOCK) -> None:
         super().__init__(path, name_suffix)
         self.leader_path = f"{path}/{LEADER}"
         self.leader: WatchCache[Leading | None] = WatchCache(self.leader_path, partial(who_leads, self.leader_path))
         self.posts: dict[Grant, Signal] = {}
-        """What ends the watch over LEADER, for each term."""
+        """The signal that ends watching LEADER, for each term."""
 
     @property
     def idle(self) -> bool:
         return super().idle and self.leader.idle
 
     def _hand_to_local_waiter(self) -> bool:
-        """Each term is one of its own."""
+        """Return False: each term has its own contender."""
         return False
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float = 0.0) -> bool:
-        """Volunteering, steps 1 to 3, and then the leader procedure, which begins with LEADER."""
+        """Volunteer (steps 1 to 3), then publish LEADER."""
         while await super()._contend(owner, contender_data):
             grant = self.grant
             if grant is None:
@@ -122,7 +124,9 @@ class ElectionCore(LockCore):
         return False
 
     async def _publish(self, place: wait_queue.QueueEntry, leader_data: bytes) -> bool:
-        """LEADER names us; what an earlier leader left goes in the same transaction. False: our candidate is gone."""
+        """Create LEADER, replacing that of an earlier leader in the same transaction. Return False if
+        our candidate is gone.
+        """
         replaces = False
         create = Create(self.leader_path, leader_data, ephemeral=True)
         while (await Connected()).session_id == place.session_id:
@@ -143,7 +147,7 @@ class ElectionCore(LockCore):
         return False
 
     async def _reign(self, grant: Grant, leader_data: bytes, over: Signal) -> None:
-        """During our term LEADER comes back whenever somebody deletes it; when we are deposed, it goes."""
+        """Create LEADER again if it is deleted during our term; delete it if we are deposed."""
         if await Wait(over, grant.loss, limit=GUARD_AFTER_S) is WakeReason.LIMIT:
             while not (over.fired or grant.loss.fired):
                 watch = Watch()
@@ -162,7 +166,7 @@ class ElectionCore(LockCore):
                 await self._step_down(grant.place)
 
     async def _delete_node(self, grant: Grant) -> bool:
-        """The end of a term: LEADER goes, and our candidate. False: it was gone before."""
+        """End the term: delete LEADER and our candidate. Return False if our candidate was gone."""
         try:
             over = self.posts.pop(grant, None)
             if over is not None:
@@ -177,7 +181,7 @@ class ElectionCore(LockCore):
             raise
 
     async def _step_down(self, place: wait_queue.QueueEntry) -> bool:
-        """The mail: LEADER is deleted before the leadership is relinquished; here in one transaction."""
+        """Delete LEADER and then our candidate, as the mail requires; here in one transaction."""
         in_doubt, named = False, True
         while (await Connected()).session_id == place.session_id:
             try:
@@ -198,19 +202,25 @@ class ElectionCore(LockCore):
         return False
 
     async def _unname(self, place: wait_queue.QueueEntry) -> None:
-        """Our term is over. LEADER may have been made since: while we stepped down, or in a later session, beside a
-        candidate that the servers had let live on."""
+        """Delete LEADER if it names our ended term.
+
+        It may have been created since: while we stepped down, or in a later session, next to a
+        candidate that the servers had not yet removed.
+        """
         if await self._is_named(place):
             await self._cleanup()
 
     async def _is_named(self, place: wait_queue.QueueEntry) -> bool:
-        """LEADER still names this candidate of ours."""
+        """Return whether LEADER still names this candidate."""
         _, node = await read_all(Sync(self.leader_path), GetData(self.leader_path))
         return isinstance(node, Node) and leading(node.data).candidate == place.name
 
     async def _cleanup(self) -> None:
-        """Our candidate goes without us, and LEADER may still name us. We stand in the line again: whoever leads
-        before us replaces it; if nobody has by our turn, nobody leads, and it goes."""
+        """Delete LEADER, which may still name our deleted candidate.
+
+        We enqueue again: any leader before us replaces LEADER. If none has by our turn, there is no
+        leader, and we delete it.
+        """
         while (place := await wait_queue.acquire(self.path, self.name_suffix, b"{}")) is not None:
             try:
                 if await self._replaces(place):
@@ -219,7 +229,7 @@ class ElectionCore(LockCore):
                 await delete_until_session_ends(place.path, place.session_id)
 
     async def _replaces(self, place: wait_queue.QueueEntry) -> bool:
-        """It is our turn: LEADER is gone, or our session is. False: somebody has deleted this candidate, too."""
+        """Delete LEADER at our turn. Return False if this candidate was deleted, too."""
         try:
             while (await Connected()).session_id == place.session_id:
                 try:

@@ -1,13 +1,13 @@
-"""Event: a flag whose znode's version grows with every change, so that no set is missed.
+"""Event: a flag whose znode's version increases with every change, so that no set is missed.
 
 Source: recipes.txt, "Barriers" (a watch on one znode); stdlib ``threading.Event``.
 
-Rules for this file: pure; a wake is a hint, what counts is (flag, version).
+``clear`` changes the znode only if the flag is set, and ``set`` always does. So a waiter that saw
+the flag unset at version v, and sees it unset at a later version, knows that it was set in between.
+A wakeup is a hint; flag and version decide.
 
-``clear`` changes the znode only when the flag is set, and ``set`` always does: who saw the flag down at version v
-and sees it down at a later version knows that it was set in between.
-
-Picture: ``<path>``  data = ``1`` (set) or ``0``
+Layout:
+  ``<path>``  data: ``1`` if set, otherwise ``0``
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ UNSET = b"0"
 
 
 class EventCore:
-    """What the threads of one process know together about one event."""
+    """In-process state of an event, shared by all its threads."""
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.receipts = receipts
         self.flag: WatchCache[bool] = WatchCache(path, self._read_state)
-        #: What was told without waiting, and is not done yet; and the end of the last of it.
+        #: Changes requested without waiting that are not done yet, and the signal that fires when
+        #: the last of them is done.
         self.meant: list[bool] = []
         self.last_change_done: Signal | None = None
 
@@ -42,11 +43,11 @@ class EventCore:
                     return False
 
     async def is_set(self) -> bool:
-        """Whether the flag is set: what the watch kept, or a look."""
+        """Return whether the flag is set, from the watched copy or by a read."""
         return await self.flag.get()
 
     async def set(self) -> None:
-        """The flag is set, and whoever waits goes on."""
+        """Set the flag and wake all waiters."""
         try:
             while True:
                 try:
@@ -58,7 +59,7 @@ class EventCore:
             self.flag.forget()
 
     async def change_in_background(self, flag: bool) -> None:
-        """The flag is ``flag``, after all that was told before: for callers who do not wait."""
+        """Set or clear the flag after all earlier background changes: for callers that do not wait."""
         before, mine = self.last_change_done, Signal()
         try:
             self.last_change_done = mine
@@ -72,13 +73,13 @@ class EventCore:
             self.last_change_done = None if self.last_change_done is mine else self.last_change_done
 
     async def wait_for_told(self) -> bool:
-        """As wait, after all that was told before."""
+        """Wait as `wait` does, after all earlier background changes."""
         if self.last_change_done is not None:
             await Wait(self.last_change_done)
         return await self.wait()
 
     async def clear(self) -> None:
-        """The flag is not set."""
+        """Clear the flag."""
         try:
             await self._clear()
         finally:
@@ -87,7 +88,7 @@ class EventCore:
     async def _clear(self) -> None:
         while True:
             node = await self._read()
-            if node.data != SET:  # as far as our server knows, which may lag
+            if node.data != SET:  # according to our server, which may lag behind
                 _, node = await read_all(Sync(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or node.data != SET:
                 return
@@ -105,7 +106,7 @@ class EventCore:
                 await ensure(self.path, UNSET)
 
     async def wait(self) -> bool:
-        """True once the flag is set, or was set since the call began; False at the deadline."""
+        """Wait until the flag is set, or was set since the call began. Return False at the deadline."""
         begun: tuple[int, int] | None = None
         try:
             while True:

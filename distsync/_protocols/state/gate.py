@@ -1,13 +1,12 @@
-"""Gate: closed as long as its znode is there.
+"""Gate: closed while its znode exists.
 
 Source: recipes.txt, "Barriers" (steps 1 to 4).
 
-Rules for this file: pure; a wake is a hint, what counts is which znode is there: each closing makes one with a new
-czxid, so that an opening is not missed by who looks late.
+Each closing creates a znode with a new czxid, so that a late waiter does not miss an opening. All
+waiters watch one znode: only this kind of object may wake all of them at once.
 
-All who wait watch one znode: of all objects only this kind may wake everybody at once.
-
-Picture: ``<path>``  is there: the gate is closed
+Layout:
+  ``<path>``  exists while the gate is closed
 """
 
 from __future__ import annotations
@@ -19,18 +18,18 @@ from distsync.errors import DeadlineError, NodeExistsError, NoNodeError
 
 
 class GateCore:
-    """What the threads of one process know together about one gate."""
+    """In-process state of a gate, shared by all its threads."""
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
         self.receipts = receipts
 
     async def is_open(self) -> bool:
-        """Whether the gate is open."""
+        """Return whether the gate is open."""
         return await read(Exists(self.path)) is None
 
     async def close(self) -> bool:
-        """The gate is closed. False: it was before."""
+        """Close the gate. Return False if it was closed."""
         while True:
             try:
                 await self.receipts.commit(Create(self.path))
@@ -41,7 +40,7 @@ class GateCore:
                 await ensure(parent_of(self.path))
 
     async def open(self) -> bool:
-        """The gate is open. False: it was before."""
+        """Open the gate. Return False if it was open."""
         try:
             await self.receipts.commit(Delete(self.path))
             return True
@@ -49,12 +48,12 @@ class GateCore:
             return False
 
     async def wait(self) -> bool:
-        """True once the gate is open, or was since the call began; False at the deadline."""
+        """Wait until the gate is open, or was open since the call began. Return False at the deadline."""
         begun: int | None = None
         try:
             while True:
                 watch = Watch()
-                try:  # steps 1 and 2, by getData: it leaves no watch behind on a znode that is not there
+                try:  # steps 1 and 2, with getData: it leaves no watch on a znode that does not exist
                     node = await read(GetData(self.path, watch))
                 except NoNodeError:
                     return True

@@ -1,11 +1,11 @@
-"""Group: members are ephemeral znodes below the group's; who looks keeps the list by a watch.
+"""Group: members are ephemeral children of the group's znode; observers keep the list by a watch.
 
 Source: recipes.txt, "Out of the Box Applications: ... Group Membership".
 
-Rules for this file: pure; a member's data is bytes here. The names are ``m_<guid>``, or those of kazoo's Party,
-``<hex>__party__``; who looks counts both.
+Members are named ``m_<guid>``, or ``<hex>__party__`` as in kazoo's Party. Both count.
 
-Picture: ``<path>/m_<guid>``  ephemeral, data = JSON, who it is and its data
+Layout:
+  ``<path>/m_<guid>``  ephemeral, data: JSON about the member, with its data
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ OURS = "m_"
 KAZOO = "__party__"
 
 Members = dict[str, Node]
-"""By name."""
+"""Members by name."""
 
 
 def is_member(name: str) -> bool:
-    """Whether a child of this name is one."""
+    """Return whether a child of this name is a member."""
     return name.startswith(OURS) or KAZOO in name
 
 
 class GroupCore:
-    """What the threads of one process know together about one group."""
+    """In-process state of a group, shared by all its threads."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -38,11 +38,11 @@ class GroupCore:
 
     @property
     def idle(self) -> bool:
-        """We are no member, and nobody asked to be told."""
+        """Whether this process has neither a member nor a listener."""
         return self.view.idle and not self.mine
 
     async def _read_state(self, watch: Watch) -> Members:
-        """Only of those who are new is the data read: it does not change."""
+        """Return all members. Only the data of new ones is read, because it does not change."""
         names = [name for name in await names_below(self.path, watch) if is_member(name)]
         known = {name: self._known[name] for name in names if name in self._known}
         new = [name for name in names if name not in known]
@@ -52,7 +52,7 @@ class GroupCore:
         return self._known
 
     async def join(self, data: bytes, kazoo: bool = False, names: list[str] | None = None) -> str:
-        """We are one member more; its name, which ``names`` has before it is one."""
+        """Add a member. Return its name, which is appended to ``names`` before the member is created."""
         guid = await Guid()
         name = guid.replace("-", "") + KAZOO if kazoo else f"{OURS}{guid}"
         presence = Presence(f"{self.path}/{name}", data, self.view.forget)
@@ -67,16 +67,19 @@ class GroupCore:
 
     @property
     def mine(self) -> list[str]:
-        """The names of our members. Also a thread that drives no protocol asks, so this changes nothing."""
+        """Names of this process's members.
+
+        Threads outside of a protocol read it too, so it changes nothing.
+        """
         return list(self._present())
 
     def over(self, name: str) -> Signal:
-        """Fires when this member of ours has left, or was taken out."""
+        """Return a signal that fires when this member has left or was removed."""
         presence = self.joined.get(name)
         return fired() if presence is None else presence.over
 
     async def leave(self, name: str) -> bool:
-        """We are one member less. False: we were not, or not any more."""
+        """Remove a member. Return False if it was not, or no longer, a member."""
         self.view.forget()
         presence = self.joined.get(name)
         self.joined = {one: each for one, each in self._present().items() if one != name}

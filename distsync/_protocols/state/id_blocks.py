@@ -1,14 +1,14 @@
-"""IdGenerator: ids by blocks; the version of a znode is the number of the next block.
+"""IdGenerator: ids are taken in blocks; the version of a znode is the number of the next block.
 
-Source: the counter in a znode's Stat: each setData gets another version, and its answer says which.
+Source: the version in a znode's Stat, which each setData increments and returns.
 
-Rules for this file: pure; the state of an IdsCore is shared by the threads of one process. A block whose number did
-not arrive is nobody's: its ids are skipped, as are those of a process that ends.
+A block whose number was lost is used by no process: its ids are skipped, as are the remaining ids
+of a process that exits. Because a version is a 32-bit number, there are eras: the next one begins
+before one is used up.
 
-Since a version is a 32-bit number, there are eras: before one is used up, the next one begins.
-
-Picture: ``<path>``        data = ``{"block": n, "start": first id}``
-         ``<path>/<era>``  its version = blocks taken
+Layout:
+  ``<path>``        data: ``{"block": n, "start": first id}``
+  ``<path>/<era>``  version: the number of blocks taken
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read
 from distsync._protocols.steps import Children, Connected, GetData, Listing, Node, SetData
 from distsync.errors import CorruptNodeError, DeadlineError, MismatchError, NoNodeError
 
-#: Blocks of an era: the versions above 0.
+#: Number of blocks of an era: the versions greater than 0.
 ERA_SIZE = 2**31
-#: From this version on who takes a block goes on in the next era; the others have so many blocks to notice.
+#: Version from which a process moves on to the next era; the blocks left give other processes time
+#: to notice.
 LAST = ERA_SIZE - 2**20
 
 
 class IdsCore:
-    """What the threads of one process know together about one generator."""
+    """In-process state of a generator, shared by all its threads."""
 
     def __init__(self, path: str, block: int, start: int) -> None:
         self.path = path
@@ -40,11 +41,11 @@ class IdsCore:
 
     @property
     def idle(self) -> bool:
-        """It has no ids left over, and nobody asks for any."""
+        """Whether there are no ids left over, and no caller is waiting."""
         return self.next == self.end and not self.turns.taken
 
     async def take(self, count: int = 1) -> list[int]:
-        """So many ids that nobody else has or will have."""
+        """Return ``count`` ids that are unique among all processes."""
         taken: list[int] = []
         while True:
             few = min(count - len(taken), self.end - self.next)
@@ -55,7 +56,7 @@ class IdsCore:
             await self._refill()
 
     async def _refill(self) -> None:
-        """There are ids. One thread asks for them."""
+        """Take a block if no ids are left. Only one thread does so at a time."""
         if not await self.turns.wait():
             raise DeadlineError(f"ids of {self.path}")
         try:
@@ -67,7 +68,7 @@ class IdsCore:
             self.turns.pass_on()
 
     async def _take_block(self) -> int:
-        """The number of a block that is ours."""
+        """Take a block and return its number."""
         while True:
             era = await self._present()
             try:
@@ -76,7 +77,7 @@ class IdsCore:
                 await Connected()
                 continue
             except NoNodeError:
-                if self.used:  # others would begin anew, with the same ids
+                if self.used:  # other processes would start again, with the same ids
                     raise CorruptNodeError(self.path, "nothing") from None
                 self.era = None
                 continue
@@ -91,7 +92,7 @@ class IdsCore:
         return f"{self.path}/{era:010d}"
 
     async def _present(self) -> int:
-        """The era that we are in, as far as we know."""
+        """Return the current era, as far as known."""
         while self.era is None:
             node, listing = await read_all(GetData(self.path), Children(self.path))
             if isinstance(node, Node):

@@ -1,13 +1,16 @@
-"""Partitioner: shares of work among the live members of a group; each is held as a lock is.
+"""Partitioner: divides shares of work among the live members of a group; each share is held like a
+lock.
 
-Source: kazoo's SetPartitioner and Curator's users' wish for it; recipes.txt, "Group Membership", "Locks" for a claim.
+Source: kazoo's SetPartitioner; recipes.txt, "Group Membership", and "Locks" for a claim.
 
-Rules for this file: pure. Members need not agree on who gets what, only on how many each may have: its quota follows
-from the list of members. Who has too many gives some up, who has too few takes free ones; the claim decides. So no two
-hold a share at once whatever they believe of the group, and a share moves only when its holder has too many or is gone.
+Members need not agree on which share belongs to which member, only on the number of shares of each:
+its quota follows from the list of members. A member with too many shares gives some up, one with
+too few takes free ones, and the claim decides. So no two members hold a share at the same time,
+whatever they believe about the group, and a share moves only if its holder has too many or is gone.
 
-Picture: ``<path>/members/m_<guid>``                         ephemeral, one a member (group.py)
-         ``<path>/claims/<share>;<member>-<sequence>``  ephemeral; the first one for a share holds it
+Layout:
+  ``<path>/members/m_<guid>``                    ephemeral member (group.py)
+  ``<path>/claims/<share>;<member>-<sequence>``  ephemeral; the first claim on a share holds it
 """
 
 from __future__ import annotations
@@ -39,25 +42,28 @@ from distsync._protocols.steps import (
 from distsync.errors import ClientClosedError, DeadlineError, DistsyncError, NoNodeError
 
 OnShare = Callable[[str, int], Any]
-"""Called with a share and its token."""
+"""A callback that gets a share and its fencing token."""
 
 
 class Callbacks(NamedTuple):
-    """What is called, with no mutex held: after a share was acquired, and before it is given up."""
+    """Callbacks, called without the mutex after a share was acquired and before it is given up."""
 
     acquired: OnShare
     released: OnShare
 
 
 def share_of(claim: str) -> str:
-    """What is claimed by a znode of this name."""
+    """Return the share that a znode of this name claims."""
     return claim.rpartition(";")[0]
 
 
 def quota(members: Members, me: str, shares: int) -> int:
-    """How many shares are ours at most: as many as everybody's, and one more for some, where they do not come out
-    even; none if we are no member. By name, which all see alike: a member that returned has another czxid, which who
-    did not look meanwhile does not know."""
+    """Return the maximum number of shares of member ``me``; 0 if it is no member.
+
+    All members get the same number; if shares remain, the first ones get one more. The order is
+    that of the names, which all members see alike. A czxid differs for members that have not
+    noticed that a member returned.
+    """
     order = sorted(members)
     if me not in order:
         return 0
@@ -65,14 +71,16 @@ def quota(members: Members, me: str, shares: int) -> int:
 
 
 def preference(me: str, shares: Iterable[str]) -> list[str]:
-    """The shares in an order of our own, so that members who begin together seldom want the same."""
+    """Return the shares in an order specific to ``me``, so that members that start together rarely
+    claim the same.
+    """
     turned = sorted(shares)
     start = sum(me.encode()) % len(turned) if turned else 0
     return turned[start:] + turned[:start]
 
 
 class PartitionerCore:
-    """What the threads of one process know together about one partition."""
+    """In-process state of a partition, shared by all its threads."""
 
     def __init__(self, path: str, shares: frozenset[str]) -> None:
         self.path = path
@@ -83,25 +91,29 @@ class PartitionerCore:
         self.changed = Signal()
         self.member: str | None = None
         self._untidy = False
-        """There may be claims of ours that we do not hold."""
+        """Whether there may be claims of ours that we do not hold."""
         self._over = Signal()
         self._finished = Signal()
         self._joining: Signal | None = None
         self._undone: Signal | None = None
-        """What ends a membership whose beginning was interrupted, until it has."""
+        """Fires when a membership whose start was interrupted has ended."""
         self._working = False
 
     @property
     def idle(self) -> bool:
-        """We are no member, and are not about to be one."""
+        """Whether we are no member, nor joining."""
         return self.member is None and self._joining is None
 
     async def _read_state(self, watch: Watch) -> frozenset[str]:
         return frozenset(await names_below(self.claims.path, watch))
 
     async def join(self, contender_data: bytes, callbacks: Callbacks, names: list[str] | None = None) -> Members | None:
-        """We are a member, and get our shares soon. Returns the members that were there before us; None if we were one
-        already: of the threads that join at once one does. ``names`` has our name before we are one."""
+        """Become a member; the shares follow in the background.
+
+        Returns the members that were there before; None if this process was a member already. If
+        several threads join at once, one of them does. ``names`` gets our name before the member is
+        created.
+        """
         while (before := self._joining or self._undone) is not None:
             await Wait(before)
         if self.member is not None:
@@ -120,7 +132,7 @@ class PartitionerCore:
             self.member, self._over, self._finished = member, Signal(), Signal()
             await Background(self._work(member, contender_data, callbacks))
         except BaseException:
-            if self.member == member:  # its work may have begun: nobody begins anew beside it
+            if self.member == member:  # its work may have started: no second one may run beside it
                 self._over.fire()
                 self._undone = self._finished
                 await Background(self._work(member, contender_data, callbacks))
@@ -131,7 +143,7 @@ class PartitionerCore:
         return {} if mine is None else {n: m for n, m in members.items() if m.stat.czxid < mine.stat.czxid}
 
     async def leave(self, member: str | None = None) -> bool:
-        """Our shares are given up, and then we are no member. False: we were none, or not this one."""
+        """Give up all shares, then leave. Return False if we were no member, or not this one."""
         if self.member is None or member not in (None, self.member):
             return False
         self._over.fire()
@@ -140,8 +152,8 @@ class PartitionerCore:
         return True
 
     async def _work(self, member: str, contender_data: bytes, callbacks: Callbacks) -> None:
-        """The one protocol in the background: our shares are as many as our quota."""
-        if self._working or self.member != member:  # what was begun in doubt has begun already
+        """Keep the number of our shares at our quota: the only background protocol."""
+        if self._working or self.member != member:  # it has started already, although the start was interrupted
             return
         self._working = True
         over, finished = self._over, self._finished
@@ -150,7 +162,7 @@ class PartitionerCore:
                 await self._balance(member, contender_data, callbacks, over)
             except ClientClosedError:
                 raise
-            except DistsyncError:  # we may not write there, say: then others shall have our shares
+            except DistsyncError:  # no permission to write, for example: let others have our shares
                 await self._go(member, callbacks)
                 raise
             await self._go(member, callbacks)
@@ -164,7 +176,7 @@ class PartitionerCore:
             self._notify()
 
     async def _balance(self, member: str, contender_data: bytes, callbacks: Callbacks, over: Signal) -> None:
-        """Until we leave: what we hold is what is due to us."""
+        """Take and give up shares until we leave."""
         while not over.fired and member in self.group.mine:
             await self._drop_lost(callbacks)
             if self._untidy:
@@ -179,7 +191,9 @@ class PartitionerCore:
                 await Wait(over, self.group.over(member), *signals, *losses)
 
     async def _go(self, member: str, callbacks: Callbacks) -> None:
-        """Nothing of ours stands any more. The others do not wait for us, whatever we may not do."""
+        """Give up all shares and leave. Other members do not wait for us, even if a request is
+        refused.
+        """
         try:
             while self.held:
                 await self._drop_lost(callbacks)
@@ -208,7 +222,7 @@ class PartitionerCore:
                 await Call(partial(callbacks.released, share, grant.token))
 
     async def _give_up(self, share: str, callbacks: Callbacks) -> None:
-        """Whoever works on it stops, and then it is free."""
+        """Let the user's callback stop the work, then free the share."""
         grant = self.held[share]
         await Call(partial(callbacks.released, share, grant.token))
         del self.held[share]
@@ -218,9 +232,10 @@ class PartitionerCore:
         self.claims.forget()
 
     async def _take(self, member: str, wanted: int, contender_data: bytes, callbacks: Callbacks) -> bool:
-        """Free shares are ours, as many as are wanted. False: there are none.
+        """Claim free shares, up to ``wanted``. Return False if there are none.
 
-        As in Locks, steps 1 to 3: a claim stands, and is the first for its share in a list that was read after it.
+        As in Locks, steps 1 to 3: a claim holds its share if it is the first one in a list that was
+        read after it.
         """
         taken = set(map(share_of, await self.claims.get()))
         free = [share for share in preference(member, self.shares) if share not in taken][:wanted]
@@ -248,7 +263,7 @@ class PartitionerCore:
         return True
 
     async def _clear_up(self, member: str) -> None:
-        """Claims of ours that came too late, or whose answer was lost, go."""
+        """Delete claims of ours that came too late, or whose reply was lost."""
         held = {grant.place.name for grant in self.held.values()}
         for name in sorted(await self.claims.get(sync=True)):
             if f";{member}-" in name and name not in held:
@@ -264,5 +279,7 @@ class PartitionerCore:
             await Call(partial(callbacks.acquired, share, grant.token))
 
     async def next(self, changed: Signal) -> None:
-        """Until ``changed`` fires, which was ours before the caller looked; or a share is lost; or the deadline."""
+        """Wait until ``changed``, obtained before the caller looked, fires; or a share is lost; or the
+        deadline.
+        """
         await Wait(changed, *(grant.loss for grant in self.held.values() if not grant.loss.fired))

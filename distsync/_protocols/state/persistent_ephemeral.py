@@ -1,12 +1,13 @@
-"""An ephemeral znode of ours that comes back with each next session, until it is withdrawn.
+"""An ephemeral znode that is created again in each new session until it is withdrawn.
 
-Source: recipes.txt, "Group Membership": members create ephemeral nodes; that they return after a loss is ours.
+Source: recipes.txt, "Group Membership": members create ephemeral nodes. Creating them again after a
+session loss is ours.
 
-Rules for this file: pure; it knows no recipe. The name of the znode is fixed, so after a lost reply it is looked for by
-its owner. One that somebody deletes while its session lives was taken away on purpose, and does not come back; one that
-is refused, since a quota is used up or we may not write there, comes when it is not any more. What is made by
-``create`` and ended by ``delete`` has a name that no other client uses: a znode of that name is ours, also one of an
-earlier session.
+The znode has a fixed name, so that after a lost reply its owner shows whether it is ours. If
+another client deletes it during our session, that is taken as intended, and the znode is not
+created again. If its creation is refused (quota, permissions), it is tried again later. The name of
+a znode made by ``create`` and ended by ``delete`` is used by no other client: such a znode is ours,
+even if it belongs to an earlier session.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ from distsync.errors import (
 
 
 class Presence:
-    """One such znode. ``changed`` is called whenever we have made or removed it."""
+    """A znode that exists while this client has a session. ``changed`` is called after each creation
+    and deletion.
+    """
 
     def __init__(self, path: str, data: bytes, changed: Callable[[], None]) -> None:
         self.path = path
@@ -46,13 +49,15 @@ class Presence:
         self.wanted = True
         self.session_id = 0
         self.asked_in: set[int] = set()
-        """Sessions in which we have asked for it since it was there last: each may have it, and live on."""
+        """Sessions in which we have sent a create since the znode last existed: each of them may own
+        it.
+        """
         self.over = Signal()
         self._changed = changed
         self._making: Signal | None = None
 
     async def create(self) -> None:
-        """The znode is there, and stays. Whatever interrupts this, it is not, and will not be."""
+        """Create the znode and maintain it. If interrupted, the znode is not left behind."""
         try:
             await self._make()
             await Background(self.maintain())
@@ -62,7 +67,7 @@ class Presence:
             raise
 
     async def delete(self) -> bool:
-        """The znode is gone, or, at a deadline, will be. False: it was gone before."""
+        """Delete the znode, in the background after a deadline. Return False if it was gone."""
         self.withdraw()
         try:
             gone = await delete_guaranteed(self.path)
@@ -78,7 +83,9 @@ class Presence:
             self._changed()
 
     async def _delete_node(self) -> None:
-        """At once if there is time, so that a ``create`` of this name does not meet our delete."""
+        """Delete the znode, at once if there is time, so that a later ``create`` of this name is not
+        affected.
+        """
         try:
             await delete_guaranteed(self.path)
         except BaseException as error:
@@ -86,18 +93,18 @@ class Presence:
                 await Background(self._delete_node())
 
     def withdraw(self) -> None:
-        """It does not come back any more."""
+        """Stop maintaining the znode."""
         self.wanted = False
         self.over.fire()
 
     async def settled(self) -> None:
-        """Withdrawn, and nothing that was begun before will still be done. Raises DeadlineError."""
+        """Wait until no earlier request for a withdrawn znode is outstanding. Raises DeadlineError."""
         while self._making is not None:
             if await Wait(self._making) is WakeReason.DEADLINE:
                 raise DeadlineError(f"the end of {self.path}")
 
     async def _make(self) -> None:
-        """It is there, in the present session."""
+        """Create the znode in the current session."""
         self._making = making = Signal()
         try:
             await self._create()
@@ -133,38 +140,39 @@ class Presence:
             await self._take_back(asked)
 
     async def _take_back(self, session_id: int) -> None:
-        """It was withdrawn while it was made: it is not there, if it was ours."""
+        """Delete the znode if it was withdrawn while it was being created, and is ours."""
         while (stat := await read(Exists(self.path))) is not None:
-            # A later session may have begun, unnoticed, before the create was sent.
+            # A later session may have started, unnoticed, before the create was sent.
             if stat.ephemeral_owner not in (session_id, (await Connected()).session_id):
                 return
             with suppress(NoNodeError, BadVersionError, *INTERRUPTED):
                 await Delete(self.path, stat.version)
 
     async def _meet(self, stat: Stat) -> None:
-        """A znode of this name is there. Nobody else uses it: it is of an earlier session of ours, whose end was not
-        seen everywhere yet."""
+        """Delete a znode of this name. It belongs to an earlier session of ours, whose end not all
+        servers have seen.
+        """
         try:
             await Delete(self.path, stat.version)
         except (NoNodeError, *INTERRUPTED):
             return
 
     async def maintain(self) -> None:
-        """It comes back in each next session."""
+        """Create the znode again in each new session."""
         try:
             while self.wanted:
                 try:
                     await self._look_after()
                 except ClientClosedError:
                     return
-                except DistsyncError:  # a quota is used up, say: that may change
+                except DistsyncError:  # a quota is exceeded, for example: try again later
                     await Wait(self.over, limit=REFUSED_S)
         finally:
             self.withdraw()
             self._changed()
 
     async def _look_after(self) -> None:
-        """It is there as long as the session lives; nothing more until that changes."""
+        """Wait until the znode or the session changes; create the znode in a new session."""
         session_id = (await Connected()).session_id
         if session_id != self.session_id:
             await self._make()

@@ -1,14 +1,14 @@
-"""Registry: a name is a znode, its data says where to find what is called so.
+"""Registry: a znode for each name, whose data contains the address.
 
 Source: recipes.txt, "Out of the Box Applications: Name Service ...".
 
-Rules for this file: pure; an entry is bytes here, and a name is one part of a path.
+A name is one component of a path. A persistent entry is a persistent znode. Any other entry is
+ephemeral and is created again in the next session of its process (persistent_ephemeral.py), unless
+another client has taken the name since. A name is taken over in one transaction: it always has an
+entry.
 
-A persistent entry is a plain znode. One that lives as long as who registered it is ephemeral, and returns with his next
-session (persistent_ephemeral.py) unless somebody has taken the name meanwhile. A name is taken over in one transaction:
-there is no moment without it.
-
-Picture: ``<path>/<name>``  ephemeral or persistent, data = JSON: address, metadata, who registered it
+Layout:
+  ``<path>/<name>``  ephemeral or persistent, data: JSON of address, metadata and the registering process
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from distsync._protocols.steps import (
 from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NodeExistsError, NoNodeError
 
 Entries = dict[str, Node]
-"""By name."""
+"""Entries by name."""
 
 
 class OwnedEntry(Presence):
-    """An entry of ours that lives as long as we do."""
+    """An entry of ours that is removed when this process exits."""
 
     async def _meet(self, stat: Stat) -> None:
-        """While our session was lost somebody else has registered the name: it is his."""
+        """Withdraw our entry if another client has registered the name while our session was lost."""
         if self.owns(stat):
             await super()._meet(stat)
         else:
@@ -50,11 +50,11 @@ class OwnedEntry(Presence):
             self.session_id = 0
 
     def owns(self, stat: Stat) -> bool:
-        """Whether the znode is that of a session in which we made it, or may have; a persistent one is of none."""
+        """Return whether the znode belongs to a session in which we have created it, or may have."""
         return stat.ephemeral_owner != 0 and stat.ephemeral_owner in (self.session_id, *self.asked_in)
 
     async def keep_what_is(self, was_there: bool) -> None:
-        """As maintain, after a change that was interrupted and may have happened."""
+        """Maintain the entry after an interrupted change that may have taken place."""
         self._making = making = Signal()
         try:
             _, node = await read_all(Sync(self.path), GetData(self.path))
@@ -63,7 +63,7 @@ class OwnedEntry(Presence):
                 self.data, self.session_id = node.data, session_id
             elif not was_there:
                 self.withdraw()
-        except DistsyncError:  # it cannot be read, say
+        except DistsyncError:  # it cannot be read, for example
             if not was_there:
                 self.withdraw()
         finally:
@@ -73,7 +73,7 @@ class OwnedEntry(Presence):
 
 
 class RegistryCore:
-    """What the threads of one process know together about one registry."""
+    """In-process state of a registry, shared by all its threads."""
 
     def __init__(self, path: str, receipts: Receipts) -> None:
         self.path = path
@@ -85,16 +85,19 @@ class RegistryCore:
 
     @property
     def idle(self) -> bool:
-        """Nothing here is ours, and nobody asked to be told."""
+        """Whether this process has neither entries nor listeners."""
         return self.view.idle and not self.mine
 
     @property
     def mine(self) -> list[str]:
-        """The names that live as long as we do. Also a thread that drives no protocol asks, so this changes nothing."""
+        """Names of this process's ephemeral entries.
+
+        Threads outside of a protocol read it too, so it changes nothing.
+        """
         return [name for name, kept in self.kept.copy().items() if kept.wanted]
 
     async def _read_state(self, watch: Watch) -> Entries:
-        """Each entry has a watch of its own, and is read again only when that has fired."""
+        """Return all entries. Each has its own watch, and is read again only after that has fired."""
         names = await names_below(self.path, watch)
         known = {name: each for name, each in self._known.items() if name in names and not each[1].fired}
         reads = {name: GetData(f"{self.path}/{name}", self._watch()) for name in names if name not in known}
@@ -106,8 +109,11 @@ class RegistryCore:
         return {name: node for name, (node, _) in known.items()}
 
     async def look_up(self, name: str) -> Node | None:
-        """The entry as a quorum of the ensemble knows it; None: there is none. What is watched is looked at again where
-        it is another one: no event comes of a change that is made while we may not read."""
+        """Return the entry as a quorum has it; None if there is none.
+
+        If it differs from the watched copy, the copy is dropped: a change made while we may not
+        read fires no watch.
+        """
         _, answer = await read_all(Sync(self.path), GetData(f"{self.path}/{name}"))
         found = answer if isinstance(answer, Node) else None
         known, _ = self._known.get(name, (None, None))
@@ -116,7 +122,7 @@ class RegistryCore:
         return found
 
     def _forget(self, name: str) -> None:
-        """We have written: what we know, and what a look that is under way will say, is old."""
+        """Drop the copy, and the result of a read in progress, after a write of ours."""
         if name in self._known:
             self._known[name][1].fire()
         self.view.forget()
@@ -127,7 +133,7 @@ class RegistryCore:
         return watch
 
     async def put(self, name: str, data: bytes, persistent: bool, replaces: bool = True) -> bool:
-        """The name leads to ``data``. False: it is somebody else's, and nothing was done."""
+        """Register a name. Return False, without a change, if another client has registered it."""
         before = await self._begin(name)
         try:
             outcome = await self._write(name, data, persistent, before, replaces)
@@ -161,7 +167,7 @@ class RegistryCore:
                 await ensure(self.path, container=not persistent)
 
     async def remove(self, name: str) -> bool:
-        """Nobody is called so, whoever had registered it. False: nobody was."""
+        """Remove the entry of a name, whichever client registered it. Return False if there was none."""
         before = await self._begin(name)
         try:
             await self.receipts.commit(Delete(f"{self.path}/{name}"))
@@ -176,8 +182,9 @@ class RegistryCore:
             self._end(name)
 
     async def _begin(self, name: str) -> OwnedEntry | None:
-        """The threads of a process change a name one after the other. Our entry of this name, if there is one, does
-        not come back any more."""
+        """Begin a change of a name, one at a time in this process, and stop maintaining our entry of
+        it, which is returned.
+        """
         while (busy := self._busy.get(name)) is not None:
             if await Wait(busy) is WakeReason.DEADLINE:
                 raise DeadlineError(f"another change of {self.path}/{name}")
@@ -200,7 +207,7 @@ class RegistryCore:
         self._busy.pop(name).fire()
 
     async def _find_out(self, name: str, data: bytes, before: OwnedEntry | None) -> None:
-        """We were interrupted: our entry is as it was, or as it was to be."""
+        """Maintain our entry after an interrupt, as it is or as it was to be."""
         made = self.kept.pop(name, None)
         if made is not None:
             made.withdraw()
@@ -208,13 +215,13 @@ class RegistryCore:
         await Background(kept.keep_what_is(before is not None))
 
     def _kept(self, name: str, data: bytes, session_id: int) -> OwnedEntry:
-        """Our entry, which is to come back with each next session."""
+        """Add an entry of ours that is created again in each new session."""
         kept = self.kept[name] = OwnedEntry(f"{self.path}/{name}", data, self.view.forget)
         kept.session_id = session_id
         return kept
 
     async def find(self, name: str) -> Node | None:
-        """The entry, as soon as there is one; None at the deadline. Watches this name alone."""
+        """Wait for the entry of a name, watching only this name. Return None at the deadline."""
         path = f"{self.path}/{name}"
         try:
             while True:

@@ -1,17 +1,17 @@
-"""RateLimiter: a token bucket in one znode, filled by the server's clock.
+"""RateLimiter: a token bucket in one znode, filled according to server time.
 
-Source: the token bucket; the znode's mtime is the only clock that decides.
+Source: the token bucket; the znode's mtime is the only clock that decides. No host's clock is
+compared with another's: how long to wait is a difference of server times. The threads of one
+process ask one at a time.
 
-Rules for this file: pure; the state of a RateCore is shared by the threads of one process, which ask one after the
-other. No host's own clock is compared with another's: how long to wait is a difference of the server's times.
+Each setData is a request for tokens. Its own mtime determines when it was made, and so whether it
+is granted; the data contains the level before. So one request makes a reservation, and reservations
+are served in the order of their requests. A reservation whose reply was lost is recognized by its
+GUID if no other request has followed; otherwise its tokens are lost. The rate is never exceeded.
 
-Each setData is a request to the bucket: so many tokens, if they are there by then and then. At which moment it was
-made, and so whether it is granted, its own mtime says; what was there at the moment before stands in the data. So one
-request reserves, and all who ask are served in the order of their requests. A reservation whose answer was lost is
-known by its GUID, as long as nobody else has asked after it; else its tokens are lost: the rate is never exceeded.
-
-Picture: ``<path>``  data = ``{"rate": tokens a second, "burst": n, "level": tokens at "at" (ms), "want": tokens asked
-                     for at mtime, "debt": how many may be missing then (null: any number), "by": GUID}``
+Layout:
+  ``<path>``  data: ``{"rate": tokens per second, "burst": n, "level": tokens at time "at" (ms), "want": tokens
+              requested at mtime, "debt": how many may be missing then (null for any number), "by": GUID}``
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from distsync.errors import (
     ZnodeError,
 )
 
-#: Floats that should be equal may differ by so much: less than a token in years.
+#: Tolerance when comparing tokens: less than one token in years.
 ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Bucket:
-    """The bucket as of one version of its znode: the request that was made at ``mtime``, and what was before."""
+    """The bucket at one version of its znode: the request made at ``mtime``, and the level before it."""
 
     rate: float
     burst: float
@@ -56,7 +56,7 @@ class Bucket:
 
     @property
     def filled(self) -> float:
-        """How many tokens there were at the request's moment. A clock that went back fills nothing."""
+        """Number of tokens at the time of the request. A clock that was set back adds none."""
         return min(self.burst, self.level + max(0, self.mtime - self.at) / 1000 * self.rate)
 
     @property
@@ -66,25 +66,25 @@ class Bucket:
 
     @property
     def rest(self) -> float:
-        """How many tokens there are after the request; below zero: how many are owed."""
+        """Number of tokens after the request; negative if tokens are owed."""
         return min(self.burst, self.filled - self.want) if self.granted else self.filled
 
     @property
     def wait_s(self) -> float:
-        """How many seconds after ``mtime`` what was granted may be used."""
+        """Seconds after ``mtime`` until the granted tokens may be used."""
         return max(0.0, -self.rest / self.rate)
 
     def asked(self, want: float, debt: float | None, by: str) -> Bucket:
-        """The next request."""
+        """Return the bucket with the next request."""
         return replace(self, level=self.rest, at=self.mtime, want=want, debt=debt, by=by)
 
     def made(self, stat: Stat) -> Bucket:
-        """This request was made."""
+        """Return the bucket as the server has stored it."""
         return replace(self, version=stat.version, mtime=stat.mtime)
 
 
 def bucket_in(path: str, node: Node) -> Bucket:
-    """The bucket that this znode describes."""
+    """Parse the bucket's znode. Raises CorruptNodeError."""
     try:
         fields = json.loads(node.data)
         debt = None if fields["debt"] is None else float(fields["debt"])
@@ -96,7 +96,7 @@ def bucket_in(path: str, node: Node) -> Bucket:
 
 
 class RateCore:
-    """What the threads of one process know together about one limiter."""
+    """In-process state of a rate limiter, shared by all its threads."""
 
     def __init__(self, path: str, rate: float, burst: float) -> None:
         self.path = path
@@ -107,12 +107,15 @@ class RateCore:
 
     @property
     def idle(self) -> bool:
-        """Nobody asks."""
+        """Whether no thread is asking."""
         return not self.turns.taken
 
     async def acquire(self, tokens: float, longest_s: float | None) -> bool:
-        """So many tokens are ours, and may be used now. False: they will not be there in ``longest_s`` seconds (None:
-        however long it takes), or not before the deadline; then none are taken."""
+        """Take ``tokens``, waiting until they are available.
+
+        Returns False, and takes none, if they are not available within ``longest_s`` seconds (None
+        for no limit), or before the deadline.
+        """
         try:
             reserved = await self._reserve(tokens, longest_s)
         except DeadlineError:
@@ -130,7 +133,7 @@ class RateCore:
 
     async def _reserve(self, tokens: float, longest_s: float | None) -> Bucket | None:
         debt = None if longest_s is None else longest_s * self.rate
-        if longest_s == 0:  # it must not wait, and the version decides in any case
+        if longest_s == 0:  # it must not wait for a turn; the version decides in any case
             made = await self._ask(tokens, debt)
         elif not await self.turns.wait():
             return None
@@ -142,7 +145,7 @@ class RateCore:
         return made if made.granted else None
 
     async def _ask(self, tokens: float, debt: float | None) -> Bucket:
-        """The request was made."""
+        """Make a request for tokens, and return the bucket after it."""
         while True:
             known = self.known or await self.look()
             self.known = None
@@ -154,7 +157,7 @@ class RateCore:
             except INTERRUPTED:
                 made = await self.look()
                 if made.by != asked.by:
-                    continue  # it was not executed, or is not the last one any more
+                    continue  # not executed, or not the last request any more
             except BaseException:
                 await Background(self._take_back(asked))
                 raise
@@ -162,14 +165,17 @@ class RateCore:
             return made
 
     async def _take_back(self, asked: Bucket) -> None:
-        """The request of a call that ended before it had an answer. Ours are executed in their order: what is seen now
-        will not change any more."""
+        """Return the tokens of a call that ended before its reply arrived.
+
+        Requests of a session are executed in order: the bucket read now shows whether the request
+        was executed.
+        """
         made = await self.look()
         if made.by == asked.by and made.granted:
             await self._give_back(made)
 
     async def look(self) -> Bucket:
-        """The last request, and what was before it."""
+        """Return the current bucket."""
         while True:
             try:
                 bucket = bucket_in(self.path, await read(GetData(self.path)))
@@ -182,7 +188,9 @@ class RateCore:
             return bucket
 
     async def _give_back(self, reserved: Bucket) -> None:
-        """The tokens were not used. Where others have asked since, their moments stand, and these tokens are lost."""
+        """Return unused tokens. If other requests have followed, their times are fixed, and the tokens
+        are lost.
+        """
         back = reserved.asked(-reserved.want, None, await Guid())
         try:
             await Multi(setting(self.path, back.data(), reserved.version))

@@ -1,10 +1,11 @@
-"""Value: one znode's data, which is changed only by who knows its version, or by who says so.
+"""Value: the data of one znode, written conditionally on its version or unconditionally.
 
 Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Error Handling".
 
-Rules for this file: pure; data are bytes here. A version is the znode's own, a 32-bit number that wraps.
+The version is the znode's own, a 32-bit number that wraps.
 
-Picture: ``<path>``  data = the value
+Layout:
+  ``<path>``  data: the value
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ from distsync._protocols.steps import GetData, Node, SetData, Stat, Sync, Wait, 
 from distsync._protocols.wait_queue import sequence_distance
 from distsync.errors import BadVersionError, DeadlineError, NoNodeError
 
-#: The version that stands for "any" in a request: a znode must not rest there, or a conditional write is none.
+#: The version that means "any" in a request. A znode must not stay at it, or a conditional write
+#: would be unconditional.
 ANY = -1
 
 
 def setting(path: str, data: bytes, version: int) -> tuple[SetData, ...]:
-    """Sets the data if the znode has this version; where the next one would be ANY, it goes one further."""
+    """Return the operations that set the data if the znode has this version. A second write skips the
+    version ANY.
+    """
     if version == ANY - 1:
         return (SetData(path, data, version), SetData(path, data))
     return (SetData(path, data, version),)
 
 
 class ValueCore:
-    """What the threads of one process know together about one value."""
+    """In-process state of a value, shared by all its threads."""
 
     def __init__(self, path: str, initial: bytes, receipts: Receipts) -> None:
         self.path = path
@@ -35,7 +39,7 @@ class ValueCore:
         self.receipts = receipts
 
     async def read(self, watch: Watch | None = None) -> Node:
-        """The value, as our server knows it; made with its initial data if it was not there."""
+        """Return the value as our server has it. Creates it with its initial data if necessary."""
         while True:
             try:
                 return await read(GetData(self.path, watch))
@@ -43,7 +47,7 @@ class ValueCore:
                 await ensure(self.path, self.initial)
 
     async def read_synced(self) -> Node:
-        """The value, no older than this call."""
+        """Return the value, no older than this call."""
         while True:
             _, node = await read_all(Sync(self.path), GetData(self.path))
             if isinstance(node, Node):
@@ -51,8 +55,11 @@ class ValueCore:
             await ensure(self.path, self.initial)
 
     async def set(self, data: bytes) -> int | None:
-        """The value is this, whatever it was. Returns its version; None if the answer was lost, and others may have
-        changed it since. Raises OutcomeUnknownError."""
+        """Set the value unconditionally.
+
+        Returns its version; None if the reply was lost, so that it may have changed since. Raises
+        OutcomeUnknownError.
+        """
         while True:
             try:
                 outcome = await self.receipts.commit(SetData(self.path, data))
@@ -65,8 +72,9 @@ class ValueCore:
             return stat.version
 
     async def replace(self, version: int, data: bytes) -> int | None:
-        """The value is this, if it had this version. Returns the new one; None: it had another, and nothing is
-        changed. Raises OutcomeUnknownError."""
+        """Set the value if it has this version. Return the new version; None if it had another. Raises
+        OutcomeUnknownError.
+        """
         operations = setting(self.path, data, version)
         try:
             outcome = await self.receipts.commit(*operations)
@@ -78,8 +86,11 @@ class ValueCore:
         return sequence_distance(version + len(operations), 0)
 
     async def changed(self, version: int | None) -> Node | None:
-        """The value once it has a later version than ``version`` (None: than when the call began); None at the
-        deadline. A change that was undone is a change."""
+        """Wait for a version later than ``version``, or than the current one if None. Return None at
+        the deadline.
+
+        A change that was reverted is a change.
+        """
         made: int | None = None
         try:
             while True:

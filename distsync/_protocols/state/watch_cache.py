@@ -1,14 +1,14 @@
-"""A copy of what some reads tell, kept current by a watch: while the watch stands, looking costs no request.
+"""A cached copy of some state, kept current by a watch: reading it costs no request until the watch
+fires.
 
-Source: recipes.txt, "Out of the Box Applications: Name Service, Configuration, Group Membership"; the caches are ours.
+Source: recipes.txt, "Out of the Box Applications: Name Service, Configuration, Group Membership";
+the caches are ours.
 
-Rules for this file: pure; it knows no recipe. A wake is a hint: what counts is what the next look says.
-
-A copy is current as long as its watch has not fired; it fires with a change, a disconnect, the end of the session, and
-whenever this process has written itself (``forget``), so that who writes sees what he wrote. It does not fire with a
-change that is made while we may not read (the server then tells us nothing), nor with later ones. One look is under way
-at a time: copies do not get older. What asks to be told of changes (``follow``) is one protocol in the background,
-whoever asks for it how often.
+A copy is current until its watch fires: on a change, on a disconnect, at the end of the session,
+and after a write of this process (``forget``), so that a writer sees its own write. It does not
+fire on a change made while we may not read, nor on later ones, because the server does not notify
+us then. Only one read is in progress at a time, so that a copy is never replaced by an older one.
+One background protocol serves all listeners.
 """
 
 from __future__ import annotations
@@ -31,24 +31,26 @@ from distsync.errors import (
 Value = TypeVar("Value")
 
 Look = Callable[[Watch], Awaitable[Value]]
-"""Reads the state anew, and arms the watch in each of its reads."""
+"""Reads the state, and arms the watch in each of its reads."""
 
 Listener = Callable[[Any, Any], object]
-"""Called with the state before and the state now."""
+"""Called with the previous and the current state."""
 
-#: What a listener was told before its first change, if it is not to be told of the first state.
+#: The previous state of a listener that is not called for the first state read.
 UNKNOWN = object()
 
 
 def fired() -> Watch:
-    """A watch that no look has armed."""
+    """Return a watch that has fired, because no read has armed it."""
     watch = Watch()
     watch.fire()
     return watch
 
 
 async def names_below(path: str, watch: Watch) -> tuple[str, ...]:
-    """The children of ``path``; the watch fires when they change, also if there is no such znode yet."""
+    """Return the children of ``path``. The watch fires when they change, also if the znode does not
+    exist yet.
+    """
     while True:
         try:
             return (await read(Children(path, watch))).names
@@ -58,7 +60,7 @@ async def names_below(path: str, watch: Watch) -> tuple[str, ...]:
 
 
 class WatchCache(Generic[Value]):
-    """What the threads of one process know together about a state that others change too."""
+    """In-process copy of state that other processes change, shared by all threads."""
 
     def __init__(self, path: str, read_state: Look[Value]) -> None:
         self.path = path
@@ -73,26 +75,28 @@ class WatchCache(Generic[Value]):
 
     @property
     def current(self) -> bool:
-        """Whether the copy needs no look. No request."""
+        """Whether the copy is current. Sends no request."""
         return bool(self._copy) and not self._watch.fired
 
     @property
     def watch(self) -> Watch:
-        """What fires when the copy that was got last is old."""
+        """The watch of the last copy that was read."""
         return self._watch
 
     @property
     def idle(self) -> bool:
-        """Nobody asked to be told."""
+        """Whether there is no listener."""
         return not self._listeners
 
     def forget(self) -> None:
-        """This process has written: the copy is old, and whoever waits for a change looks."""
+        """Drop the copy after a write of this process, and wake those that wait for a change."""
         self._watch.fire()
         self._arming.fire()
 
     async def get(self, sync: bool = False) -> Value:
-        """The state; ``sync``: as the leader of the ensemble knows it, also where our server lags behind."""
+        """Return the state; with ``sync``, as the leader of the ensemble has it, even if our server
+        lags behind.
+        """
         if sync:
             await read(Sync(self.path))
             self.forget()
@@ -118,7 +122,7 @@ class WatchCache(Generic[Value]):
             looking.fire()
 
     async def changed(self, known: Value) -> bool:
-        """Whether the state is another one than ``known``; False at the deadline."""
+        """Wait until the state differs from ``known``. Return False at the deadline."""
         try:
             while await self.get() == known:
                 if await Wait(self._watch) is WakeReason.DEADLINE:
@@ -128,14 +132,14 @@ class WatchCache(Generic[Value]):
             return False
 
     async def next(self) -> bool:
-        """Whether the state became another one than it is now; False at the deadline."""
+        """Wait until the state differs from the current one. Return False at the deadline."""
         try:
             return await self.changed(await self.get())
         except DeadlineError:
             return False
 
     async def until(self, predicate: Callable[[Value], object]) -> Value | None:
-        """The first state seen of which ``predicate`` holds; None at the deadline."""
+        """Return the first state seen that satisfies ``predicate``; None at the deadline."""
         try:
             while not predicate(value := await self.get()):
                 if await Wait(self._watch) is WakeReason.DEADLINE:
@@ -147,9 +151,10 @@ class WatchCache(Generic[Value]):
     # ---- telling
 
     async def add_listener(self, listener: Listener, before: Any = UNKNOWN) -> None:
-        """Call ``listener(before, now)`` with each change, one after the other, until ``remove_listener``.
+        """Call ``listener(before, now)`` for each change, one at a time, until ``remove_listener``.
 
-        In the first call ``before`` is what is given here; without it, the first state read counts as reported.
+        In the first call ``before`` is what is given here; without it, the first state read counts
+        as reported.
         """
         self._listeners = {**self._listeners, listener: before}
         self._asked.fire()
@@ -158,12 +163,12 @@ class WatchCache(Generic[Value]):
             await Background(self._follow())
 
     async def remove_listener(self, listener: Listener) -> None:
-        """``listener`` is called no more."""
+        """Stop calling ``listener``."""
         self._listeners = {one: told for one, told in self._listeners.items() if one != listener}
         self._asked.fire()
 
     async def _follow(self) -> None:
-        """Tells who asked, until nobody asks any more."""
+        """Call the listeners until there are none."""
         try:
             while self._listeners:
                 self._asked = asked = Signal()
@@ -171,7 +176,9 @@ class WatchCache(Generic[Value]):
                     value = await self.get()
                 except (AccessDeniedError, CorruptNodeError, PayloadError):
                     await Wait(self._arming, asked, limit=REFUSED_S)
-                    continue  # who looks is told; we go on when somebody has mended it, or lets us look
+                    # readers get the error; continue when the state was repaired, or access is
+                    # granted
+                    continue
                 behind = [(one, before) for one, before in self._listeners.items() if before != value]
                 for listener, before in behind:
                     if listener in self._listeners:

@@ -1,11 +1,11 @@
-"""Two-phase commit, the side of the coordinator, and what both sides share: reading, deciding, cleaning up.
+"""Two-phase commit: the coordinator, and what both sides share: reading, deciding, cleaning up.
 
-Source: recipes.txt, "Two-phased Commit". See vote_records.py for the znodes, participant.py for the other side.
+Source: recipes.txt, "Two-phased Commit". See vote_records.py for the znodes, participant.py for the
+other side.
 
-Rules for this file: pure; the state of a TransactionCore is shared by the threads of one process.
-
-A transaction is made, with its ballots, in one request of the server's; it is decided in one, that only the first
-one to ask succeeds with. Both may be asked again when an answer was lost: that they took place is seen.
+One request creates a transaction with its ballots; one request decides it, which succeeds only for
+the first client that sends it. Both can be repeated after a lost reply, because the znodes show
+whether they were executed.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ CONFLICT_ERRORS = (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError)
 
 
 class VotesAndMembers(NamedTuple):
-    """The votes, and the sites that are there (encoded)."""
+    """The votes, and the present sites (encoded)."""
 
     view: VoteSnapshot
     present: set[str]
 
 
 class Prepared(NamedTuple):
-    """What a site has prepared, before it could vote so: its vote, the reason, the transaction's payload."""
+    """What a site has prepared before its vote: the vote, the reason, the transaction's payload."""
 
     commit: bool
     reason: str
@@ -79,29 +79,29 @@ class Prepared(NamedTuple):
 
 
 class TransactionCore:
-    """What the threads of one process know together about the transactions of one name."""
+    """In-process state of the transactions of one name, shared by all its threads."""
 
     def __init__(self, path: str, terms: TransactionConfig) -> None:
         self.path = path
         self.terms = terms
-        #: What sites of this process have prepared, by transaction and site.
+        #: What the sites of this process have prepared, by transaction and site.
         self.prepared: dict[tuple[str, str], Prepared] = {}
-        #: What they have done, and not acknowledged yet.
+        #: Transactions and sites whose decision was carried out but not acknowledged yet.
         self.done: set[tuple[str, str]] = set()
         self.working: set[str] = set()
-        #: Sites that are to leave in the background, unless they come again before that begins.
+        #: Sites that will leave in the background, unless they join again before.
         self.to_leave: set[str] = set()
-        #: Those that do, and what fires when that is over.
+        #: Sites that are leaving, each with a signal that fires when it has left.
         self.leaving: dict[str, Signal] = {}
 
     @property
     def idle(self) -> bool:
-        """No site of this process is at work."""
+        """Whether no site of this process is active."""
         return not (self.working or self.prepared or self.done or self.to_leave or self.leaving)
 
     @property
     def folder(self) -> str:
-        """Where the sites are."""
+        """Path of the sites' folder."""
         return f"{self.path}/sites"
 
     def node(self, transaction: str) -> str:
@@ -110,7 +110,9 @@ class TransactionCore:
     # What is there
 
     async def record(self, watch: Watch | None = None) -> tuple[TransactionRecord, int]:
-        """What the object's znode says, made if need be, and its version. Raises MismatchError."""
+        """Return the record of the object's znode, which is created if necessary, and its version.
+        Raises MismatchError.
+        """
         while True:
             try:
                 node = await read(GetData(self.path, watch))
@@ -130,7 +132,7 @@ class TransactionCore:
             await Connected()
 
     async def _agree(self, record: TransactionRecord, version: int) -> None:
-        """Other terms hold from now on, if nobody is left who was told these. Raises MismatchError."""
+        """Replace the configuration if no site uses the old one any more. Raises MismatchError."""
         try:
             present = await read(Children(self.folder))
             if present.names or record.current:
@@ -140,7 +142,7 @@ class TransactionCore:
             await self.restore()
 
     async def restore(self) -> None:
-        """The folder of the sites, if somebody has deleted it."""
+        """Create the folder of the sites again if it was deleted."""
         with suppress(*CONFLICT_ERRORS, *INTERRUPTED):
             await Create(self.folder)
         await Connected()
@@ -153,15 +155,20 @@ class TransactionCore:
     async def read_votes(
         self, transaction: str, watch: Watch | None = None, votes: bool = True
     ) -> VotesAndMembers | None:
-        """Who has voted and who is there; None for a transaction that is over. ``watch`` fires when a site comes or
-        goes and when it is open no more, with ``votes`` also at each vote."""
+        """Return the votes and the present sites; None if the transaction has ended.
+
+        ``watch`` fires when a site joins or leaves and when the transaction is decided; with
+        ``votes``, also at each vote.
+        """
         node = self.node(transaction)
         view = Children(node, watch) if votes or watch is None else Children(node)
         _, listing, sites = await read_all(GetData(f"{node}/open", watch), view, Children(self.folder, watch))
         return None if isinstance(listing, NoNodeError) else VotesAndMembers(listed(listing), present_in(sites))
 
     async def decision(self, transaction: str) -> Decision | None:
-        """What was decided; None: not yet. Raises OutcomeUnknownError if it is forgotten."""
+        """Return the decision; None if there is none yet. Raises OutcomeUnknownError if it is
+        forgotten.
+        """
         path = f"{self.node(transaction)}/decision"
         decided, above = await read_all(GetData(path), GetData(self.path))
         if not isinstance(decided, NoNodeError):
@@ -180,8 +187,11 @@ class TransactionCore:
         return past
 
     async def ended(self, transaction: str) -> Decision:
-        """What was decided about one that is not open any more. Where somebody has deleted that, raises
-        OutcomeUnknownError, or, if he has left the rest, CorruptNodeError."""
+        """Return the decision on a transaction that is no longer open.
+
+        Raises OutcomeUnknownError if the decision was deleted, or CorruptNodeError if only part of
+        the transaction was.
+        """
         while True:
             decision = await self.decision(transaction)
             if decision is not None:
@@ -191,8 +201,10 @@ class TransactionCore:
             await self.forget(transaction)
 
     async def forget(self, transaction: str) -> bool:
-        """If it is the present one, and its znode is not there: somebody has deleted that, and the next one can
-        begin. Whether it is known that it is not the present one (any more)."""
+        """Forget the current transaction if its znode was deleted, so that the next one can begin.
+
+        Returns whether it is known not to be the current one.
+        """
         node = self.node(transaction)
         with suppress(*CONFLICT_ERRORS, *INTERRUPTED):
             above = await read(GetData(self.path))
@@ -207,15 +219,17 @@ class TransactionCore:
     # Beginning
 
     async def begin(self, data: bytes) -> str:
-        """The id of a transaction with this payload, which waits for votes now. Raises DeadlineError if the one before
-        is not over in time."""
+        """Begin a transaction with this payload, and return its id.
+
+        Raises DeadlineError if the previous transaction does not end in time.
+        """
         guid, asked = await Guid(), False
         try:
             while True:
                 watch = Watch()
                 record, version = await self.record(watch)
                 if record.current == guid or record.decision(guid):
-                    break  # the answer was lost
+                    break  # the reply was lost
                 if record.current is None:
                     asked = True
                     if await self._start(guid, data, record, version):
@@ -229,7 +243,11 @@ class TransactionCore:
         return guid
 
     async def _start(self, guid: str, data: bytes, record: TransactionRecord, version: int) -> bool:
-        """One request makes all: nobody sees a part of it. No site came meanwhile: who comes writes to their folder."""
+        """Create all znodes of a transaction with one request.
+
+        The request checks the version of the sites' folder, which each joining site increments: no
+        site can join unnoticed.
+        """
         node = self.node(guid)
         mine = Create(f"{node}/coordinator", ephemeral=True)
         try:
@@ -243,7 +261,9 @@ class TransactionCore:
         return True
 
     async def _finish_foreign(self, transaction: str, watch: Watch) -> bool:
-        """Whether something was done to end a transaction of somebody else's; if not, ``watch`` is armed on it."""
+        """Advance the transaction of another coordinator. Return False, with ``watch`` armed, if there
+        is nothing to do.
+        """
         sight = await self.read_votes(transaction, watch)
         if sight is None:
             await self.forget(transaction)
@@ -267,8 +287,11 @@ class TransactionCore:
     # Deciding
 
     async def decide(self, transaction: str, sites: Iterable[str]) -> Decision:
-        """The decision: when the votes say it, or abort at the deadline. Raises DeadlineError if no server answers
-        then; it is decided as soon as one does."""
+        """Return the decision: as soon as the votes determine it, or abort at the deadline.
+
+        Raises DeadlineError if no server answers in time; the transaction is then decided in the
+        background.
+        """
         try:
             return await self._decide(transaction, sites)
         except DeadlineError:
@@ -298,9 +321,12 @@ class TransactionCore:
                 await self.write(transaction, resolution, sight.view)
 
     async def _wait_or_timeout(self, transaction: str, watch: Watch) -> WakeReason:
-        """Until ``watch`` fires, or the deadline. LIMIT: no site that comes would find this transaction. Who forgets
-        one that was deleted asks for the version of what says which is the present one; where that was deleted too,
-        and made anew, the next one may have the same version."""
+        """Wait until ``watch`` fires, or the deadline. LIMIT means that no joining site would find
+        this transaction.
+
+        A client that forgets a deleted transaction checks the version of the record. If the record
+        was deleted and created again as well, its version may be the same by chance.
+        """
         while True:
             woke = await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
             if woke is not WakeReason.LIMIT:
@@ -311,7 +337,9 @@ class TransactionCore:
             return woke
 
     async def abort(self, transaction: str, reason: str) -> Decision:
-        """The decision: abort, unless it was decided before. Raises OutcomeUnknownError if it is forgotten."""
+        """Abort the transaction unless it is decided. Return the decision. Raises OutcomeUnknownError
+        if it is forgotten.
+        """
         while True:
             record, _ = await self.record()
             if record.current != transaction:
@@ -325,13 +353,13 @@ class TransactionCore:
             return decided
 
     async def _step_down(self, transaction: str) -> None:
-        """Who knows the decision is coordinator no more."""
+        """Stop being the coordinator of a decided transaction."""
         if not await self.cleanup(transaction):
             with suppress(NoNodeError):
                 await read(Delete(f"{self.node(transaction)}/coordinator"))
 
     async def write(self, transaction: str, resolution: Resolution, view: VoteSnapshot) -> bool:
-        """The decision is written, by us or by somebody before us; False: ask again. One atomic create."""
+        """Write the decision in one atomic request. Return False if the outcome is unknown."""
         node = self.node(transaction)
         reason = resolution.reason
         if resolution.responsible is not None:
@@ -358,8 +386,9 @@ class TransactionCore:
     # Afterwards
 
     async def cleanup(self, transaction: str) -> bool:
-        """All that was made for a transaction goes, once all sites have done what was decided; its decision is
-        remembered. Whether it is over."""
+        """Delete a transaction once all sites have acknowledged it, and remember its decision. Return
+        whether it has ended.
+        """
         node = self.node(transaction)
         while True:
             above, listing, decided = await read_all(GetData(self.path), Children(node), GetData(f"{node}/decision"))
@@ -378,14 +407,16 @@ class TransactionCore:
                 await Connected()
 
     async def votes(self) -> dict[str, str | None]:
-        """How each site has voted in the present transaction; None: not yet, or it is through."""
+        """Return the vote of each site in the current transaction; None for a site without one."""
         record, _ = await self.record()
         sight = await self.read_votes(record.current) if record.current else None
         votes = {site: sight.view.vote_of(site) if sight else None for site in self.terms.sites}
         return {site: None if vote == "ballot" else vote for site, vote in votes.items()}
 
     async def latest(self, transaction: str | None) -> Decision | None:
-        """The decision about this one, else about the latest that anybody began; None: not decided yet."""
+        """Return the decision on this transaction, or, if None, on the latest one; None if it is not
+        decided yet.
+        """
         if transaction is None:
             record, _ = await self.record()
             if record.current is None:
@@ -398,5 +429,5 @@ class TransactionCore:
 
 
 def presence(folder: str, site: str) -> str:
-    """The znode that says that a site is there."""
+    """Return the path of a site's ephemeral znode."""
     return f"{folder}/s_{encoded(site)}"

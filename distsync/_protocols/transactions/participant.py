@@ -1,11 +1,10 @@
-"""Two-phase commit, the side of a site: it prepares, votes, learns what was decided, does it, and says so.
+"""Two-phase commit: a site, which prepares, votes, waits for the decision, carries it out, and
+acknowledges it.
 
 Source: recipes.txt, "Two-phased Commit". See vote_records.py for the znodes.
 
-Rules for this file: pure; the user's functions are called in a Call; the state is the TransactionCore's.
-
-A vote cannot be taken back, and outlives its site: who comes back after it waits for the decision again. Whoever
-finds that nobody will decide, because the coordinator is dead, decides himself.
+A vote is final and outlives its site: a site that returns after its vote waits for the decision
+again. If the coordinator's session has ended, a site decides.
 """
 
 from __future__ import annotations
@@ -58,7 +57,9 @@ from distsync.errors import (
 
 
 class ParticipantCallbacks(NamedTuple):
-    """What a site does, each time with the transaction's id and payload. ``prepare`` returns its vote and a reason."""
+    """The callbacks of a site, which get the transaction's id and payload. ``prepare`` returns a vote
+    and a reason.
+    """
 
     prepare: Callable[[str, bytes], Any]
     commit: Callable[[str, bytes], Any]
@@ -74,7 +75,9 @@ class ParticipantCore:
         self.path = presence(core.folder, site)
 
     async def take_part(self, work: ParticipantCallbacks, contender_data: bytes) -> Decision | None:
-        """What was decided about the next transaction, and was done here; None: not before the deadline."""
+        """Take part in the next transaction. Return its decision, which was carried out here; None at
+        the deadline.
+        """
         core = self.core
         if self.site in core.working:
             raise UsageError(f"site {self.site!r} of {core.path} takes part in another thread of this process already")
@@ -99,9 +102,12 @@ class ParticipantCore:
             core.working.discard(self.site)
 
     async def _join(self, contender_data: bytes, watch: Watch, record: TransactionRecord, version: int) -> bool:
-        """Each site creates its own ephemeral: so its death is seen, also by who looks only after it. False: the same
-        site is there in another process, or ``record`` is old, and ``watch`` fires when that changes; or the deadline
-        has come."""
+        """Create this site's ephemeral znode.
+
+        Returns False if the site is present in another process, or ``record`` is old; ``watch``
+        then fires when that changes. Also returns False at the deadline. Because each site has its
+        own ephemeral, clients that look later still notice that it is gone.
+        """
         if not await self._stay():
             return False
         while True:
@@ -114,7 +120,7 @@ class ParticipantCore:
             if stat is not None:
                 return True
             try:
-                # there until `leave`, also if this call fails
+                # it stays until `leave`, even if this call fails
                 here = Create(self.path, contender_data, ephemeral=True, after=True)
                 await Multi((Check(self.core.path, version), here, await self._announce(record.current)))
                 return True
@@ -123,22 +129,25 @@ class ParticipantCore:
             except NoNodeError:
                 await self.core.restore()
                 if record.current is not None and await self.core.forget(record.current):
-                    return False  # though its version may be the same: that of a record made anew
+                    return False  # even if the version is the same: the record was created again
                 if await read(Exists(self.core.path)) is None:
                     return False
             except (NodeExistsError, *INTERRUPTED):
                 continue
 
     async def _announce(self, transaction: str | None) -> Create | SetData:
-        """What a site that comes leaves behind: its mark in the present transaction, or a new version of the folder, so
-        that nobody begins one without it."""
+        """Return the write by which a joining site makes itself known.
+
+        It marks the current transaction, or changes the folder's version, so that no transaction
+        begins without the site.
+        """
         if transaction is None:
             return SetData(self.core.folder)
         announcement = f"{self.core.node(transaction)}/seen-{encoded(self.site)}"
         return Create(announcement) if await read(Exists(announcement)) is None else SetData(announcement)
 
     async def leave(self) -> None:
-        """The site is there no more."""
+        """Delete this site's ephemeral znode."""
         self.core.to_leave.discard(self.site)
         session = await Connected()
         stat = await read(Exists(self.path))
@@ -146,7 +155,7 @@ class ParticipantCore:
             await delete_until_session_ends(self.path, session.session_id)
 
     def left(self) -> Coroutine[Any, Any, None]:
-        """The same, for the background, unless the site comes again before that begins."""
+        """Return a background protocol that leaves, unless the site joins again before it starts."""
         self.core.to_leave.add(self.site)
         return self._left()
 
@@ -163,7 +172,7 @@ class ParticipantCore:
                 over.fire()
 
     async def _stay(self) -> bool:
-        """Nothing in the background takes away who comes now. False: not before the deadline."""
+        """Wait until no background protocol removes this site. Return False at the deadline."""
         core = self.core
         core.to_leave.discard(self.site)
         while (leaving := core.leaving.get(self.site)) is not None:
@@ -172,11 +181,13 @@ class ParticipantCore:
         return True
 
     async def _run_one(self, transaction: str, work: ParticipantCallbacks) -> Decision | None:
-        """One transaction. None: this site has nothing to do in it (any more), or the deadline has come."""
+        """Take part in one transaction. Return None if this site has nothing (more) to do in it, or at
+        the deadline.
+        """
         core, node = self.core, self.core.node(transaction)
         mine = (transaction, self.site)
         while True:
-            done = mine in core.done  # asked before it is read: meanwhile it may be acknowledged
+            done = mine in core.done  # read before the listing: it may be acknowledged in between
             listing, payload = await read_all(Children(node), GetData(node))
             if isinstance(listing, NoNodeError) or isinstance(payload, NoNodeError):
                 return await self._too_late(transaction, work)
@@ -205,14 +216,14 @@ class ParticipantCore:
     async def _too_late(
         self, transaction: str, work: ParticipantCallbacks, caller_continues: bool = False
     ) -> Decision | None:
-        """It is over: what we prepared for it is ended as was decided."""
+        """Carry out the decision on an ended transaction, if this site has prepared for it."""
         prepared = self.core.prepared.get((transaction, self.site))
         if prepared is None:
             return None
         return await self._finish(await self._ended(transaction), "ballot", work, prepared.data, caller_continues)
 
     async def _ended(self, transaction: str) -> Decision:
-        """What was decided about one that is over. If nobody knows any more, nobody here waits for it again."""
+        """Return the decision on an ended transaction. If it is forgotten, stop waiting for it."""
         try:
             return await self.core.ended(transaction)
         except OutcomeUnknownError:
@@ -222,8 +233,10 @@ class ParticipantCore:
     async def _finish(
         self, decision: Decision, vote: str, work: ParticipantCallbacks, data: bytes, caller_continues: bool = False
     ) -> Decision:
-        """What was decided is done here, and acknowledged: in the background, if we are interrupted once it is done. At
-        the deadline that is no error, unless the caller would go on then."""
+        """Carry out the decision and acknowledge it, in the background if interrupted after the first.
+
+        A deadline then is an error only if ``caller_continues``.
+        """
         core, mine = self.core, (decision.id, self.site)
         do = work.commit if decision.outcome == COMMIT else work.abort
 
@@ -244,7 +257,7 @@ class ParticipantCore:
         return decision
 
     async def _acknowledge(self, transaction: str, vote: str) -> None:
-        """Nobody waits for us any more; the last site to say so clears up."""
+        """Delete this site's vote; the last site to do so cleans up."""
         if vote != "ballot":
             with suppress(NoNodeError):
                 await read(Delete(f"{self.core.node(transaction)}/{vote}-{encoded(self.site)}"))
@@ -254,7 +267,9 @@ class ParticipantCore:
     # Voting
 
     async def vote(self, commit: bool, reason: str) -> None:
-        """The vote in the present transaction. Raises VoteRefusedError with the decision, UsageError without one."""
+        """Vote in the current transaction. Raises VoteRefusedError with the decision, or UsageError if
+        there is none.
+        """
         record, _ = await self.core.record()
         if record.current is not None and await self._cast_vote(record.current, commit, reason):
             return
@@ -266,7 +281,9 @@ class ParticipantCore:
         raise VoteRefusedError(self.core.path, self.site, decision.outcome, decision.reason or "all voted so")
 
     async def _cast_vote(self, transaction: str, commit: bool, reason: str) -> bool:
-        """The ballot becomes a vote, once. False: it was decided before, or this site has voted otherwise."""
+        """Turn the ballot into a vote. Return False if it was decided before, or this site has voted
+        otherwise.
+        """
         node, vote, name = self.core.node(transaction), COMMIT if commit else ABORT, encoded(self.site)
         ballot, cast = Delete(f"{node}/ballot-{name}"), Create(f"{node}/{vote}-{name}", reason.encode()[:1000])
         asked = False
@@ -284,7 +301,7 @@ class ParticipantCore:
     # Learning what was decided
 
     async def _await_decision(self, transaction: str) -> Decision | None:
-        """The decision; None: not before the deadline. Where nobody else decides, we do."""
+        """Wait for the decision, and decide if no other client can. Return None at the deadline."""
         core, node = self.core, self.core.node(transaction)
         peers = core.terms.decided_by == PEERS
         while True:

@@ -1,18 +1,18 @@
-"""What a two-phase commit looks like in znodes, and what follows from what is seen there.
+"""Two-phase commit: the znodes, their records, and ``resolve``, which derives the decision from the
+votes.
 
 Source: recipes.txt, "Two-phased Commit".
 
-Rules for this file: pure, and nothing in it awaits: names, records, and ``resolve``, which decides.
-
-Picture: ``<path>``                          data: the terms, the id of the present transaction, the last decisions
-         ``<path>/sites/s_<site>``           ephemeral, one for each site that takes part
-         ``<path>/t_<id>``                   the present transaction, data: its payload
-         ``<path>/t_<id>/open``              goes with the decision: without it there is no vote
-         ``<path>/t_<id>/coordinator``       ephemeral, of who began it
-         ``<path>/t_<id>/ballot-<site>``     not voted yet; a vote turns it into ``commit-<site>`` or ``abort-<site>``,
-                                             which goes when the site has done what was decided
-         ``<path>/t_<id>/seen-<site>``       this site was there when it began, or came later
-         ``<path>/t_<id>/decision``          data: what was decided, and why
+Layout:
+  ``<path>``                       data: the configuration, the id of the current transaction, the last decisions
+  ``<path>/sites/s_<site>``        ephemeral znode of a site that takes part
+  ``<path>/t_<id>``                the current transaction, data: its payload
+  ``<path>/t_<id>/open``           deleted with the decision: afterwards no vote is possible
+  ``<path>/t_<id>/coordinator``    ephemeral znode of the coordinator
+  ``<path>/t_<id>/ballot-<site>``  not voted yet; a vote replaces it with ``commit-<site>`` or ``abort-<site>``,
+                                   which the site deletes when it has carried out the decision
+  ``<path>/t_<id>/seen-<site>``    the site was present at the beginning, or joined later
+  ``<path>/t_<id>/decision``       data: the decision and its reason
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from distsync.errors import CorruptNodeError
 COMMIT, ABORT = "commit", "abort"
 COORDINATOR, PEERS = "coordinator", "peers"
 
-#: So many decisions are remembered: who was away meanwhile still finds the one that he waits for.
+#: Number of decisions that are remembered for sites that return late.
 REMEMBERED = 20
 
 
 def encoded(site: str) -> str:
-    """``site`` as the end of a znode's name."""
+    """Encode ``site`` for the name of a znode."""
     return quote(site, safe="", errors="surrogatepass")
 
 
 class Decision(NamedTuple):
-    """What was decided about the transaction of this id, and why."""
+    """The decision on the transaction of this id, and its reason."""
 
     id: str
     outcome: str
@@ -50,7 +50,7 @@ class Decision(NamedTuple):
 
     @classmethod
     def read(cls, path: str, data: bytes) -> Decision:
-        """Raises CorruptNodeError."""
+        """Parse a decision. Raises CorruptNodeError."""
         try:
             made = cls(*json.loads(data))
         except DECODE_ERRORS:
@@ -61,14 +61,14 @@ class Decision(NamedTuple):
 
 
 class TransactionConfig(NamedTuple):
-    """What all members have to agree on."""
+    """The configuration on which all members have to agree."""
 
     sites: tuple[str, ...]
     decided_by: str = COORDINATOR
 
 
 class TransactionRecord(NamedTuple):
-    """What the znode of the object says."""
+    """The data of the object's znode."""
 
     terms: TransactionConfig
     current: str | None = None
@@ -80,7 +80,7 @@ class TransactionRecord(NamedTuple):
 
     @classmethod
     def read(cls, path: str, data: bytes) -> TransactionRecord:
-        """Raises CorruptNodeError."""
+        """Parse the record. Raises CorruptNodeError."""
         try:
             sites, decided_by, current, past = json.loads(data)
             return cls(TransactionConfig(tuple(sites), decided_by), current, tuple(Decision(*each) for each in past))
@@ -95,17 +95,17 @@ class TransactionRecord(NamedTuple):
         return self._replace(current=current, past=(*self.past, decision)[-REMEMBERED:])
 
     def decision(self, transaction: str) -> Decision | None:
-        """What was decided about a transaction that is over; None: it is not, or it is forgotten."""
+        """Return the decision on an ended transaction; None if it has not ended, or is forgotten."""
         return next((decision for decision in self.past if decision.id == transaction), None)
 
 
 class VoteSnapshot(NamedTuple):
-    """What a listing of the transaction's znode says; names of sites are encoded."""
+    """A listing of the transaction's znode; names of sites are encoded."""
 
     names: tuple[str, ...]
 
     def sites(self, kind: str) -> set[str]:
-        """Those that have a ``ballot``, or have voted ``commit`` or ``abort``."""
+        """Return the sites that have a ``ballot``, or have voted ``commit`` or ``abort``."""
         return {name[len(kind) + 1 :] for name in self.names if name.startswith(f"{kind}-")}
 
     @property
@@ -118,31 +118,36 @@ class VoteSnapshot(NamedTuple):
 
     @property
     def is_acknowledged(self) -> bool:
-        """Whether it is decided, and each site that voted has done what was decided."""
+        """Whether it is decided, and each site that voted has carried out the decision."""
         return not (self.is_open or self.sites(COMMIT) or self.sites(ABORT))
 
     def vote_of(self, site: str) -> str | None:
-        """``commit``, ``abort``, ``ballot`` for none, None for a site that has acknowledged."""
+        """Return ``commit``, ``abort``, ``ballot`` for no vote, or None for a site that has
+        acknowledged.
+        """
         return next((kind for kind in (COMMIT, ABORT, "ballot") if f"{kind}-{encoded(site)}" in self.names), None)
 
 
 class Resolution(NamedTuple):
-    """What follows from the votes."""
+    """The decision that follows from the votes."""
 
     outcome: str
     reason: str = ""
-    responsible: str | None = None  # the encoded name of the site whose vote says more
-    dead: str | None = None  # the one that must not have voted meanwhile
+    responsible: str | None = None  # the encoded name of the site whose vote contains the reason
+    dead: str | None = None  # the encoded name of a site that must not have voted in between
 
 
 def resolve(
     view: VoteSnapshot, sites: Iterable[str], present: Set[str], has_coordinator: bool = True
 ) -> Resolution | None:
-    """What the decision must be, as soon as that is clear; None: not yet. ``present``: the sites that were there after
-    ``view`` was read; who was seen before, and is none of them, is dead.
+    """Return the decision as soon as the votes determine it; otherwise None.
 
-    "As soon as all sites have all votes, they can decide [...] a node can decide abort earlier if some site votes for
-    abort": and also if a site died before its vote, or the coordinator did before all had voted.
+    ``present`` are the sites present after ``view`` was read. A site that was seen before and is
+    not among them has left.
+
+    "As soon as all sites have all votes, they can decide [...] a node can decide abort earlier if
+    some site votes for abort". The decision is also abort if a site, or the coordinator, has left
+    before all had voted.
     """
     against = view.sites(ABORT)
     missing = {encoded(site) for site in sites} - view.sites(COMMIT)
@@ -162,33 +167,33 @@ def resolve(
 
 
 def missing_ballot(site: str) -> Resolution:
-    """What follows where a site has neither a ballot nor a vote, though it is not decided."""
+    """Return the resolution for a site with neither a ballot nor a vote in an undecided transaction."""
     return Resolution(ABORT, f"somebody has deleted the ballot or the vote of {site}")
 
 
 def resolve_timeout(view: VoteSnapshot, sites: Iterable[str], present: Set[str]) -> Resolution:
-    """What the decision is when nobody waits any longer."""
+    """Return the decision at the timeout."""
     return resolve(view, sites, present) or Resolution(
         ABORT, f"no vote of {', '.join(sorted(view.sites('ballot')))} in time"
     )
 
 
 def named(transaction: str) -> str:
-    """The name of the transaction's znode."""
+    """Return the name of the transaction's znode."""
     return f"t_{transaction}"
 
 
 def initial_nodes(terms: TransactionConfig, present: Set[str]) -> list[str]:
-    """What is below a transaction that was just begun, but for its coordinator."""
+    """Return the children of a new transaction, except its coordinator."""
     sites = [encoded(site) for site in terms.sites]
     return ["open", *(f"ballot-{site}" for site in sites), *(f"seen-{site}" for site in sites if site in present)]
 
 
 def listed(answer: Any) -> VoteSnapshot:
-    """The view of a listing."""
+    """Return the snapshot of a listing."""
     return VoteSnapshot(answer.names)
 
 
 def present_in(answer: Any) -> set[str]:
-    """The sites that are there, encoded, by a listing of theirs (or the error in its place)."""
+    """Return the present sites (encoded), given a listing or the error in its place."""
     return {name.removeprefix("s_") for name in getattr(answer, "names", ())}
