@@ -114,7 +114,7 @@ def test_site_that_dies_before_its_vote_aborts_all(
     eventually(lambda: deciding.is_alive())
     mortal.kill()
     assert deciding.result() is False
-    assert trip.reason == "rail died before its vote"
+    assert trip.reason == "rail left before its vote"
     assert results(others) == ["abort"] * 2
 
 
@@ -135,7 +135,7 @@ def test_site_that_died_before_anybody_looked_aborts_all(
     if trip.decided_by == "peers":
         assert Running(Log(trip, "hotel").side.take_part).result() == "abort"
     assert Running(trip.decide).result() is False
-    assert trip.reason == "rail died before its vote"
+    assert trip.reason == "rail left before its vote"
 
 
 @pytest.mark.slow

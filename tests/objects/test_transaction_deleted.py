@@ -137,7 +137,7 @@ def test_deleted_ballot_or_vote_is_none_for_commit(trip: Transaction, part: str,
     running = voted_and_waiting(trip)
     delete(trip, observer, part)
     assert [one.result() for one in running] == ["abort", False]
-    assert trip.reason == f"somebody has deleted the ballot or the vote of {part.split('-')[1]}"
+    assert trip.reason == f"the ballot or vote of {part.split('-')[1]} was deleted"
     ends_well(trip)
 
 

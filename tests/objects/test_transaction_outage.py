@@ -93,7 +93,7 @@ def test_coordinator_who_is_away_for_longer_learns_what_the_sites_decided(
     eventually(lambda: waiting_calls(far) == 1 and near.votes()["bank"] == "commit")
     breaks(proxy, how)
     assert bank.result() == "abort"
-    assert near.reason == "the coordinator died before rail had voted"
+    assert near.reason == "the coordinator left before rail had voted"
     proxy.heal()
     assert deciding.result() is False
     far.close()

@@ -107,7 +107,7 @@ class TransactionCore:
     def node(self, transaction: str) -> str:
         return f"{self.path}/{named(transaction)}"
 
-    # What is there
+    # Reading
 
     async def record(self, watch: Watch | None = None) -> tuple[TransactionRecord, int]:
         """Return the record of the object's znode, which is created if necessary, and its version.
@@ -282,7 +282,7 @@ class TransactionCore:
         sight = await self.read_votes(transaction)
         view = sight.view if sight else VoteSnapshot(())
         waits = sorted(view.sites(COMMIT) | view.sites(ABORT) | view.sites("ballot"))
-        return f"the transaction before, {transaction} of {self.path}, is not over: it waits for {', '.join(waits)}"
+        return f"the previous transaction, {transaction} of {self.path}, has not ended: it waits for {', '.join(waits)}"
 
     # Deciding
 
@@ -312,7 +312,7 @@ class TransactionCore:
                 woke = await self._wait_or_timeout(transaction, watch) if waits else WakeReason.DEADLINE
                 if woke is WakeReason.LIMIT:
                     resolution = Resolution(
-                        ABORT, "somebody has deleted the one before, and this one was forgotten for it"
+                        ABORT, "the previous transaction was deleted, and this one forgotten in its place"
                     )
                 elif woke is WakeReason.DEADLINE:
                     sight = await self.read_votes(transaction) or sight

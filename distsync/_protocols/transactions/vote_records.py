@@ -160,15 +160,15 @@ def resolve(
         return missing_ballot(min(robbed))
     gone = (missing & view.sites("seen")) - present
     if gone:
-        return Resolution(ABORT, f"{min(gone)} died before its vote", dead=min(gone))
+        return Resolution(ABORT, f"{min(gone)} left before its vote", dead=min(gone))
     if not has_coordinator:
-        return Resolution(ABORT, f"the coordinator died before {min(missing)} had voted")
+        return Resolution(ABORT, f"the coordinator left before {min(missing)} had voted")
     return None
 
 
 def missing_ballot(site: str) -> Resolution:
     """Return the resolution for a site with neither a ballot nor a vote in an undecided transaction."""
-    return Resolution(ABORT, f"somebody has deleted the ballot or the vote of {site}")
+    return Resolution(ABORT, f"the ballot or vote of {site} was deleted")
 
 
 def resolve_timeout(view: VoteSnapshot, sites: Iterable[str], present: Set[str]) -> Resolution:
