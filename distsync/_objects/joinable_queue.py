@@ -27,7 +27,7 @@ _ENDED = "this delivery was ended before"
 _MAX_DELAY_S = 10 * 366 * 86_400.0
 
 _Ending = Callable[[JoinableCore, Claimed], Any]
-"""Makes the protocol that ends a delivery."""
+"""Returns the protocol that ends a delivery."""
 
 
 def _checked_delay(delay: float) -> float:
@@ -48,9 +48,7 @@ def _checked_prefetch(prefetch: int, max_deliveries: int) -> int:
     if not 0 <= prefetch < BATCH:
         raise ValueError(f"prefetch must be between 0 and {BATCH - 1} items, not {prefetch}")
     if prefetch and max_deliveries == 1:
-        raise ValueError(
-            "prefetch needs max_deliveries above 1, or 0: what was claimed ahead by who died was delivered"
-        )
+        raise ValueError("prefetch needs max_deliveries of 0, or 2 or more: an item claimed ahead counts as delivered")
     return prefetch
 
 

@@ -119,7 +119,7 @@ class RateLimiter(SharedObject):
         """
         tokens = validate_positive("n", n)
         if tokens > self._burst:
-            raise ValueError(f"n is {n}, the burst is {self._burst}: so many tokens are never there at once")
+            raise ValueError(f"n={n} exceeds the burst of {self._burst} and can never be granted")
         seconds = validate_timeout(timeout)
         return bool(self._run(self._core.acquire(tokens, seconds), seconds))
 

@@ -20,7 +20,8 @@ import wrapt
 from distsync._pickle import at_home
 
 AGAIN_S = 0.05
-"""Until a call that is to end is told so again: it may not have begun yet."""
+"""Seconds after which a thread that is to end is notified again, because it may not have started yet.
+"""
 
 
 class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only

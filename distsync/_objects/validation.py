@@ -12,8 +12,10 @@ from distsync.errors import ConfigurationError
 TIMEOUT_MAX = threading.TIMEOUT_MAX
 
 TimeoutRule = Literal["condition", "lock", "queue", "call"]
-"""The rules of a timeout: those of ``threading.Condition.wait``, ``threading.Lock.acquire`` or ``queue.Queue.get``. A
-call that the standard library does not have takes what a lock takes, and None, which waits forever."""
+"""The rules for a timeout: those of ``threading.Condition.wait``, ``threading.Lock.acquire`` or
+``queue.Queue.get``. A call that the standard library lacks (``"call"``) accepts what a lock
+accepts, and None to wait forever.
+"""
 
 #: Naming schemes of znodes that most objects support: Curator's, and that of kazoo's own recipes.
 LAYOUTS = ("curator", "kazoo")

@@ -1,7 +1,4 @@
-"""The commands. ``main`` is what the script ``distsync`` and ``python -m distsync`` call.
-
-Rules for this package: one module per command; before click is known to be there, none of them is loaded.
-"""
+"""The ``distsync`` command: ``main`` runs it. Each command is a module, loaded when it is used."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import sys
 
 
 def main() -> int:
-    """The command of the command line has run; returns the exit status."""
+    """Run the command of the command line. Return the exit status."""
     try:
         import click  # noqa: F401
     except ImportError:
@@ -22,5 +19,5 @@ def main() -> int:
         group(prog_name="distsync")
     except ReplaceCommand as chosen:
         run = chosen.run
-    run()  # out of the hands of click, and with no exception in progress
+    run()  # outside of click, and with no exception in progress
     return 0

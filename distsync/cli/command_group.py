@@ -1,8 +1,4 @@
-"""The group that the commands belong to.
-
-Rules for this file: a command is added here by one word; what it does stands in a module of its own, which is loaded
-when the command is asked for.
-"""
+"""The click group of all commands. A command's module is loaded only when the command is used."""
 
 from __future__ import annotations
 
@@ -12,11 +8,13 @@ from importlib import import_module
 import click
 
 COMMANDS = ("demo", "ensemble", "run", "serve", "worker")
-"""``demo`` is ``demo_command`` in ``demo.py``, and so on."""
+"""Names of the commands. ``demo`` is ``demo_command`` in ``demo.py``, and so on."""
 
 
 class Commands(click.Group):
-    """Loads the one command that is used: what ``run`` runs is not to wait for the others, nor to find them loaded."""
+    """A group that loads only the requested command: a program started by ``run`` must not find the
+    others loaded.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -35,4 +33,4 @@ def group() -> None:
     Commands that need a server use that of DISTSYNC_HOSTS (host:port,host:port), or your embedded server, which is
     started automatically.
     """
-    logging.getLogger("distsync").addHandler(logging.NullHandler())  # a command says itself, once, what went wrong
+    logging.getLogger("distsync").addHandler(logging.NullHandler())  # each command reports its errors itself, once

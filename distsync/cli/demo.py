@@ -1,4 +1,6 @@
-"""``distsync demo``: one program as several processes over distsync, and as one process alone; both must agree."""
+"""``distsync demo``: run one program as several processes with distsync, and as one process; compare
+the results.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def demo_command(processes: int, files: int | None, folder: Path | None, keep: b
     """
     options = [*(["--files", str(files)] if files else []), *(["--folder", str(folder.resolve())] if folder else [])]
     console = Console()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that no process of ours is left
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # leaves no child process behind
     try:
         with _workplace(keep, console) as place:
             gain = Demo(console, place, processes, options).run()
@@ -68,7 +70,9 @@ def demo_command(processes: int, files: int | None, folder: Path | None, keep: b
 
 @contextmanager
 def _workplace(keep: bool, console: Console) -> Iterator[Path]:
-    """A folder, and a namespace of the same name on a server that answers; both are gone afterwards unless kept."""
+    """Create a temporary folder, and a namespace of the same name on the server; delete both unless
+    ``keep``.
+    """
     place = Path(tempfile.mkdtemp(prefix="distsync-demo-"))
     try:
         console.print(f"server: {_server(_namespace(place))}", markup=False, highlight=False, soft_wrap=True)
@@ -90,7 +94,7 @@ def _namespace(place: Path) -> str:
 
 
 def _server(namespace: str) -> str:
-    """Where the server is that answers; it has the namespace now."""
+    """Create the namespace, and return a description of the server's address."""
     with Client(namespace=namespace) as client:
         client.run(ensure(client.namespace), timeout=30)
         return client.hosts or f"the embedded one of this user, {find_or_start().hosts}"
@@ -105,7 +109,7 @@ def _remove_znodes(namespace: str) -> None:
 
 
 class Demo:
-    """Both runs, and what is printed of them."""
+    """Runs both programs and prints their results."""
 
     def __init__(self, console: Console, place: Path, processes: int, options: list[str]) -> None:
         self.console = console
@@ -128,7 +132,7 @@ class Demo:
         return alone_seconds / shared_seconds
 
     def _timed(self, name: str, program: Path, processes: int, threads: int) -> tuple[dict[str, Any], float]:
-        """The result of the program, and the seconds that it took."""
+        """Run the program; return its result and its duration in seconds."""
         result = self.place / f"{name}.json"
         workers = ["--threads", str(threads), "--parties", str(processes * threads)]
         command = [str(program), *workers, "--result", str(result), *self.options]
@@ -159,7 +163,9 @@ def _summed(report: Report) -> Report:
 
 @contextmanager
 def _display(console: Console, processes: int) -> Iterator[Report]:
-    """A report function that shows bars on a terminal, and prints a line for each quarter elsewhere."""
+    """Yield a report function that shows progress bars on a terminal, and otherwise prints a line for
+    each quarter.
+    """
     if not console.is_terminal:
         yield _lines(console)
         return
@@ -213,7 +219,7 @@ def _most_frequent(result: dict[str, Any]) -> list[str]:
 
 
 def _differences(together: dict[str, Any], alone: dict[str, Any]) -> list[str]:
-    """A line for each thing in which the two results differ."""
+    """Return a line for each difference between the two results."""
     lines = [
         f"{unit}: {together[unit]:,} together, {alone[unit]:,} alone"
         for unit in ("files", "lines", "words")

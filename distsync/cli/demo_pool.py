@@ -1,4 +1,4 @@
-"""The part of ``distsync demo`` that is about pools: two programs share their workers, one of which is killed."""
+"""The pools of ``distsync demo``: two programs share their workers, one of which is killed."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ from distsync.cli.demo_processes import Report, Workers
 PROGRAMS = Path(__file__).parent / "programs"
 SHARED, ALONE = PROGRAMS / "worker_pool.py", PROGRAMS / "worker_pool_stdlib.py"
 PARTS = 2
-#: One worker is killed when so many batches are done, or somewhat later if it has only just been started.
+#: Number of finished batches after which one worker is killed.
 KILL_AFTER = 5
 
 Display = Callable[[Console, int], AbstractContextManager[Report]]
 
 
 class PoolDemo:
-    """Two programs that do half of the files each, on the workers of both; and one alone that does all."""
+    """Runs two programs that process half of the files each, with the workers of both, and one that
+    processes all alone.
+    """
 
     def __init__(self, console: Console, place: Path, namespace: str, options: list[str], display: Display) -> None:
         self._console, self._place, self._namespace = console, place, namespace
@@ -56,7 +58,7 @@ class PoolDemo:
         return True
 
     def _run(self, programs: list[tuple[Path, str]]) -> dict[str, Any]:
-        """What these found, all of them started at once."""
+        """Run these programs at the same time; return their results."""
         found: dict[str, Any] = {}
         with self._display(self._console, 1) as report, ExitStack() as ends:
             done: dict[int, tuple[int, int]] = {}
@@ -88,7 +90,7 @@ class PoolDemo:
         return Workers(command, 1, logs, {"DISTSYNC_NAMESPACE": self._namespace}, heard)
 
     def _kill(self) -> None:
-        """One of the first program's worker processes is dead, where it can be found out which these are."""
+        """Kill a worker process of the first program, if /proc shows its children."""
         program = self._running[0].processes[0].pid
         for task in Path(f"/proc/{program}/task").glob("*/children"):
             for pid in task.read_text().split():

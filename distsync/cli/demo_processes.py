@@ -1,4 +1,4 @@
-"""Several processes of one program, watched from outside: how far each is, and whether one of them failed."""
+"""Several processes of one program: their progress, and whether one has failed."""
 
 from __future__ import annotations
 
@@ -16,15 +16,17 @@ STOP_S = 5.0
 DONE = re.compile(r"(\d+) of (\d+) (?:batches|parts)")
 
 Report = Callable[[int, int, int], None]
-"""Called with the number of the process, and the numbers in its line ``... of ... batches`` or ``... of ... parts``."""
+"""Called with the number of the process, and the two numbers of its line ``... of ... batches`` or
+``... of ... parts``.
+"""
 
 
 class WorkerFailed(Exception):
-    """One of the processes did not end well. Its output is in the message."""
+    """A process has failed. The message contains its output."""
 
 
 class Workers:
-    """Processes that were started at the same time, with the same command line."""
+    """Processes that are started at the same time, with the same command line."""
 
     def __init__(
         self, command: Sequence[str], count: int, folder: Path, environment: Mapping[str, str], report: Report
@@ -50,7 +52,7 @@ class Workers:
             )
 
     def _read(self, number: int) -> None:
-        """In a thread: what process ``number`` prints."""
+        """Report the progress of process ``number``, in a thread."""
         output = self.processes[number].stdout
         assert output is not None
         for line in output:
@@ -59,9 +61,8 @@ class Workers:
                 self._report(number, int(found[1]), int(found[2]))
 
     def wait(self) -> None:
-        """All have ended well.
-
-        Raises: WorkerFailed as soon as one has not; then the others are ended, since they may wait for it for ever.
+        """Wait until all processes have exited. If one fails, end the others, which may wait for it,
+        and raise WorkerFailed.
         """
         try:
             while None in self._checked():
@@ -70,7 +71,7 @@ class Workers:
             self.end()
 
     def _checked(self) -> list[int | None]:
-        """What each of them ended with, None for those that run."""
+        """Return the exit codes, None for running processes. Raises WorkerFailed."""
         codes = [process.poll() for process in self.processes]
         for number, process in enumerate(self.processes):
             if process.returncode:
@@ -84,7 +85,7 @@ class Workers:
         return "\n".join([f"process {number + 1} (pid {process.pid}) {how}", *lines[-20:]])
 
     def end(self) -> None:
-        """None of them is left. May be called again."""
+        """Terminate all processes. Idempotent."""
         for process in self.processes:
             if process.poll() is None:
                 process.terminate()

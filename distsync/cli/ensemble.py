@@ -44,7 +44,7 @@ def ensemble_command(participants: int, observers: int, tick_ms: int, data_dir: 
 
 
 def _print_changes(ensemble: Ensemble, signals: SignalListener) -> None:
-    """Its address; then each server, and again when one of them plays another role, or has come to another epoch."""
+    """Print the ensemble's address, and all servers whenever the role or epoch of one changes."""
     click.echo("DISTSYNC_HOSTS=" + ",".join("{}:{}".format(*server.address) for server in ensemble.servers))
     before: list[tuple[Role, int | None]] = []
     while not signals.signals:

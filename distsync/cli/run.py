@@ -15,7 +15,7 @@ from distsync.patch import patch
 
 
 class RunCommand(click.Command):
-    """As with Python, the options end at the module of ``-m``."""
+    """A command whose options end at the module of ``-m``, as Python's do."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         end = _end_of_options(args)
@@ -23,7 +23,7 @@ class RunCommand(click.Command):
 
 
 def _end_of_options(args: list[str]) -> int | None:
-    """Where the arguments of the module begin, if there is one."""
+    """Return the index of the first argument of the module, or None without ``-m``."""
     place = 0
     while place < len(args) and args[place].startswith("--"):
         place += 2 if args[place] == "--swap" else 1

@@ -1,7 +1,5 @@
-"""A program that runs as Python itself would run it, after something was done to its main module.
-
-Rules for this file: nothing of distsync; how ``python script.py`` and ``python -m module`` prepare ``__main__``,
-``sys.argv`` and ``sys.path`` is known here, and nothing else.
+"""Run a program as ``python script.py`` or ``python -m module`` would, after its main module was
+prepared.
 """
 
 from __future__ import annotations
@@ -18,11 +16,11 @@ from typing import Any
 
 
 class ProgramNotFound(Exception):
-    """There is no such program."""
+    """The program does not exist."""
 
 
 class ReplaceCommand(BaseException):
-    """What the process is to do from now on, in the place of a command."""
+    """Raised by a command to make the process run something else in its place."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         super().__init__(run)
@@ -41,9 +39,9 @@ class Program:
         self._load: Callable[[], CodeType] = lambda: compile("", target, "exec")
 
     def prepare(self) -> None:
-        """``__main__``, ``sys.argv`` and ``sys.path`` are those of the program.
+        """Set ``__main__``, ``sys.argv`` and ``sys.path`` to those of the program.
 
-        Raises: ProgramNotFound if there is none; what a package raises that is imported on the way to its module.
+        Raises ProgramNotFound, and what the packages that contain its module raise on import.
         """
         if not self.is_module and not os.path.exists(self.what):
             raise ProgramNotFound(f"there is no file {self.what}")
@@ -62,7 +60,7 @@ class Program:
         sys.modules["__main__"] = self.main
 
     def run(self) -> None:
-        """The program has run. What it raises is raised, and shown, if nobody catches it, without our own frames."""
+        """Run the program. The traceback of an uncaught exception is shown without our own frames."""
         sys.excepthook = _without(sys.excepthook, vars(self.main))
         exec(self._load(), vars(self.main))
 
@@ -111,7 +109,9 @@ class Program:
 
 
 def _without(hook: Callable[..., Any], names: dict[str, Any]) -> Callable[..., None]:
-    """``hook``, which is shown the frames of the program only: those from the first one with these globals on."""
+    """Wrap ``hook``, an excepthook, so that it gets the frames from the first one with these globals
+    on.
+    """
 
     def show(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         inside = trace

@@ -1,7 +1,4 @@
-"""Signals that tell a command to end.
-
-Rules for this file: it notes them; what is done then, its command knows.
-"""
+"""Signals that end a command."""
 
 from __future__ import annotations
 
@@ -13,7 +10,9 @@ from typing import Any
 
 
 class SignalListener:
-    """What signals have told this process. One may strike while another one is noted: what notes it takes no lock."""
+    """Collects SIGTERM and SIGINT. It takes no lock, because a signal may arrive while another one is
+    handled.
+    """
 
     def __init__(self) -> None:
         self.signals: list[int] = []
@@ -25,11 +24,13 @@ class SignalListener:
 
     @property
     def twice(self) -> bool:
-        """Whether Ctrl-C came after it was told to go. Who sends SIGTERM may send it to the group as well."""
+        """Whether Ctrl-C followed the first signal. A repeated SIGTERM does not count: it may be sent
+        to the whole group.
+        """
         return signal.SIGINT in self.signals[1:]
 
     def wait(self, others: Sequence[Any] = (), seconds: float | None = None) -> None:
-        """Something was told, or one of ``others`` is ready, or so much time is over."""
+        """Wait for a signal, for one of ``others`` to become ready, or until ``seconds`` have passed."""
         if self._reader in connection.wait([*others, self._reader], seconds):
             os.read(self._reader, 4096)
 

@@ -50,7 +50,7 @@ def worker_command(
 
 def _work(client: Client, path: str, count: int, maxtasks: int | None, max_deliveries: int) -> int:
     """Return the exit status when all processes have exited."""
-    Encoder(client.settings)  # a codec that cannot be used is told here
+    Encoder(client.settings)  # fail now if the codec cannot be used
     client.run(core_of(client, path).look())
     spec = WorkerSpec(client.settings, path, LIMIT_BYTES, max_deliveries, maxtasks=maxtasks)
     crew = LocalWorkers(default_context.get_context("spawn"), count, spec, [])

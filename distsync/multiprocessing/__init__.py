@@ -76,11 +76,12 @@ _OF_CONTEXT = (
     "Value",
     "get_context",
 )
-"""The methods of the default context. They are bound at the first use of one of them: if this package imported a module
-of its own, and a thread imported that module at the same time, each import would wait for the other."""
+"""The methods of the default context, bound at the first use of one of them. If this package imported
+one of its modules while another thread imports that module, each import would wait for the other.
+"""
 
 _MODULES = ("context", "managers", "pool", "process", "queues", "sharedctypes", "synchronize")
-"""Those of multiprocessing's that are replaced."""
+"""Modules that replace one of multiprocessing."""
 
 
 def __getattr__(name: str) -> Any:

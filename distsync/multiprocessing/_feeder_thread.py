@@ -22,7 +22,7 @@ from distsync._client import lifecycle
 MAX_ITEMS = 800
 
 Send = Callable[[Sequence[Any]], object]
-"""Sends these items, and reports what cannot be sent; raises nothing."""
+"""Sends these items, and reports those that cannot be sent. Raises nothing."""
 
 _running: weakref.WeakSet[Feeder] = weakref.WeakSet()
 _END: Any = object()

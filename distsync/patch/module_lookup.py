@@ -21,7 +21,7 @@ from distsync.patch.source_analysis import Source
 
 ALL_BELOW = ".*"
 UNPATCHABLE = frozenset(("distsync", "kazoo", "wrapt", "platformdirs", "filelock"))
-"""What distsync itself is made of: with distsync's locks it would wait for itself."""
+"""Modules that distsync itself uses: with distsync's locks they would wait for themselves."""
 
 SWAPPED = frozenset(FACES)
 

@@ -30,7 +30,9 @@ class FaultInjectable:
     @property
     def _frames(self) -> Proxy:
         if self._faults.sealed:
-            raise UsageError("what is encrypted cannot be told apart: with tls= only all connections can be broken")
+            raise UsageError(
+                "encrypted connections cannot be distinguished: with tls=, only all connections can be broken"
+            )
         return self._faults
 
     @property

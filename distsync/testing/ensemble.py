@@ -25,7 +25,7 @@ from distsync.testing.java_process import LOOPBACK, EnsembleError, ProcessGuard
 
 TICK_MS = 250
 MAX_SESSION_MS = 120_000
-"""Whoever asks for more gets this; the least is 2 ticks."""
+"""Maximum session timeout; the minimum is 2 ticks."""
 
 QUORUM_S = 60.0
 

@@ -1,10 +1,9 @@
-"""The wires between the servers of an ensemble: TCP proxies, all in one thread, that hold back or cut on demand.
+"""TCP proxies between the servers of an ensemble, all in one thread, which can hold or cut
+connections.
 
-Rules for this file: it passes bytes on and reads none of them but a greeting, which tells where to call back; what
-clients say goes through faulty_proxy.py.
-
-A server of an ensemble knows the others by their wires to it. But who calls on an election port begins with the address
-where he is to be called back, his own, and the call back would go past his wire: so the wire writes itself there.
+Clients connect through faulty_proxy.py instead. Each server knows the others by the proxies' ports.
+A connection to an election port begins with the address at which to call the sender back. That
+address would bypass the proxy, so the proxy replaces it with its own; it looks at no other bytes.
 """
 
 from __future__ import annotations
@@ -21,20 +20,22 @@ from distsync.testing.java_process import LOOPBACK
 
 Result = TypeVar("Result")
 Ends = tuple[int, int]
-"""Who calls, and who is called."""
+"""Numbers of the connecting and of the accepting server."""
 
 _GREETING = struct.Struct(">qqi")
-"""Version, who calls, and how long the address is that follows."""
+"""Protocol version, number of the connecting server, length of the address that follows."""
 
 ANSWER_S = 10.0
 CALL_AGAIN_S, CALLS = 0.02, 50
 
 TURNS = 10
-"""Of the loop: from the accepting of a connection to the beginning of its task, and from its end to its socket's."""
+"""Iterations of the loop from accepting a connection to the start of its task, and from the task's end
+to the closing of its socket.
+"""
 
 
 class NetworkLink:
-    """From one server to a port of another one."""
+    """The connections from one server to a port of another."""
 
     def __init__(self, ends: Ends, target: int) -> None:
         self.ends, self.target = ends, target
@@ -45,7 +46,7 @@ class NetworkLink:
         self.open: set[asyncio.StreamWriter] = set()
 
     def become(self, mode: ProxyMode) -> None:
-        """Held back, refused or passed on from now on."""
+        """Hold, refuse or pass all traffic from now on."""
         self.mode = mode
         if mode is ProxyMode.HELD:
             self.flowing.clear()
@@ -55,20 +56,20 @@ class NetworkLink:
             self.cut()
 
     def cut(self) -> None:
-        """All its connections are broken."""
+        """Break all connections."""
         for writer in tuple(self.open):
             writer.transport.abort()
 
 
 class Pair(NamedTuple):
-    """The wires from one server to another one: to its quorum port, and to its election port."""
+    """Ports of the proxies from one server to another."""
 
     quorum: int
     election: int
 
 
 class EnsembleNetwork:
-    """All the wires of an ensemble."""
+    """All proxies of an ensemble."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -79,15 +80,17 @@ class EnsembleNetwork:
         self._thread.start()
 
     def lay(self, ends: Ends, quorum: int, election: int, back: Callable[[], int]) -> Pair:
-        """The ports that lead to these two; ``back()`` is the port by which who is called calls back."""
+        """Add proxies to these two ports, and return their ports. ``back()`` returns the port for
+        calling back.
+        """
         return self._do(self._lay(ends, quorum, election, lambda: f"{LOOPBACK}:{back()}"))
 
     def set(self, mode_of: Callable[[int, int], ProxyMode]) -> None:
-        """Each wire behaves as ``mode_of(who calls, who is called)`` says."""
+        """Set the mode of each link to ``mode_of(connecting server, accepting server)``."""
         self._do(self._set(mode_of))
 
     def close(self) -> None:
-        """All connections are broken, and nothing remains."""
+        """Break all connections and stop the thread."""
         self._do(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -114,7 +117,9 @@ class EnsembleNetwork:
             try:
                 await _carry(wire, reader, writer)
             except asyncio.CancelledError:
-                pass  # by _close(); before Python 3.12 asyncio complains of a connection whose task was cancelled
+                # cancelled by _close(): before Python 3.12 asyncio logs an error about a connection
+                # whose task was cancelled
+                pass
             finally:
                 self._tasks.discard(task)
 
@@ -129,10 +134,12 @@ class EnsembleNetwork:
 
     async def _close(self) -> None:
         for socket in [each for listening in self._listening for each in listening.sockets]:
-            self._loop.remove_reader(socket)  # nobody is accepted any more
+            self._loop.remove_reader(socket)  # accept no further connection
         for wire in self._wires:
             wire.become(ProxyMode.REFUSED)
-        for _ in range(TURNS):  # who was accepted just now must have begun, or nothing would close his socket
+        # the task of a connection accepted just now must have started, or its socket would not be
+        # closed
+        for _ in range(TURNS):
             await asyncio.sleep(0)
         for listening in self._listening:
             listening.close()
@@ -141,11 +148,11 @@ class EnsembleNetwork:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
         for _ in range(TURNS):
-            await asyncio.sleep(0)  # the transports that were aborted close their sockets
+            await asyncio.sleep(0)  # aborted transports close their sockets
 
 
 async def _carry(wire: NetworkLink, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """One connection, to its end."""
+    """Serve one connection until it ends."""
     wire.open.add(writer)
     onward: asyncio.StreamWriter | None = None
     try:
@@ -165,7 +172,7 @@ async def _carry(wire: NetworkLink, reader: asyncio.StreamReader, writer: asynci
 
 
 async def _called(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection to who may be about to listen: his caller, who has us on the line, will not try again."""
+    """Connect to a server that may not listen yet: the server that connects to us will not try again."""
     for _ in range(CALLS):
         with suppress(ConnectionRefusedError):
             return await asyncio.open_connection(LOOPBACK, port)
@@ -174,14 +181,14 @@ async def _called(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter
 
 
 async def _greeting(reader: asyncio.StreamReader, back: str) -> bytes:
-    """As it came, but for the address to call back."""
+    """Return the greeting with the address for calling back replaced."""
     version, who, length = _GREETING.unpack(await reader.readexactly(_GREETING.size))
     await reader.readexactly(length)
     return _GREETING.pack(version, who, len(back)) + back.encode()
 
 
 async def _either(*works: Coroutine[Any, Any, None]) -> None:
-    """One of them has ended, and the others are cancelled."""
+    """Run these until one ends, then cancel the others."""
     tasks = [asyncio.ensure_future(work) for work in works]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

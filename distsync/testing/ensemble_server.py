@@ -21,7 +21,7 @@ from distsync.testing.java_process import LOOPBACK, EnsembleError, ProcessGuard
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 START_S = 60.0
 STOP_S = 10.0
-"""A process that has not ended in good order by then is killed."""
+"""Seconds after which a process that has not ended is killed."""
 
 ANSWER_S = 2.0
 

@@ -1,9 +1,8 @@
-"""Java's ZooKeeper, as processes that end when this one does, however that one ends.
+"""Processes of Java's ZooKeeper that end when this process ends, even if it is killed.
 
-Rules for this file: how a process of Java is found, started and ended; what a server is told, ensemble_server.py knows.
-
-A `ProcessGuard` is a process too, ``python -m distsync.testing.java_process``: it is told who is to end with us, and
-reads until we are gone. A server begins as a shell that waits until the guardian knows it, and becomes Java then.
+A `ProcessGuard` is a process too, ``python -m distsync.testing.java_process``. It gets the ids of
+the processes to end, and reads until this process is gone. A server starts as a shell that becomes
+Java once the guard knows its id.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ from distsync.errors import ServerStartError
 
 LOOPBACK = "127.0.0.1"
 DEBIAN = Path("/usr/share/java")
-"""Where Debian's packages keep jars."""
+"""Folder of the jars of Debian's packages."""
 
 CLASSPATH = "ZOOKEEPER_CLASSPATH"
 
 SMALL = ("-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
-"""Servers of tests start fast, and five of them fit on two cores."""
+"""Options for fast-starting servers, five of which fit on two cores."""
 
 WAITS = 'read -r _ && exec "$@" </dev/null'
 
 
 class EnsembleError(ServerStartError):
-    """An ensemble does not do what is waited for. Fields: what is the matter, the log of the server."""
+    """An ensemble is not ready. Arguments: the reason, the log of the server."""
 
     template = "the ensemble is not ready: {0}. See the log, {1}"
 
 
 def missing() -> str:
-    """Why no ZooKeeper can be started here; empty if one can."""
+    """Return why no ZooKeeper can be started here; empty if one can."""
     if not shutil.which("java"):
         return "there is no java here"
     if not os.environ.get(CLASSPATH) and not (DEBIAN / "zookeeper.jar").exists():
@@ -50,18 +49,20 @@ def missing() -> str:
 
 
 def classpath() -> str:
-    """ZOOKEEPER_CLASSPATH, else Debian's jars, which name those that they need."""
+    """Return ZOOKEEPER_CLASSPATH, or Debian's jars, whose manifests name the others."""
     return os.environ.get(CLASSPATH) or f"{DEBIAN / 'zookeeper.jar'}:{DEBIAN / 'slf4j-simple.jar'}"
 
 
 def command(properties: Mapping[str, object], main: str, *arguments: str) -> list[str]:
-    """What to run."""
+    """Return the command line."""
     flags = [f"-D{key}={value}" for key, value in properties.items()]
     return ["java", *SMALL, *flags, "-cp", classpath(), main, *arguments]
 
 
 def reserved_port(port: int = 0) -> socket.socket:
-    """A socket that keeps a port of loopback, 0 is any, for a server that binds it with SO_REUSEADDR, as Java does."""
+    """Return a socket that reserves a port of loopback (0 for any) for a server that binds it with
+    SO_REUSEADDR, as Java does.
+    """
     kept = socket.socket()
     kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     kept.bind((LOOPBACK, port))
@@ -69,14 +70,14 @@ def reserved_port(port: int = 0) -> socket.socket:
 
 
 class ProcessGuard:
-    """Ends, with this process, the children that it was told of, and removes ``folder``."""
+    """Kills its children when this process ends, and deletes ``folder``."""
 
     def __init__(self, folder: Path | None = None) -> None:
         words = [sys.executable, "-m", __name__, *([str(folder)] if folder else [])]
         self._process = subprocess.Popen(words, stdin=subprocess.PIPE, env=server_environment(), start_new_session=True)
 
     def spawn(self, words: list[str], log: Path) -> subprocess.Popen[bytes]:
-        """A child that ends with us. What it prints goes to ``log``."""
+        """Start a child that ends with this process, and append its output to ``log``."""
         with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
             child = subprocess.Popen(
                 ["sh", "-c", WAITS, "sh", *words],
@@ -93,11 +94,11 @@ class ProcessGuard:
         return child
 
     def after_fork_in_child(self, pid: int) -> None:
-        """This child is about to end, and its number may soon be another one's."""
+        """Forget a child that is about to end, because its process id may be reused."""
         self._send(f"-{pid}")
 
     def close(self) -> None:
-        """The children that are left are dead."""
+        """Kill the remaining children."""
         self._process.communicate()
 
     def _send(self, line: str) -> None:
@@ -106,11 +107,11 @@ class ProcessGuard:
             self._process.stdin.write(f"{line}\n".encode())
             self._process.stdin.flush()
         except BrokenPipeError:
-            raise EnsembleError("the process that ends it with us is gone", "its standard error") from None
+            raise EnsembleError("the process that guards its servers has exited", "its standard error") from None
 
 
 def guard(lines: Iterable[str]) -> Iterator[int]:
-    """Who is left when there is nothing more to read: each line is ``+PID`` or ``-PID``."""
+    """Yield the remaining process ids at the end of the input. Each line is ``+PID`` or ``-PID``."""
     remaining: set[int] = set()
     for line in lines:
         change = remaining.add if line.startswith("+") else remaining.discard
@@ -119,7 +120,7 @@ def guard(lines: Iterable[str]) -> Iterator[int]:
 
 
 def main(*folders: str) -> None:
-    """The guardian."""
+    """Run the guard."""
     for pid in guard(sys.stdin):
         with suppress(OSError):
             os.kill(pid, signal.SIGKILL)

@@ -1,8 +1,8 @@
-"""The two ways in which a test has a server: in a thread of its process, or as a process.
+"""A test's server, in a thread of the test's process or as a process of its own.
 
-Rules for this file: both are driven alike, by start, stop, pause, resume; only a process can be killed. Faults of
-connections are the proxy's. The process is ``python -m distsync.testing.server_host PORT FOLDER``; it ends with the
-test that started it, however that one ends: it reads its standard input until the other end is gone.
+Both have the same methods, but only a process can be killed. Faults of connections are the proxy's
+task. The process, ``python -m distsync.testing.server_host PORT FOLDER``, ends with the test even
+if that is killed: it reads its standard input until the other end is closed.
 """
 
 from __future__ import annotations
@@ -26,33 +26,33 @@ from distsync.errors import ServerStartError, UsageError
 
 LOOPBACK = "127.0.0.1"
 STOP_S = 10.0
-"""A process that has not ended in good order by then is killed."""
+"""Seconds after which a process that has not ended is killed."""
 
 
 class Host:
-    """Where a server runs, with its data in ``folder``."""
+    """A running server with its data in ``folder``."""
 
     def __init__(self, folder: Path, options: Options = USUAL) -> None:
         self.folder, self.options = folder, options
 
     def start(self, port: int | None) -> int:
-        """It serves on ``port`` (None: a free one); the port."""
+        """Start the server on ``port`` (None for a free one). Return the port."""
         raise NotImplementedError
 
     def stop(self) -> None:
-        """It has ended in good order."""
+        """Stop the server in good order."""
         raise NotImplementedError
 
     def pause(self) -> None:
-        """It does nothing; its sockets stay open."""
+        """Suspend the server; its sockets stay open."""
         raise NotImplementedError
 
     def resume(self) -> None:
-        """It goes on; so it does if it was not paused."""
+        """Resume the server. Does nothing if it is not paused."""
         raise NotImplementedError
 
     def kill(self) -> None:
-        """It is dead, without a chance to clean up."""
+        """Kill the server, without a chance to clean up."""
         raise UsageError("a server in a thread cannot be killed: make it with EmbeddedServer(process=True)")
 
 
@@ -71,7 +71,7 @@ class ThreadHost(Host):
 
     def stop(self) -> None:
         self.resume()
-        with suppress(RuntimeError):  # it has stopped by itself
+        with suppress(RuntimeError):  # it has stopped already
             self._rim.stop()
         self._thread.join()
         if self._failure is not None:
@@ -127,7 +127,8 @@ class ProcessHost(Host):
 
     def pause(self) -> None:
         self._process.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)  # until all its threads stand
+        # until all its threads are stopped
+        os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._process.send_signal(signal.SIGCONT)
@@ -138,7 +139,9 @@ class ProcessHost(Host):
 
 
 def _packed(options: Options) -> bytes:
-    """Those that a test gives, in one line, which nobody else sees: passwords are among them."""
+    """Encode the options that a test gives as one line for standard input, because they contain
+    passwords.
+    """
     tls = options.tls
     files = tls and [tls.optional, *map(str, (tls.certificate, tls.key, tls.ca or ""))]
     passwords = None if options.passwords is None else dict(options.passwords)
@@ -146,7 +149,7 @@ def _packed(options: Options) -> bytes:
 
 
 def _parse_options() -> Options:
-    """What the starter says first. Without a buffer, as below."""
+    """Read the options from standard input, without a buffer, as in _end_with_parent."""
     line = b""
     while not line.endswith(b"\n"):
         line += os.read(0, 1) or b"\n"
@@ -159,15 +162,20 @@ def _parse_options() -> Options:
 
 
 def _end_with_parent() -> None:
-    """Reads without a buffer: one that is waited for here could not be closed at the end."""
+    """Terminate this process when standard input ends. A buffered reader that is waiting could not be
+    closed at exit.
+    """
     while os.read(0, 1):
         pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def main(port: str, folder: str) -> None:
-    """A server in this process, until SIGTERM. In a group of its own, for the system ends one whose members stand still
-    when their parent dies."""
+    """Run a server in this process until SIGTERM.
+
+    It has a process group of its own, because the system ends a group with stopped members when its
+    parent exits.
+    """
     os.setpgrp()
     options = _parse_options()
     threading.Thread(target=_end_with_parent, daemon=True).start()

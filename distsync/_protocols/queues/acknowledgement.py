@@ -98,7 +98,9 @@ class AckQueue(QueueCore):
             work.close()
             await Background(self.release(delivery))
             raise
-        raise LockLostError(delivery.path, delivery.loss.reason or "its claim had ended and another consumer got the item")
+        raise LockLostError(
+            delivery.path, delivery.loss.reason or "its claim had ended and another consumer got the item"
+        )
 
     async def _move(
         self, delivery: ClaimedItem, *extra_operations: Operation, still_needed: StillNeeded = always
