@@ -31,7 +31,7 @@ class FaultInjectable:
     def _frames(self) -> Proxy:
         if self._faults.sealed:
             raise UsageError(
-                "encrypted connections cannot be distinguished: with tls=, only all connections can be broken"
+                "with tls=, only all connections can be broken at once"
             )
         return self._faults
 

@@ -346,7 +346,7 @@ def test_wrong_prefetch_is_refused(client: Client) -> None:
     for wrong, error in ((-1, ValueError), (100, ValueError), (1.5, TypeError), (True, TypeError)):
         with pytest.raises(error, match="prefetch"):
             JoinableQueue(prefetch=wrong)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="prefetch needs max_deliveries above 1"):
+    with pytest.raises(ValueError, match="prefetch needs max_deliveries of 0"):
         JoinableQueue(max_deliveries=1, prefetch=1)
     assert pickle.loads(pickle.dumps(JoinableQueue(name="q", prefetch=3))).prefetch == 3
 

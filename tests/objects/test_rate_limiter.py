@@ -139,7 +139,7 @@ def test_limiter_refuses_bad_input(client: Client, make_client: MakeClient, obse
             with pytest.raises(error, match="must be a number"):
                 RateLimiter(*arguments)
     limiter = RateLimiter(10, burst=2, name="r")
-    with pytest.raises(ValueError, match=r"n is 3, the burst is 2"):
+    with pytest.raises(ValueError, match=r"n=3 exceeds the burst of 2"):
         limiter.acquire(3)
     with pytest.raises(ValueError, match="above 0"):
         limiter.acquire(0)

@@ -99,7 +99,7 @@ class AckQueue(QueueCore):
             await Background(self.release(delivery))
             raise
         raise LockLostError(
-            delivery.path, delivery.loss.reason or "its claim had ended and another consumer got the item"
+            delivery.path, delivery.loss.reason or "its claim ended, and another worker got the item"
         )
 
     async def _move(
