@@ -21,7 +21,7 @@ HOMES = {
     "named_context": "distsync.multiprocessing.context",
     "shared_lock": "distsync._objects.shared_lock",
     "shared_object": "distsync._objects.base",
-    "synchronized_method": "distsync._objects.synchronized_wrappers",
+    "synchronized_method": "distsync._objects.synchronized",
 }
 """The module that defines each name."""
 

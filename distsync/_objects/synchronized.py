@@ -1,13 +1,24 @@
-"""``synchronized``: a function, method or coroutine function that runs while a lock is held.
+"""``synchronized``: run a function, method or coroutine function while a lock is held.
 
 Any lock that supports ``with`` can be used, distsync's or the standard library's.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import queue
+import threading
+import weakref
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from importlib import import_module
+from operator import attrgetter
 from typing import Any, TypeVar
+
+import wrapt
+
+from distsync._pickle import at_home
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -75,8 +86,6 @@ class synchronized:
         if inspect.isgeneratorfunction(inside) or inspect.isasyncgenfunction(inside):
             raise TypeError(f"{inside.__qualname__} is a generator: take the lock inside of it")
         wrapper = self._wait if inspect.iscoroutinefunction(inside) else self._call
-        from distsync._objects.synchronized_wrappers import SynchronizedFunction
-
         return SynchronizedFunction(function, wrapper)  # type: ignore[return-value]
 
     def _call(self, wrapped: Callable[..., Any], instance: Any, args: Any, kwargs: Any) -> Any:
@@ -114,8 +123,6 @@ class synchronized:
         Returns:
             The result of the lock's ``__enter__()``.
         """
-        from distsync._objects.synchronized_wrappers import hand_of
-
         return await hand_of(self._lock).acquire()
 
     async def __aexit__(self, *error: Any) -> Any:
@@ -127,6 +134,126 @@ class synchronized:
         Returns:
             The result of the lock's ``__exit__()``.
         """
-        from distsync._objects.synchronized_wrappers import hand_of
-
         return await hand_of(self._lock).release(error)
+
+
+AGAIN_S = 0.05
+"""Seconds after which a thread that is to end is notified again, because it may not have started yet.
+"""
+
+
+class _Bound(wrapt.BoundFunctionWrapper):  # type: ignore[type-arg]  # generic in its stubs only
+    """A method of an object or class. It is pickled like any method."""
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        wrapped = self.__wrapped__
+        owner = getattr(wrapped, "__self__", None)
+        if owner is None:  # a staticmethod
+            return synchronized_method, (wrapped.__module__, wrapped.__qualname__)
+        return getattr, (owner, wrapped.__name__)
+
+
+@at_home
+def synchronized_method(module: str, name: str) -> Any:
+    """Return the method of ``module`` with this qualified name."""
+    return attrgetter(name)(import_module(module))
+
+
+class SynchronizedFunction(wrapt.FunctionWrapper):  # type: ignore[type-arg]
+    """A function that runs under a lock and looks like the function. It is pickled by name."""
+
+    __bound_function_wrapper__ = _Bound
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__wrapped__.__qualname__
+
+    def __copy__(self) -> SynchronizedFunction:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> SynchronizedFunction:
+        return self  # like any function
+
+
+class _LockThread(threading.Thread):
+    """A thread that acquires, holds and releases a lock for a task, and owns an RLock."""
+
+    def __init__(self, lock: Any) -> None:
+        super().__init__(name="distsync-synchronized", daemon=True)
+        self._lock = lock
+        self._depth = 0
+        self._todo: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...], Future[Any]] | None]
+        self._todo = queue.SimpleQueue()
+
+    def run(self) -> None:
+        for work, args, future in iter(self._todo.get, None):
+            try:
+                future.set_result(work(*args))
+            except BaseException as error:
+                future.set_exception(error)
+            del work, args, future  # keeps nothing alive while the thread waits for more work
+
+    async def acquire(self) -> Any:
+        if not self._depth:
+            self.start()
+        self._depth += 1
+        taken = self._do(self._lock.__enter__)
+        try:
+            return await asyncio.shield(asyncio.wrap_future(taken))
+        except BaseException:
+            self._depth -= 1
+            if not taken.done():
+                _call_off(taken, self._lock, self.ident or 0)
+            self._do(self._undo, taken)
+            self._end()
+            raise
+
+    async def release(self, error: tuple[Any, ...]) -> Any:
+        self._depth -= 1
+        suppressed = self._do(self._lock.__exit__, *error)
+        self._end()
+        return await asyncio.shield(asyncio.wrap_future(suppressed))
+
+    def _do(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._todo.put((work, args, future))
+        return future
+
+    def _undo(self, taken: Future[Any]) -> None:
+        """Release the lock in the lock's thread, if an interrupted acquire has got it."""
+        if taken.exception() is None:
+            self._lock.__exit__(None, None, None)
+
+    def _end(self) -> None:
+        if not self._depth:
+            self._todo.put(None)
+            _forget(self._lock, self)
+
+
+def _call_off(taken: Future[Any], lock: Any, thread: int) -> None:
+    """Interrupt a call that waits in ``thread``, if the lock is one of distsync's.
+
+    It is repeated until the call has ended, because the call may not have started yet. Other locks
+    cannot be interrupted.
+    """
+    interrupt = getattr(getattr(lock, "client", None), "interrupt", None)
+    if interrupt is not None and not taken.done():
+        interrupt(thread, asyncio.CancelledError())
+        loop = asyncio.get_running_loop()
+        loop.call_later(AGAIN_S, lambda: _call_off(taken, lock, thread))
+
+
+_hands: weakref.WeakKeyDictionary[asyncio.Task[Any], dict[int, _LockThread]] = weakref.WeakKeyDictionary()
+
+
+def hand_of(lock: Any) -> _LockThread:
+    """Return the thread that holds ``lock`` for the current task, or a new one."""
+    task = asyncio.current_task()
+    assert task is not None
+    hands = _hands.setdefault(task, {})
+    return hands.setdefault(id(lock), _LockThread(lock))
+
+
+def _forget(lock: Any, hand: _LockThread) -> None:
+    task = asyncio.current_task()
+    if task is not None and _hands.get(task, {}).get(id(lock)) is hand:
+        del _hands[task][id(lock)]

@@ -30,9 +30,7 @@ class FaultInjectable:
     @property
     def _frames(self) -> Proxy:
         if self._faults.sealed:
-            raise UsageError(
-                "with tls=, only all connections can be broken at once"
-            )
+            raise UsageError("with tls=, only all connections can be broken at once")
         return self._faults
 
     @property

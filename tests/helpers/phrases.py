@@ -56,21 +56,17 @@ def prose_of(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def docstrings_and_messages(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the docstrings, and all strings of at least three words: messages of errors and logs, helps, descriptions."""
+    """Yield the docstrings, and all other strings of at least three words: messages of errors and logs, help texts."""
     tree = ast.parse(text)
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    docstrings = {id(node.body[0].value): node for node in ast.walk(tree) if isinstance(node, documented) and has_docstring(node)}
+    having = [node for node in ast.walk(tree) if isinstance(node, documented) and ast.get_docstring(node) is not None]
+    docstrings = {id(node.body[0].value): node for node in having}  # type: ignore[attr-defined]
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if node_of := docstrings.get(id(node)):
                 yield node.lineno, ast.get_docstring(node_of) or ""
             elif len(node.value.split()) > 2 and not looks_like_code(node.value):
                 yield node.lineno, textwrap.dedent(node.value)
-
-
-def has_docstring(node: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    """Return whether ``node`` has a docstring."""
-    return ast.get_docstring(node) is not None
 
 
 def looks_like_code(text: str) -> bool:

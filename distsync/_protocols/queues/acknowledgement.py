@@ -98,9 +98,7 @@ class AckQueue(QueueCore):
             work.close()
             await Background(self.release(delivery))
             raise
-        raise LockLostError(
-            delivery.path, delivery.loss.reason or "its claim ended, and another worker got the item"
-        )
+        raise LockLostError(delivery.path, delivery.loss.reason or "its claim ended, and another worker got the item")
 
     async def _move(
         self, delivery: ClaimedItem, *extra_operations: Operation, still_needed: StillNeeded = always
