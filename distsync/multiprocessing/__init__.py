@@ -10,7 +10,7 @@ import multiprocessing as _stdlib
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING, Any
 
-from distsync.multiprocessing import _stdlib_modules as _stdlib_modules  # installs its finder
+from distsync.multiprocessing import _stdlib_names as _stdlib_names  # installs its finder
 
 if TYPE_CHECKING:  # for type checkers; see __getattr__
     from distsync.multiprocessing.context import default_context as _default

@@ -34,7 +34,7 @@ from distsync.multiprocessing._manager_proxies import (
     Shared,
     ValueProxy,
 )
-from distsync.multiprocessing._stdlib_fallback import stdlib_getattr
+from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
 if TYPE_CHECKING:
     from distsync._client.client import Client

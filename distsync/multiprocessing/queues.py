@@ -27,7 +27,7 @@ from distsync._protocols.queues.bulk import Progress, feed
 from distsync._protocols.queues.fifo import QueueCore
 from distsync.errors import ClientClosedError, PayloadPickleError
 from distsync.multiprocessing._feeder_thread import Feeder
-from distsync.multiprocessing._stdlib_fallback import stdlib_getattr
+from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
 if TYPE_CHECKING:
     from distsync._client.client import Client

@@ -22,7 +22,7 @@ from distsync.multiprocessing._ctypes_views import (
     ctypes_object,
     fields_of,
 )
-from distsync.multiprocessing._stdlib_fallback import stdlib_getattr
+from distsync.multiprocessing._stdlib_names import stdlib_getattr
 from distsync.multiprocessing.synchronize import RLock
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from distsync._protocols.locks.lock import Grant
 from distsync._protocols.semaphores import cross_process as cross_process_semaphores
 from distsync._protocols.semaphores.leases import SemaphoreCore
 from distsync.errors import NotHeldError, NotOwnerError, OverReleaseError, ReleasedTooOftenError
-from distsync.multiprocessing._stdlib_fallback import stdlib_getattr
+from distsync.multiprocessing._stdlib_names import stdlib_getattr
 
 if TYPE_CHECKING:
     from distsync._objects.semaphores import AnyCore

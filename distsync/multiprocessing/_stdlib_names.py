@@ -1,4 +1,4 @@
-"""An import hook for the modules of ``multiprocessing`` that distsync does not replace.
+"""Names and modules of ``multiprocessing`` that distsync does not replace.
 
 ``import distsync.multiprocessing.connection``, for example, imports the standard library's own
 module.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from types import ModuleType
+from typing import Any
 
 FACE = "distsync.multiprocessing"
 
@@ -60,3 +62,23 @@ class _Loader:
 
 
 sys.meta_path.append(Aliases())
+
+
+def stdlib_getattr(stdlib: str, face: str) -> Callable[[str], Any]:
+    """Return a ``__getattr__`` that looks names up in a module of the standard library.
+
+    Args:
+        stdlib: Name of the replaced module.
+        face: Name of the module that replaces it.
+
+    Returns:
+        The function.
+    """
+
+    def __getattr__(name: str) -> Any:
+        try:
+            return getattr(import_module(stdlib), name)
+        except AttributeError:
+            raise AttributeError(f"module {face!r} has no attribute {name!r}") from None
+
+    return __getattr__
