@@ -184,7 +184,7 @@ class SharedCore:
             self._change()
 
     def _reenter(self, owner: object) -> bool:
-        """Acquire the lock again if ``owner`` reads, even if a writer waits, to avoid a deadlock."""
+        """Acquire the lock again if ``owner`` reads, even if a writer waits: anything else would deadlock."""
         share = self.share_of(owner)
         if share is not None:
             share.owners[owner] += 1
