@@ -1,19 +1,19 @@
-"""DoubleBarrier: all begin together and all end together, again and again.
+"""Double barrier: members enter together and leave together, repeatedly.
 
-Source: recipes.txt, "Double Barriers", both columns.
+Source: ZooKeeper recipes, "Double Barriers", both columns.
 
-Rules for this file: pure; a wake is a hint; what counts is whether our name is among those inside.
+The recipe's znode ``ready`` wakes the waiting members. Which ones are inside is stated by the data
+of the barrier's znode, which changes in the same transaction. So a slow member learns that it has
+entered, however late it reads the state. ``ready`` never belongs to an earlier meeting. Surplus
+members, and those that come again, wait until all of this meeting have left.
 
-The recipe's ``ready`` znode wakes those who wait; who is inside stands in the data of the barrier's own znode, which
-changes in the same transaction. So a straggler learns that he has come in however late he looks, ``ready`` is never
-that of an earlier meeting, and who comes too many, or again, waits until all of this meeting have left.
+On leaving, the lowest member waits for the highest one, and the others for the lowest. So each
+departure wakes one member, and only the last wakes all.
 
-Of those inside, the lowest waits for the highest to leave, the others for the lowest: each one that goes wakes one,
-only the last one wakes all.
-
-Picture: ``<path>``                            container, data = ``{"parties": n, "inside": [names]}``
-         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a member
-         ``<path>/ready``                      is there as long as somebody is inside
+Znodes:
+``<path>``                            container, data = ``{"parties": n, "inside": [names]}``
+``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one for each member
+``<path>/ready``                      exists while members are inside
 """
 
 from __future__ import annotations
@@ -75,34 +75,36 @@ from distsync.errors import (
     UsageError,
 )
 
-#: Others were faster, or our connection broke: we look again.
+#: After these errors, read the state again: it has changed, or the connection was lost.
 CHANGED = (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED)
 
 
 class DoubleBarrierCore:
-    """What the threads of one process know together about one double barrier."""
+    """In-process state of a double barrier, shared by all its threads."""
 
     def __init__(self, path: str, parties: int) -> None:
         self.path = path
         self.parties = parties
         self.stays: dict[object, Inside] = {}
+        #: Whether the znode states the same number of parties. It is checked before enqueueing, so
+        #: that a caller with another number is not counted.
         self.agreed = False
-        """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
+        #: Deletion of the znodes of calls that gave up. It is finished before enqueueing, so that
+        #: no thread is counted twice.
         self.unfinished = DeferredWork()
-        """The going of those who did not come in, or were inside: who comes anew must not be counted beside them."""
 
     @property
     def idle(self) -> bool:
-        """Nobody of this process is inside."""
+        """Whether no thread of this process is inside."""
         return not self.stays
 
     def check_outside(self, owner: object) -> None:
-        """Raises UsageError if ``owner`` is inside."""
+        """Raise UsageError if ``owner`` is inside."""
         if owner in self.stays:
             raise UsageError(f"this thread is inside {self.path} already: it has to leave first")
 
     async def state(self) -> tuple[int, int]:
-        """How many wait to enter, and how many are inside."""
+        """Return how many members wait to enter, and how many are inside."""
         while True:
             try:
                 meeting = self._meeting(await read_all(Children(self.path), GetData(self.path)))
@@ -117,12 +119,12 @@ class DoubleBarrierCore:
         await self._agree()
 
     async def _agree(self) -> None:
-        """Raises MismatchError."""
+        """Check the number of parties. Raise MismatchError if it is not ours."""
         while not self.agreed:
             try:
                 node = await read(GetData(self.path))
                 parties = parties_in(self.path, node)
-                if parties is None:  # a client of another kind made it
+                if parties is None:  # created by a client of another library
                     parameters = DoubleBarrierState(self.path, self.parties, ()).data()
                     await read(SetData(self.path, parameters, node.stat.version))
                 self._check_parties(self.parties if parties is None else parties)
@@ -139,11 +141,11 @@ class DoubleBarrierCore:
     # --- enter
 
     async def enter(self, contender_data: bytes, owner: object) -> bool:
-        """True: all parties have come, and we are inside. False at the deadline, and then we are not counted."""
+        """Wait until all parties have arrived, and enter. Return False at the deadline."""
         while True:
             watch = Watch()
             reads = self._reads(watch)
-            try:  # steps 1 to 4, all at once; the watch is armed, or its answer says that it is not needed
+            try:  # steps 1 to 4, pipelined; the watch is set unless its reply makes it unnecessary
                 await self.unfinished.finish()
                 if not self.agreed:
                     await self._agree()
@@ -176,13 +178,13 @@ class DoubleBarrierCore:
         return self.unfinished.deferred(partial(cancel_pending_create, directory, guid))
 
     async def _counted(self, directory: str, guid: str) -> None:
-        """Raises LockLostError where the others are inside with a znode of ours that we never saw."""
+        """Raise LockLostError if others have entered with a contender that we did not know of."""
         meeting = await self._now()
         if meeting is not None and any(guid in name for name in meeting.inside):
             raise LockLostError(self.path, "its session ended while it came in")
 
     async def _now(self) -> DoubleBarrierState | None:
-        """The meeting, no older than this call; None if there is nothing."""
+        """Return the state, no older than this call, or None if the barrier does not exist."""
         while True:
             _, *answers = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
             try:
@@ -193,17 +195,23 @@ class DoubleBarrierCore:
                 return meeting
 
     def _reads(self, watch: Watch | None) -> tuple[Request[Any], ...]:
-        """Enter, steps 2 and 4, in this order: ``ready`` that comes in between fires the watch."""
+        """Return the reads of "Enter", steps 2 and 4.
+
+        In this order no creation of ``ready`` is missed: one in between fires the watch.
+        """
         reads = Children(self.path), GetData(self.path)
         return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
 
     async def _come_in(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
-        """All who are inside with us. None: not in time, or our znode has gone and we have to stand there anew."""
+        """Enter, and return all members that entered together.
+
+        Return None at the deadline, or if our znode is missing and we have to enqueue again.
+        """
         try:
             return await self._wait_inside(arrival, answers, watch)
         except SessionLostError:
             while (meeting := await self._now()) is not None and meeting.waits(arrival.place.name):
-                arrival.seen = meeting  # the servers do not know yet that our session is over
+                arrival.seen = meeting  # the server has not expired our session yet
                 await self._try(Check(self.path, meeting.version), Delete(arrival.place.path))
             if meeting is not None and arrival.missed(meeting):
                 raise LockLostError(self.path, "its znode went before it could come in with the others") from None
@@ -222,14 +230,15 @@ class DoubleBarrierCore:
                     raise SessionLostError(f"waiting at {self.path}")
                 arrival.seen = meeting
                 group = () if meeting.inside else meeting.first(self.parties)
-                if group:  # step 5; without an answer we look again
+                if group:  # step 5; without a reply, read the state again
                     if await self._try(*meeting.opening(group)) and place.name in group:
                         return group
-                elif meeting.inside and not meeting.present:  # the last one died before it could
+                elif meeting.inside and not meeting.present:  # the last member exited without closing
                     await self._try(*meeting.closing())
                 elif watch is not None and await self._wait(meeting, watch) is WakeReason.DEADLINE:
                     return await self._withdraw(arrival)
-            # Who is woken is mostly inside, and would leave a watch on ``ready`` behind: who is not looks once more.
+            # Most members that wake are inside, and would leave a watch on ``ready`` behind. So the
+            # state is first read without one, and again with one if necessary.
             watch = Watch() if watch is None and meeting is not None else None
             answers = await read_consistent(place, *self._reads(watch))
 
@@ -239,7 +248,10 @@ class DoubleBarrierCore:
         return meeting.inside
 
     def _meeting(self, answers: tuple[Any, ...]) -> DoubleBarrierState | None:
-        """What these answers say; None if they say nothing, because the connection broke or the meeting changed."""
+        """Interpret the replies.
+
+        Return None if the connection was lost or the state changed in between.
+        """
         for answer in answers:
             if isinstance(answer, INTERRUPTED):
                 return None
@@ -251,7 +263,10 @@ class DoubleBarrierCore:
         return meeting
 
     async def _try(self, *operations: Operation) -> bool:
-        """All of it is done. False: the state has changed, or nobody knows."""
+        """Execute all operations.
+
+        Return False if the state has changed, or the outcome is unknown.
+        """
         try:
             await Multi(operations)
             return True
@@ -259,8 +274,10 @@ class DoubleBarrierCore:
             return False
 
     async def _wait(self, meeting: DoubleBarrierState, watch: Watch) -> WakeReason:
-        """Until ``ready`` comes; or until the others, who are inside, have left, which is when ``ready`` goes, or when
-        the last of them dies."""
+        """Wait until ``ready`` is created, or, if others are inside, until they have left.
+
+        They have left when ``ready`` is deleted, or when the last of them has exited.
+        """
         if not meeting.inside:
             return await Wait(watch)
         alive = Watch()
@@ -271,7 +288,7 @@ class DoubleBarrierCore:
         return await Wait(watch, alive)
 
     async def _withdraw(self, arrival: Entering) -> tuple[str, ...] | None:
-        """Our time is over: our znode goes, unless we come inside in this moment."""
+        """Delete our znode at the deadline, unless we enter just now."""
         arrival.late, place = True, arrival.place
         while True:
             meeting = self._meeting(await read_consistent(place, Children(self.path), GetData(self.path)))
@@ -290,13 +307,17 @@ class DoubleBarrierCore:
     # --- leave
 
     def give_up(self, owner: object) -> Protocol[None] | None:
-        """``owner`` is not inside any more: what is to be done for it; None if it was not."""
+        """Stop being inside. Return the clean-up to run, or None if ``owner`` was not inside."""
         stay = self.stays.pop(owner, None)
         return None if stay is None else self._going(stay.place)
 
     async def leave(self, owner: object) -> bool:
-        """True: all have left. False at the deadline; we have left in any case. Raises LockLostError when our znode
-        had gone before, NotHeldError when we are not inside."""
+        """Leave, and wait until all have left.
+
+        Return False at the deadline, when we have left as well.
+
+        Raise LockLostError if our znode had been deleted before, NotHeldError if we are not inside.
+        """
         stay = self.stays.get(owner)
         if stay is None:
             raise NotHeldError(f"this thread is not inside {self.path}: it has to enter first")
@@ -314,7 +335,7 @@ class DoubleBarrierCore:
         return remaining
 
     async def _go(self, place: QueueEntry) -> None:
-        """Our znode goes, of whatever session it is, so that nobody waits for it."""
+        """Delete our znode in the background, whichever session owns it."""
         await Background(self._going(place))
 
     def _going(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
@@ -343,8 +364,10 @@ class DoubleBarrierCore:
                 return False
 
     async def _read_state(self, stay: Inside) -> DoubleBarrierState:
-        """Who is there, in the order of their names. After a change of the session, what is read is no older than
-        what was known in the one before."""
+        """Read the state.
+
+        After a change of session it is no older than what the former session read.
+        """
         while True:
             same = (await Connected()).session_id == stay.place.session_id
             if not same and not stay.going:
@@ -372,7 +395,7 @@ class DoubleBarrierCore:
         return await Wait(watch)
 
     async def _go_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
-        """Our znode goes if it still exists, and we wait for the lowest one."""
+        """Delete our znode if it exists, and wait for the lowest one."""
         if not present:
             return await self._until_gone(lowest)
         stay.going = True

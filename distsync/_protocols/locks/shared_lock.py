@@ -184,7 +184,10 @@ class SharedCore:
             self._change()
 
     def _reenter(self, owner: object) -> bool:
-        """Acquire the lock again if ``owner`` reads, even if a writer waits: anything else would deadlock."""
+        """Acquire the lock again if ``owner`` reads.
+
+        A waiting writer does not prevent this: it would be a deadlock.
+        """
         share = self.share_of(owner)
         if share is not None:
             share.owners[owner] += 1
