@@ -133,7 +133,7 @@ class GroupCommitter(Generic[Payload, Result]):
         finally:
             self._is_scheduled = self._is_committing = False
             while self.waiting:
-                self.waiting.popleft().complete(None, ClientClosedError("a call that waits"))
+                self.waiting.popleft().complete(None, ClientClosedError("a waiting call"))
 
     async def _commit_some(self, calls: Sequence[PendingCall[Payload, Result]]) -> None:
         pending = [each for each in calls if not each.cancelled]
@@ -142,7 +142,7 @@ class GroupCommitter(Generic[Payload, Result]):
                 pending = [each for each in pending if not each.cancelled]
         finally:
             for each in calls:
-                each.complete(None, ClientClosedError("a call that waits"))
+                each.complete(None, ClientClosedError("a waiting call"))
 
     async def _is_committed(self, calls: Sequence[PendingCall[Payload, Result]]) -> bool:
         """Commit the payloads of ``calls``.

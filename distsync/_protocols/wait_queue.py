@@ -336,7 +336,7 @@ async def check_session(place: QueueEntry) -> None:
     Call this after arming a watch: the watch then belongs to that session, or has fired.
     """
     if (await Connected()).session_id != place.session_id:
-        raise SessionLostError(f"waiting in {place.directory}")
+        raise SessionLostError(f"the wait in {place.directory}")
 
 
 async def read_consistent(place: QueueEntry, *with_reads: Request[Any]) -> tuple[Any, ...]:

@@ -262,7 +262,7 @@ class BarrierCore:
             if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
                 raise answer
         if isinstance(node, NoNodeError):
-            raise SessionLostError(f"waiting at {self.path}")
+            raise SessionLostError(f"the wait at {self.path}")
         if not isinstance(listing, Listing) or not isinstance(node, Node):
             return None
         if listing.stat.version != node.stat.version:

@@ -101,7 +101,7 @@ class DoubleBarrierCore:
     def check_outside(self, owner: object) -> None:
         """Raise UsageError if ``owner`` is inside."""
         if owner in self.stays:
-            raise UsageError(f"this thread is inside {self.path} already: it has to leave first")
+            raise UsageError(f"this thread is already inside {self.path}; call leave() first")
 
     async def state(self) -> tuple[int, int]:
         """Return how many members wait to enter, and how many are inside."""
@@ -181,7 +181,7 @@ class DoubleBarrierCore:
         """Raise LockLostError if others have entered with a contender that we did not know of."""
         meeting = await self._now()
         if meeting is not None and any(guid in name for name in meeting.inside):
-            raise LockLostError(self.path, "its session ended while it came in")
+            raise LockLostError(self.path, "session expired while entering")
 
     async def _now(self) -> DoubleBarrierState | None:
         """Return the state, no older than this call, or None if the barrier does not exist."""
@@ -214,7 +214,7 @@ class DoubleBarrierCore:
                 arrival.seen = meeting  # the server has not expired our session yet
                 await self._try(Check(self.path, meeting.version), Delete(arrival.place.path))
             if meeting is not None and arrival.missed(meeting):
-                raise LockLostError(self.path, "its znode went before it could come in with the others") from None
+                raise LockLostError(self.path, "znode deleted before entering") from None
             return None
 
     async def _wait_inside(
@@ -227,7 +227,7 @@ class DoubleBarrierCore:
                 if place.name in meeting.inside:
                     return self._inside(place, meeting)
                 if place.name not in meeting.names:
-                    raise SessionLostError(f"waiting at {self.path}")
+                    raise SessionLostError(f"the wait at {self.path}")
                 arrival.seen = meeting
                 group = () if meeting.inside else meeting.first(self.parties)
                 if group:  # step 5; without a reply, read the state again
@@ -244,7 +244,7 @@ class DoubleBarrierCore:
 
     def _inside(self, place: QueueEntry, meeting: DoubleBarrierState) -> tuple[str, ...]:
         if place.name not in meeting.names:
-            raise LockLostError(self.path, "its znode was deleted while it came in")
+            raise LockLostError(self.path, "znode deleted while entering")
         return meeting.inside
 
     def _meeting(self, answers: tuple[Any, ...]) -> DoubleBarrierState | None:
@@ -320,7 +320,7 @@ class DoubleBarrierCore:
         """
         stay = self.stays.get(owner)
         if stay is None:
-            raise NotHeldError(f"this thread is not inside {self.path}: it has to enter first")
+            raise NotHeldError(f"this thread is not inside {self.path}; call enter() first")
         try:
             remaining = await self._leave(stay)
             if not remaining:
@@ -347,7 +347,7 @@ class DoubleBarrierCore:
             meeting = await self._read_state(stay)  # step 1
             remaining = [name for name in meeting.names if name in stay.group]
             if mine not in remaining and not stay.going:
-                raise LockLostError(self.path, "its znode was deleted")
+                raise LockLostError(self.path, "znode deleted")
             if not remaining:  # step 2
                 if meeting.inside == stay.group:
                     await self._try(*meeting.closing())
@@ -371,7 +371,7 @@ class DoubleBarrierCore:
         while True:
             same = (await Connected()).session_id == stay.place.session_id
             if not same and not stay.going:
-                raise LockLostError(self.path, "the session ended")
+                raise LockLostError(self.path, "session expired")
             answers = await self._ask(same and await Proven(stay.place.session_id))
             try:
                 meeting = self._meeting(answers)

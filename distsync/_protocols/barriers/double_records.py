@@ -109,7 +109,7 @@ def meeting_in(path: str, listing: Listing | NoNodeError, node: Node | NoNodeErr
     Raise SessionLostError if the barrier's znode, and so all members, were deleted.
     """
     if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
-        raise SessionLostError(f"standing at {path}")
+        raise SessionLostError(f"the wait at {path}")
     if listing.stat.version != node.stat.version:
         return None
     parties, inside = _fields(path, node.data)

@@ -286,7 +286,7 @@ class LockCore(CachedLockCore):
         self._raise_if_lost(owner)
         grant = self.grant
         if grant is None:
-            raise NotHeldError(f"release of {self.path}, which this process does not hold")
+            raise NotHeldError(f"cannot release {self.path}: it is not held by this process")
         try:
             proven = await Proven(grant.place.session_id)
         except BaseException:

@@ -199,7 +199,7 @@ async def _is_there(path: str) -> bool:
     except NoNodeError:
         return False
     if await Wait(watch) is WakeReason.DEADLINE:
-        raise DeadlineError(f"{path} to go")
+        raise DeadlineError(f"deletion of {path}")
     return True
 
 

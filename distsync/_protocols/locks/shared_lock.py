@@ -329,7 +329,7 @@ class SharedCore:
         grant = self.unreported_losses.pop(owner, None)
         if grant is not None:
             raise LockLostError(self.path, grant.loss.reason or "session expired")
-        raise NotHeldError(f"release of the reader of {self.path}, which this thread does not hold")
+        raise NotHeldError(f"cannot release the reader of {self.path}: it is not held by this thread")
 
     async def force_release(self, share: ReadGrant, owner: object) -> None:
         """Release ``share`` after a call of ``owner`` was interrupted at an unknown point."""

@@ -165,7 +165,7 @@ class PoolSemaphoreCore:
         """
         while True:
             if (await Connected()).session_id != turn.session_id:
-                raise SessionLostError(f"waiting in {self.path}")
+                raise SessionLostError(f"the wait in {self.path}")
             try:
                 await Multi((Check(turn.path), Create(path, contender_data, ephemeral=True)))
             except DisconnectedError:
@@ -174,12 +174,12 @@ class PoolSemaphoreCore:
                 pass  # executed, but the reply was lost
             except NoNodeError as error:
                 if getattr(error, "index", 0) == 0:
-                    raise SessionLostError(f"waiting in {self.path}") from error
+                    raise SessionLostError(f"the wait in {self.path}") from error
                 await self._agree()
                 continue
             stat = await read(Exists(path))
             if stat is None or stat.ephemeral_owner != turn.session_id:
-                raise SessionLostError(f"waiting in {self.path}")
+                raise SessionLostError(f"the wait in {self.path}")
             return wait_queue.QueueEntry(self.pool, path.rpartition("/")[2], stat.czxid, turn.session_id)
 
     async def capacity(self) -> int:
