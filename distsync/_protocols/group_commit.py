@@ -29,8 +29,8 @@ Result = TypeVar("Result")
 class PendingCall(Generic[Payload, Result]):
     """A call that waits for its payload to be committed."""
 
-    def __init__(self, load: Payload) -> None:
-        self.load = load
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
         self.cancelled = False
         self.completed = Signal()
         self.error: BaseException | None = None
@@ -70,15 +70,15 @@ class GroupCommitter(Generic[Payload, Result]):
         """Whether no transaction is in flight and no call waits."""
         return self._in_flight is None and not self._is_scheduled and not self.waiting
 
-    async def send(self, load: Payload) -> Result:
-        """Commit ``load`` and return its result, or raise the error of its commit.
+    async def send(self, payload: Payload) -> Result:
+        """Commit ``payload`` and return its result, or raise the error of its commit.
 
         If the deadline passes, raise OutcomeUnknownError rather than DeadlineError, even if the
         payload was withdrawn, so a caller with a deadline should not use this.
         """
         if self._in_flight is None and not self._is_scheduled:
-            return await self._alone(load)
-        call: PendingCall[Payload, Result] = PendingCall(load)
+            return await self._commit_alone(payload)
+        call: PendingCall[Payload, Result] = PendingCall(payload)
         self.waiting.append(call)
         try:
             await self._schedule()
@@ -93,15 +93,15 @@ class GroupCommitter(Generic[Payload, Result]):
             raise call.error
         return call.result  # type: ignore[return-value]
 
-    async def _alone(self, load: Payload) -> Result:
-        crossing = Signal()
+    async def _commit_alone(self, payload: Payload) -> Result:
+        in_flight = Signal()
         try:
-            self._in_flight = crossing
-            (result,) = await self._commit_batch((load,), always)
+            self._in_flight = in_flight
+            (result,) = await self._commit_batch((payload,), always)
             return result
         finally:
             self._in_flight = None
-            crossing.fire()
+            in_flight.fire()
 
     def _cancel(self, call: PendingCall[Payload, Result]) -> None:
         call.cancelled = True
@@ -128,7 +128,7 @@ class GroupCommitter(Generic[Payload, Result]):
             while self._in_flight is not None and await Wait(self._in_flight, limit=PATIENCE_S) is not WakeReason.LIMIT:
                 pass
             while self.waiting:
-                number = self._batch_size([each.load for each in self.waiting])
+                number = self._batch_size([each.payload for each in self.waiting])
                 await self._commit_some([self.waiting.popleft() for _ in range(number)])
         finally:
             self._is_scheduled = self._is_committing = False
@@ -150,8 +150,8 @@ class GroupCommitter(Generic[Payload, Result]):
         Return False if one of them ended before anything was sent.
         """
         try:
-            loads = [each.load for each in calls]
-            results = await self._commit_batch(loads, lambda: not any(each.cancelled for each in calls))
+            payloads = [each.payload for each in calls]
+            results = await self._commit_batch(payloads, lambda: not any(each.cancelled for each in calls))
             for each, result in zip(calls, results, strict=True):
                 each.complete(result)
         except Abandoned:

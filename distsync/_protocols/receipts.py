@@ -117,7 +117,7 @@ class Receipts:
             OutcomeUnknownError: The deadline passed before the reply, or the receipt was deleted.
         """
         receipt: Receipt | None = None
-        asking = in_doubt = False
+        in_flight = in_doubt = False
         try:
             nonce = (await Guid()).encode()
             receipt = await self._receipt()
@@ -126,20 +126,20 @@ class Receipts:
                     self.free.append(receipt)
                     raise Abandoned
                 multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
-                asking = in_doubt = True
+                in_flight = in_doubt = True
                 answer, *rest = await Together(multi, *reads)
-                asking = False
+                in_flight = False
                 if isinstance(answer, tuple):
-                    number = len(operations)
-                    session_id = await _made_in(receipt, operations, answer[:number], answer[number].mzxid)
+                    count = len(operations)
+                    session_id = await _session_of(receipt, operations, answer[:count], answer[count].mzxid)
                     self.free.append(receipt)
-                    return CommitOutcome(answer[:number], tuple(rest), session_id, answer[number].mzxid)
+                    return CommitOutcome(answer[:count], tuple(rest), session_id, answer[count].mzxid)
                 if isinstance(answer, INTERRUPTED):
                     done, zxid = await executed(receipt, nonce) if getattr(answer, "sent", True) else (False, 0)
                     if done is None:
                         raise OutcomeUnknownError("a transaction", operations[0].path, "session")
                     if done:
-                        session_id = await _made_in(receipt, operations, (), zxid)
+                        session_id = await _session_of(receipt, operations, (), zxid)
                         self.free.append(receipt)
                         return CommitOutcome(None, tuple(rest), session_id)
                     in_doubt = False
@@ -158,7 +158,7 @@ class Receipts:
                 if on_unknown_outcome is not None and not isinstance(error, Exception):
                     await Background(on_unknown_outcome(False))
                 raise
-            if isinstance(error, DeadlineError) and (not in_doubt or (asking and not error.sent)):
+            if isinstance(error, DeadlineError) and (not in_doubt or (in_flight and not error.sent)):
                 self.free.append(receipt)
                 raise
             await Background(self._settle(receipt, nonce, on_unknown_outcome))
@@ -197,8 +197,8 @@ class Receipts:
             _, node = await read_all(Sync(receipt.path), GetData(receipt.path))
             if isinstance(node, NoNodeError):
                 raise OutcomeUnknownError("a transaction", multis[0].path, "session")
-            lost = node.stat.version - version - len(outcomes)
-            outcomes += [CommitOutcome(None, (), receipt.session_id)] * lost
+            executed_count = node.stat.version - version - len(outcomes)
+            outcomes += [CommitOutcome(None, (), receipt.session_id)] * executed_count
         elif failed is not None and not isinstance(failed, ZnodeError):
             raise failed
         if not isinstance(failed, NoNodeError):  # otherwise the receipt itself may be missing
@@ -209,28 +209,28 @@ class Receipts:
         """Return an unused receipt of the current session, and its version."""
         session_id = (await Connected()).session_id
         self.chains = [chain for chain in self.chains if chain[0].session_id == session_id and chain[1] < 2**30]
-        return self.chains.pop() if self.chains else (await self._made(), 0)
+        return self.chains.pop() if self.chains else (await self._create_receipt(), 0)
 
     async def _receipt(self) -> Receipt:
         """Return an unused receipt of the current session."""
         session = await Connected()
         self.free = [receipt for receipt in self.free if receipt.session_id == session.session_id]
-        return self.free.pop() if self.free else await self._made()
+        return self.free.pop() if self.free else await self._create_receipt()
 
-    async def _made(self) -> Receipt:
+    async def _create_receipt(self) -> Receipt:
         while True:
             await Connected()
             path = f"{self.directory}/r_{await Guid()}"
-            made, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
+            created, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
             if isinstance(alive, Created) and alive.stat is not None:
                 await AtClose(partial(discard, path))
                 return Receipt(path, alive.stat.ephemeral_owner)
-            if isinstance(made, NoNodeError):
+            if isinstance(created, NoNodeError):
                 await ensure(self.directory)
-            elif isinstance(made, INTERRUPTED) or isinstance(alive, INTERRUPTED):
+            elif isinstance(created, INTERRUPTED) or isinstance(alive, INTERRUPTED):
                 await Background(discard(path))
             else:
-                raise made if isinstance(made, BaseException) else alive
+                raise created if isinstance(created, BaseException) else alive
 
     async def _settle(
         self, receipt: Receipt, nonce: bytes, on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None
@@ -254,7 +254,7 @@ def _in_session(receipt: Receipt, operations: Sequence[Operation]) -> tuple[Chec
     return (Check(f"{receipt.path}/alive", 0),) if ephemeral else ()
 
 
-async def _made_in(receipt: Receipt, operations: Sequence[Operation], results: Sequence[Any], zxid: int) -> int:
+async def _session_of(receipt: Receipt, operations: Sequence[Operation], results: Sequence[Any], zxid: int) -> int:
     """Return the session that owns the ephemeral znodes created by a transaction.
 
     An earlier session that was reported as ended may live on, and its receipt with it (see
@@ -262,14 +262,14 @@ async def _made_in(receipt: Receipt, operations: Sequence[Operation], results: S
     transaction. If no name is known, because of a sequence number and a lost reply, the caller
     finds the session when it looks for the znode.
     """
-    made = [
+    paths = [
         result.path if result else operation.path
         for operation, result in zip_longest(operations, results)
         if isinstance(operation, Create) and operation.ephemeral and (result or not operation.sequence)
     ]
-    if not made or await Proven(receipt.session_id):
+    if not paths or await Proven(receipt.session_id):
         return receipt.session_id
-    stat = await read(Exists(made[0]))
+    stat = await read(Exists(paths[0]))
     return stat.ephemeral_owner if stat is not None and stat.czxid == zxid else receipt.session_id
 
 
@@ -292,8 +292,8 @@ def raise_deadline(unknown: OutcomeUnknownError) -> None:
 
 async def discard(path: str) -> None:
     """Delete a receipt."""
-    for gone in (f"{path}/alive", path):
+    for each in (f"{path}/alive", path):
         try:
-            await read(Delete(gone))
+            await read(Delete(each))
         except (NoNodeError, NotEmptyError):
             continue

@@ -25,8 +25,8 @@ from distsync.errors import (
 )
 
 Answer = TypeVar("Answer")
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
 #: The connection or the session ended before the reply arrived. The request can be repeated.
 INTERRUPTED = (DisconnectedError, SessionLostError)
@@ -147,15 +147,15 @@ async def delete_guaranteed(path: str) -> bool:
     may not know of it, and keeps the session and its znodes for a whole timeout. Return False if
     the znode did not exist.
     """
-    perhaps = False
+    may_have_deleted = False
     while True:
         try:
             await Delete(path)
             return True
         except NoNodeError:
-            return perhaps
+            return may_have_deleted
         except INTERRUPTED as error:
-            perhaps = perhaps or isinstance(error, DisconnectedError)
+            may_have_deleted = may_have_deleted or isinstance(error, DisconnectedError)
             await Connected()
 
 
@@ -202,18 +202,18 @@ class DeferredWork:
 
     async def _finish(self, work: Work) -> None:
         """Run ``work``. It stays registered if a deadline or an interrupt ends it."""
-        ended = True
+        is_done = True
         try:
             await work()
         except BaseException as error:
-            ended = isinstance(error, Exception) and not isinstance(error, DeadlineError)
+            is_done = isinstance(error, Exception) and not isinstance(error, DeadlineError)
             raise
         finally:
-            if ended and work in self._works:
+            if is_done and work in self._works:
                 self._works.remove(work)
 
 
-def attempted(function: Callable[[Given], Made], argument: Given) -> tuple[Made | None, Exception | None]:
+def attempted(function: Callable[[Argument], Result], argument: Argument) -> tuple[Result | None, Exception | None]:
     """Call a user function. Return its result and None, or None and its exception.
 
     An exception that is not an Exception, such as KeyboardInterrupt, is raised.

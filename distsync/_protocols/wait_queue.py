@@ -380,10 +380,10 @@ async def wait_for_turn(place: QueueEntry, listing: Any, rule: Rule = exclusive)
             if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
                 raise listing
             continue
-        state = decide(listing.names, place.name, rule)
-        if state.state is not QueueState.BEHIND:
-            return state.state
-        if await wait_until_deleted(place, state.behind) is WakeReason.DEADLINE:
+        decision = decide(listing.names, place.name, rule)
+        if decision.state is not QueueState.BEHIND:
+            return decision.state
+        if await wait_until_deleted(place, decision.behind) is WakeReason.DEADLINE:
             return QueueState.BEHIND
         (listing,) = await read_consistent(place, Children(place.directory))
 

@@ -124,11 +124,11 @@ class BarrierCore:
         Raises:
             BrokenBarrierError: The barrier was or is broken.
         """
-        watch, asked = Watch(), list[str]()
+        watch, guids = Watch(), list[str]()
         reads = (Children(self.path), GetData(self.path, watch))
 
-        def withdraws(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
-            asked.append(guid)
+        def cancel(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+            guids.append(guid)
             if isinstance(error, DeadlineError):
                 return self.unfinished.deferred(partial(self._break_after_lost_reply, guid))
             return self.unfinished.deferred(
@@ -139,29 +139,29 @@ class BarrierCore:
             await self.unfinished.finish()
             if not self.agreed:
                 await self._agree()
-            served = partial(self._passed, self.generation)
+            find_granted = partial(self._passed, self.generation)
             place, answers = await enqueue(
-                self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=served, cancel=withdraws
+                self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=find_granted, cancel=cancel
             )
         except DeadlineError:  # not for a generation after a reset, which does not count on us
             await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation), True))
             raise BrokenBarrierError from None
         except BaseException:
-            if on_cancel_leave and asked:
-                await self._leave_before_end(asked[-1])
+            if on_cancel_leave and guids:
+                await self._leave_before_end(guids[-1])
             raise
         party = Waiter(place)
         try:
             return await self._wait_for_release(party, answers, watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
-            departed = False
+            has_left = False
             try:
-                departed = (
+                has_left = (
                     on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(place.name)
                 )
             finally:
-                if not departed:
+                if not has_left:
                     await self.unfinished.defer(partial(self._leave_and_break, party, gives_up))
             if gives_up:
                 raise BrokenBarrierError from error
@@ -331,7 +331,7 @@ class BarrierCore:
         connection. An interrupted one does so only if it was to pass with this generation.
         """
         view, place = None, party.place
-        most = None if timed_out else self.parties
+        limit = None if timed_out else self.parties
         with suppress(SessionLostError):  # the barrier was deleted
             while view is None:
                 view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
@@ -340,10 +340,10 @@ class BarrierCore:
         if not view.present:
             passed = view.turn.index_of(place.name) is not None
             for seen in () if passed or place.name in view.turn.left else (party.view, view):
-                if seen is not None and place.name in self._counting(seen, place)[:most]:
+                if seen is not None and place.name in self._counting(seen, place)[:limit]:
                     await self._break(seen.turn)
         else:
-            if place.name in view.names[:most]:
+            if place.name in view.names[:limit]:
                 await self._break(party.refused or view.turn)
             await delete_guaranteed(place.path)
 
@@ -381,14 +381,14 @@ class BarrierCore:
         With ``creates``, a missing barrier is created. A party that has waited must not do so, as
         this would bring a deleted barrier back.
         """
-        behind: tuple[Sync, ...] = ()
+        sync: tuple[Sync, ...] = ()
         while True:
             try:
-                *_, node = await read_all(*behind, GetData(self.path))
+                *_, node = await read_all(*sync, GetData(self.path))
                 raise_first((node,))
                 now = self._turn(node)
-                if now.broken and turn is None and not behind:
-                    behind = (Sync(self.path),)  # the server may lag, and miss a reset
+                if now.broken and turn is None and not sync:
+                    sync = (Sync(self.path),)  # the server may lag, and miss a reset
                     continue
                 if now.broken or (turn is not None and now.generation != turn.generation):
                     return
@@ -401,7 +401,7 @@ class BarrierCore:
                     raise
                 raise_deadline(unknown)
             except NoNodeError:
-                if behind or not creates:  # it existed, and was deleted
+                if sync or not creates:  # it existed, and was deleted
                     return
                 await self._parents(self.path)
 
@@ -414,19 +414,19 @@ class BarrierCore:
         await self.unfinished.finish()
         guid = await Guid()
         mark = Create(f"{self.path}/_r_{guid}{RESET}", ephemeral=True, sequence=True)
-        asked, behind = False, tuple[Sync, ...]()
+        is_sent, sync = False, tuple[Sync, ...]()
         try:
             while True:
-                *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+                *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
                 if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
-                    if behind:
+                    if sync:
                         return
-                    behind = (Sync(self.path),)  # the server may lag
+                    sync = (Sync(self.path),)  # the server may lag
                     continue
                 now, waiting = self._turn(node).with_reset_marks(listing.names)
                 after = waiting[-1].number if waiting else now.after  # in case we exit before the mark is read
                 fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
-                asked = True
+                is_sent = True
                 try:
                     await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)
                     self.generation = max(self.generation, fresh.generation)
@@ -434,7 +434,7 @@ class BarrierCore:
                 except (BadVersionError, NoNodeError):
                     continue
         finally:
-            if asked:
+            if is_sent:
                 await Background(self._merge_reset_mark(guid))
 
     async def _merge_reset_mark(self, guid: str) -> None:
@@ -447,9 +447,9 @@ class BarrierCore:
             marks = [name for name in listing.names if guid in name]
             if not marks:
                 return
-            folded = SetData(self.path, now.data(), now.version)
+            merged = SetData(self.path, now.data(), now.version)
             try:
-                await self.receipts.commit(folded, Delete(f"{self.path}/{marks[0]}"))
+                await self.receipts.commit(merged, Delete(f"{self.path}/{marks[0]}"))
                 return
             except BadVersionError:
                 continue
@@ -462,6 +462,6 @@ class BarrierCore:
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return 0, False
-        turn, standing = self._turn(node).with_reset_marks(listing.names)
-        waiting = [contender for contender in standing if turn.includes(contender)]
+        turn, contenders = self._turn(node).with_reset_marks(listing.names)
+        waiting = [contender for contender in contenders if turn.includes(contender)]
         return (0 if turn.broken else min(len(waiting), self.parties)), turn.broken

@@ -149,22 +149,22 @@ class DoubleBarrierCore:
                 await self.unfinished.finish()
                 if not self.agreed:
                     await self._agree()
-                stood = await enqueue(
+                enqueued = await enqueue(
                     self.path,
                     LOCK,
                     contender_data,
                     *reads,
                     parents=self._parents,
                     find_granted=self._counted,
-                    cancel=self._withdrawing,
+                    cancel=self._cancel_create,
                 )
             except DeadlineError:
                 return False
-            arrival = Entering(stood.place)
+            arrival = Entering(enqueued.place)
             try:
-                group = await self._come_in(arrival, stood.answers, watch)
+                group = await self._enter_meeting(arrival, enqueued.answers, watch)
             except BaseException as error:
-                await self._go(arrival.place)
+                await self._delete_in_background(arrival.place)
                 if isinstance(error, DeadlineError):
                     return False
                 raise
@@ -174,16 +174,16 @@ class DoubleBarrierCore:
             if arrival.late:
                 return False
 
-    def _withdrawing(self, directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+    def _cancel_create(self, directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
         return self.unfinished.deferred(partial(cancel_pending_create, directory, guid))
 
     async def _counted(self, directory: str, guid: str) -> None:
         """Raise LockLostError if others have entered with a contender that we did not know of."""
-        meeting = await self._now()
+        meeting = await self._read_current()
         if meeting is not None and any(guid in name for name in meeting.inside):
             raise LockLostError(self.path, "session expired while entering")
 
-    async def _now(self) -> DoubleBarrierState | None:
+    async def _read_current(self) -> DoubleBarrierState | None:
         """Return the state, no older than this call, or None if the barrier does not exist."""
         while True:
             _, *answers = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
@@ -202,7 +202,7 @@ class DoubleBarrierCore:
         reads = Children(self.path), GetData(self.path)
         return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
 
-    async def _come_in(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
+    async def _enter_meeting(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
         """Enter, and return all members that entered together.
 
         Return None at the deadline, or if our znode is missing and we have to enqueue again.
@@ -210,7 +210,7 @@ class DoubleBarrierCore:
         try:
             return await self._wait_inside(arrival, answers, watch)
         except SessionLostError:
-            while (meeting := await self._now()) is not None and meeting.waits(arrival.place.name):
+            while (meeting := await self._read_current()) is not None and meeting.waits(arrival.place.name):
                 arrival.seen = meeting  # the server has not expired our session yet
                 await self._try(Check(self.path, meeting.version), Delete(arrival.place.path))
             if meeting is not None and arrival.missed(meeting):
@@ -309,7 +309,7 @@ class DoubleBarrierCore:
     def give_up(self, owner: object) -> Protocol[None] | None:
         """Stop being inside. Return the clean-up to run, or None if ``owner`` was not inside."""
         stay = self.stays.pop(owner, None)
-        return None if stay is None else self._going(stay.place)
+        return None if stay is None else self._delete_later(stay.place)
 
     async def leave(self, owner: object) -> bool:
         """Leave, and wait until all have left.
@@ -324,9 +324,9 @@ class DoubleBarrierCore:
         try:
             remaining = await self._leave(stay)
             if not remaining:
-                await self._go(stay.place)
+                await self._delete_in_background(stay.place)
         except BaseException as error:
-            await self._go(stay.place)
+            await self._delete_in_background(stay.place)
             self.stays.pop(owner, None)
             if isinstance(error, DeadlineError):
                 return False
@@ -334,11 +334,11 @@ class DoubleBarrierCore:
         self.stays.pop(owner, None)
         return remaining
 
-    async def _go(self, place: QueueEntry) -> None:
+    async def _delete_in_background(self, place: QueueEntry) -> None:
         """Delete our znode in the background, whichever session owns it."""
-        await Background(self._going(place))
+        await Background(self._delete_later(place))
 
-    def _going(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
+    def _delete_later(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
         return self.unfinished.deferred(partial(delete_guaranteed, place.path))
 
     async def _leave(self, stay: Inside) -> bool:
@@ -358,9 +358,9 @@ class DoubleBarrierCore:
                 if await self._try(*meeting.closing(mine)):
                     return True
             elif remaining[0] == mine:  # step 4
-                if await self._until_gone(remaining[-1]) is WakeReason.DEADLINE:
+                if await self._wait_until_deleted(remaining[-1]) is WakeReason.DEADLINE:
                     return False
-            elif await self._go_and_wait(stay, mine in remaining, remaining[0]) is WakeReason.DEADLINE:  # step 5
+            elif await self._delete_and_wait(stay, mine in remaining, remaining[0]) is WakeReason.DEADLINE:  # step 5
                 return False
 
     async def _read_state(self, stay: Inside) -> DoubleBarrierState:
@@ -386,7 +386,7 @@ class DoubleBarrierCore:
             return await Together(*reads)
         return (await Together(Sync(self.path), *reads))[1:]
 
-    async def _until_gone(self, name: str) -> WakeReason:
+    async def _wait_until_deleted(self, name: str) -> WakeReason:
         watch = Watch()
         try:
             await GetData(f"{self.path}/{name}", watch)
@@ -394,10 +394,10 @@ class DoubleBarrierCore:
             return WakeReason.SIGNAL
         return await Wait(watch)
 
-    async def _go_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
+    async def _delete_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
         """Delete our znode if it exists, and wait for the lowest one."""
         if not present:
-            return await self._until_gone(lowest)
+            return await self._wait_until_deleted(lowest)
         stay.going = True
         watch = Watch()
         deleted, node = await Together(Delete(stay.place.path), GetData(f"{self.path}/{lowest}", watch))

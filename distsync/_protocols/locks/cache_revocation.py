@@ -112,9 +112,9 @@ async def watch_for_contenders(
 
     Call ``evict()`` when one arrives while the lock is cached, or when it was cached long enough.
     """
-    until = _wait_for_writer if reads else _wait_for_contender
+    wait = _wait_for_writer if reads else _wait_for_contender
     try:
-        if await until(grant, cache) and not cache.idle:
+        if await wait(grant, cache) and not cache.idle:
             cache.contended = True
             await _reply_to_query(grant, cache)
     except SessionLostError:
@@ -230,7 +230,7 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
     ``counts`` tells which contenders matter, given all of them in queue order. A cached lock is
     queried, which evicts it.
     """
-    asked: Node | None = None
+    queried: Node | None = None
     while True:
         try:
             listing = await read(Children(directory))
@@ -238,7 +238,7 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
             return False
         order = wait_queue.in_order(listing.names)
         if counts(order) and only_readers(order):
-            if await _reads(directory, listing.stat, order[0].name):
+            if await _is_reading(directory, listing.stat, order[0].name):
                 return True
             continue
         if len(order) != 1 or not counts(order):
@@ -247,14 +247,14 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
         try:
             node = await read(GetData(path))
             untouched = listing.stat.pzxid == node.stat.czxid
-            if asked is None and not (is_cached_entry(node.data) and (untouched or _was_queried(listing, node))):
+            if queried is None and not (is_cached_entry(node.data) and (untouched or _was_queried(listing, node))):
                 return True
-            if asked is None and untouched:
-                now = await _query_holder(directory, listing.stat, path, watch)
+            if queried is None and untouched:
+                current = await _query_holder(directory, listing.stat, path, watch)
             else:
-                now = await read(GetData(path, watch))
-            asked = asked or node
-            if _is_answer(asked, now):
+                current = await read(GetData(path, watch))
+            queried = queried or node
+            if _is_answer(queried, current):
                 return True
         except (NoNodeError, BadVersionError):  # it was deleted, or another client sends a query
             continue
@@ -277,30 +277,30 @@ async def holder_names(directory: str, watch: Watch) -> tuple[str, ...]:
 async def holders_and_waiters(directory: str) -> list[tuple[str, Node]]:
     """Like wait_queue.contenders, without those that only cache the lock."""
     found = await wait_queue.contenders(directory)
-    perhaps = [path.rpartition("/")[2] for path, node in found if is_cached_entry(node.data)]
-    if perhaps and only_readers(wait_queue.in_order(path.rpartition("/")[2] for path, _ in found)):
-        for name in perhaps:
-            while (above := await read(Exists(directory))) and await _reads(directory, above, name) is None:
+    maybe_cached = [path.rpartition("/")[2] for path, node in found if is_cached_entry(node.data)]
+    if maybe_cached and only_readers(wait_queue.in_order(path.rpartition("/")[2] for path, _ in found)):
+        for name in maybe_cached:
+            while (stat := await read(Exists(directory))) and await _is_reading(directory, stat, name) is None:
                 pass
         return await wait_queue.contenders(directory)
-    if len(found) == 1 and perhaps and not await is_occupied(directory):
+    if len(found) == 1 and maybe_cached and not await is_occupied(directory):
         return await wait_queue.contenders(directory)
     return found
 
 
-async def _reads(directory: str, above: Stat, name: str) -> bool | None:
+async def _is_reading(directory: str, directory_stat: Stat, name: str) -> bool | None:
     """Return whether the contender ``name`` reads, rather than just caching the lock.
 
-    It is queried if necessary, unless that was done. ``above`` is the Stat of the directory. Return
-    False if it was deleted, and None if it has to be checked again.
+    It is queried if necessary, unless that was done since ``directory_stat``, which is the Stat of
+    the queue. Return False if it was deleted, and None if it has to be checked again.
     """
     path, watch = f"{directory}/{name}", Watch()
     try:
         node = await read(GetData(path))
-        if is_cached_entry(node.data) and above.mzxid > node.stat.czxid:
+        if is_cached_entry(node.data) and directory_stat.mzxid > node.stat.czxid:
             node = await read(GetData(path, watch))
         elif is_cached_entry(node.data):
-            node = await _query_holder(directory, above, path, watch)
+            node = await _query_holder(directory, directory_stat, path, watch)
         if not is_cached_entry(node.data):
             return True
     except NoNodeError:
@@ -317,21 +317,21 @@ def _was_queried(listing: Listing, node: Node) -> bool:
     return listing.stat.mzxid == listing.stat.pzxid > node.stat.mzxid
 
 
-def _is_answer(asked: Node, node: Node) -> bool:
+def _is_answer(queried: Node, node: Node) -> bool:
     """Return whether the znode was rewritten in reply to a query, or replaced by another one."""
-    return (asked.stat.czxid, asked.stat.mzxid) != (node.stat.czxid, node.stat.mzxid)
+    return (queried.stat.czxid, queried.stat.mzxid) != (node.stat.czxid, node.stat.mzxid)
 
 
-async def _query_holder(directory: str, above: Stat, path: str, watch: Watch) -> Node:
+async def _query_holder(directory: str, directory_stat: Stat, path: str, watch: Watch) -> Node:
     """Send a query to the process of ``path``. ``watch`` fires at its reply.
 
-    Raise BadVersionError if another client has sent one since ``above`` was read.
+    Raise BadVersionError if another client has sent one since ``directory_stat`` was read.
     """
-    knock = f"{directory}/knock-{await Guid()}-"
-    data = (await read(GetData(directory))).data if above.data_length else b""
-    trace = SetData(directory, data, above.version)
+    query = f"{directory}/knock-{await Guid()}-"
+    data = (await read(GetData(directory))).data if directory_stat.data_length else b""
+    rewrite = SetData(directory, data, directory_stat.version)
     while True:
-        node, answer = await Together(GetData(path, watch), Multi((Create(knock), Delete(knock), trace)))
+        node, answer = await Together(GetData(path, watch), Multi((Create(query), Delete(query), rewrite)))
         for each in (node, answer):
             if isinstance(each, DistsyncError) and not isinstance(each, INTERRUPTED):
                 raise each

@@ -37,10 +37,10 @@ from distsync.errors import (
 async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking: bool = True) -> bool:
     """Acquire like core.acquire, but notice in time if another process releases our lock."""
     if core.grant is not None and blocking:
-        await WatchNode(core.grant.loss, _nothing)
+        await WatchNode(core.grant.loss, _ignore_data)
     elif core.grant is not None:
         try:
-            await _look_after(core.grant)
+            await _check_still_held(core.grant)
         except DeadlineError:
             return False
     acquired = await core.acquire(owner, contender_data, blocking)
@@ -49,11 +49,11 @@ async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking
     return acquired
 
 
-def _nothing(data: bytes) -> None:
+def _ignore_data(data: bytes) -> None:
     """Ignore the data: only the deletion of the znode matters."""
 
 
-async def _look_after(grant: Grant) -> None:
+async def _check_still_held(grant: Grant) -> None:
     """Check whether another process has released this grant."""
     try:
         await read(GetData(grant.place.path))
@@ -71,20 +71,20 @@ async def release(core: LockCore, owner: object) -> None:
     what this process held. Raises LockLostError if this process had lost it.
     """
     grant = core.grant
-    known = grant is not None and grant.loss.fired and grant.loss.reason == ZNODE_DELETED
+    was_released = grant is not None and grant.loss.fired and grant.loss.reason == ZNODE_DELETED
     # No handover to a local waiter: only the server knows whether we still hold the lock.
     core.local_handovers = MAX_LOCAL_HANDOVERS
     try:
         await core.release(owner, linger=False)
     except LockLostError as lost:
-        if not known and not await _given_back(grant, lost):
+        if not was_released and not await _was_released_elsewhere(grant, lost):
             raise
         raise ReleasedTooOftenError(core.path) from None
     except NotHeldError:
         await _release_elsewhere(core.path)
 
 
-async def _given_back(grant: Grant | None, lost: LockLostError) -> bool:
+async def _was_released_elsewhere(grant: Grant | None, lost: LockLostError) -> bool:
     """Return whether another process released the lock, rather than our session ending."""
     return lost.args[1:] == (ZNODE_DELETED,) and (grant is None or await Proven(grant.place.session_id))
 
@@ -93,13 +93,13 @@ async def _release_elsewhere(directory: str) -> None:
     while True:
         _, listing = await read_all(Sync(directory), Children(directory))
         holders = wait_queue.in_order(listing.names)[:1] if isinstance(listing, Listing) else []
-        if not holders or await _is_only_kept(directory, holders[0]):
+        if not holders or await _is_only_cached(directory, holders[0]):
             raise ReleasedTooOftenError(directory)
-        if await _deleted(f"{directory}/{holders[0].name}"):
+        if await _delete_holder(f"{directory}/{holders[0].name}"):
             return
 
 
-async def _is_only_kept(directory: str, first: wait_queue.ContenderNode) -> bool:
+async def _is_only_cached(directory: str, first: wait_queue.ContenderNode) -> bool:
     """Return whether the first contender has released the lock, and only caches it."""
     try:
         node = await read(GetData(f"{directory}/{first.name}"))
@@ -108,19 +108,19 @@ async def _is_only_kept(directory: str, first: wait_queue.ContenderNode) -> bool
     return is_cached_entry(node.data) and not await is_occupied(directory)
 
 
-async def _deleted(path: str) -> bool:
+async def _delete_holder(path: str) -> bool:
     """Delete the znode. Return whether we deleted it, or may have.
 
     After a lost reply the holder may have deleted it instead, by a release of its own. Then two
     releases count as one, and neither reports an error.
     """
-    perhaps = False
+    may_have_deleted = False
     while True:
         try:
             await Delete(path)
             return True
         except NoNodeError:
-            return perhaps
+            return may_have_deleted
         except INTERRUPTED as error:
-            perhaps = perhaps or getattr(error, "sent", True)
+            may_have_deleted = may_have_deleted or getattr(error, "sent", True)
             await Connected()

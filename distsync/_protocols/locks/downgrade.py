@@ -66,15 +66,15 @@ class ReadGrant:
     over: bool = False
 
 
-async def into_reader(share: ReadGrant, mark: str) -> None:
+async def into_reader(share: ReadGrant, name_suffix: str) -> None:
     """Replace the znode of a writer by one of a reader.
 
     If that fails, the reader loses the lock.
     """
     grant = share.grant
     writer = grant.place
-    reader = await _successor_node(writer, mark)
-    grant.turning = turned = Signal()
+    reader = await _successor_node(writer, name_suffix)
+    grant.turning = finished = Signal()
     try:
         await StopHolding(grant.loss)  # otherwise the deletion of the writer's znode counts as a loss
         if not await _exchange(share, reader):
@@ -86,13 +86,13 @@ async def into_reader(share: ReadGrant, mark: str) -> None:
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
     finally:
         grant.turning = None
-        turned.fire()
+        finished.fire()
 
 
-async def _successor_node(place: wait_queue.QueueEntry, mark: str) -> wait_queue.QueueEntry:
+async def _successor_node(place: wait_queue.QueueEntry, name_suffix: str) -> wait_queue.QueueEntry:
     """Return the reader's contender: a new name with the writer's sequence number and token."""
     writer = wait_queue.parse(place.name)
-    prefix, _ = wait_queue.node_name(await Guid(), mark)
+    prefix, _ = wait_queue.node_name(await Guid(), name_suffix)
     return place._replace(name=f"{prefix}{writer.number if writer else 0:010d}")
 
 
@@ -111,13 +111,13 @@ async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
             in_doubt = True
             continue
         except BadVersionError:  # revocation was requested
-            data, version = await _asked(share, new)
+            data, version = await _merge_request(share, new)
             continue
         except NodeExistsError:
             pass  # executed, but the reply was lost
         except NoNodeError:
             return False
-        await _hold_on(share, new)
+        await _hold_reader(share, new)
         return True
     await delete_until_session_ends(old.path, old.session_id)
     if in_doubt:  # it may have been executed before the last reader released the lock
@@ -125,7 +125,7 @@ async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
     return True
 
 
-async def _asked(share: ReadGrant, new: wait_queue.QueueEntry) -> tuple[bytes, int]:
+async def _merge_request(share: ReadGrant, new: wait_queue.QueueEntry) -> tuple[bytes, int]:
     """Return the data for the new znode, with any pending request, and the old znode's version."""
     try:
         node = await read(GetData(share.grant.place.path))
@@ -134,7 +134,7 @@ async def _asked(share: ReadGrant, new: wait_queue.QueueEntry) -> tuple[bytes, i
     return carry_over(new.path, share.contender_data, node.data), node.stat.version
 
 
-async def _hold_on(share: ReadGrant, place: wait_queue.QueueEntry) -> None:
+async def _hold_reader(share: ReadGrant, place: wait_queue.QueueEntry) -> None:
     share.grant.place = place
     await Hold(place.path, place.session_id, share.grant.loss)
     if share.grant.loss.fired:

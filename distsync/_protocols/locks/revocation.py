@@ -90,12 +90,12 @@ async def watch_revocation(grant: Grant, reads: bool = False) -> None:
     With ``reads``, for a reader under a writer's znode, ignore requests for the writer only.
     """
 
-    def hear(data: bytes) -> None:
+    def on_data(data: bytes) -> None:
         if is_revoke_request(data) and not (reads and is_for_writer(data)):
             grant.revoke_requested.fire()
 
     grant.heeded = True
-    await WatchNode(grant.loss, hear)
+    await WatchNode(grant.loss, on_data)
 
 
 async def until_asked(grant: Grant) -> bool:
@@ -126,10 +126,10 @@ async def _held(directory: str, matches: wait_queue.Rule, *before: Sync) -> dict
     paths = [f"{directory}/{each.name}" for each in wait_queue.current_holders(order) if matches(each)]
     nodes = await read_all(*map(GetData, paths)) if paths else ()
     held = {path: node for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
-    return await _surely_held(directory, held) if any(is_cached_entry(node.data) for node in held.values()) else held
+    return await _without_cached(directory, held) if any(is_cached_entry(node.data) for node in held.values()) else held
 
 
-async def _surely_held(directory: str, asked: dict[str, Node]) -> dict[str, Node]:
+async def _without_cached(directory: str, asked: dict[str, Node]) -> dict[str, Node]:
     """Return those of ``asked`` that hold the lock, rather than just caching it."""
     if only_readers([each for path in asked if (each := wait_queue.parse(path.rpartition("/")[2]))]):
         held = dict(await holders_and_waiters(directory))
@@ -159,15 +159,15 @@ async def still_held(paths: Sequence[str], include_downgraded: bool = False) -> 
     """
     for place, path in enumerate(paths):
         try:
-            while await _is_there(path):
+            while await _still_exists(path):
                 pass
         except DeadlineError:
             return paths[place:]
     try:
-        heirs = await _successor_nodes(paths) if include_downgraded else ()
+        successors = await _successor_nodes(paths) if include_downgraded else ()
     except DeadlineError:
         return paths
-    return await still_held(heirs) if heirs else ()
+    return await still_held(successors) if successors else ()
 
 
 async def _successor_nodes(paths: Sequence[str]) -> Sequence[str]:
@@ -188,7 +188,7 @@ async def _successor_nodes(paths: Sequence[str]) -> Sequence[str]:
     return [f"{directory}/{each.name}" for each in readers if each.number in numbers]
 
 
-async def _is_there(path: str) -> bool:
+async def _still_exists(path: str) -> bool:
     """Wait until the znode is deleted and return False, or until it changes and return True.
 
     Raise DeadlineError at the deadline.
@@ -208,9 +208,9 @@ async def delete(paths: Sequence[str], include_downgraded: bool = False) -> bool
 
     This is the forced revocation of the recipe. The names are never reused.
     """
-    there = await _each_of([Delete(path) for path in paths])
-    heirs = await _successor_nodes(paths) if include_downgraded else ()
-    return await _each_of([Delete(path) for path in heirs]) or there
+    existed = await _delete_all([Delete(path) for path in paths])
+    successors = await _successor_nodes(paths) if include_downgraded else ()
+    return await _delete_all([Delete(path) for path in successors]) or existed
 
 
 def _raise_refusal(answers: Sequence[Any], *expected: type[Exception]) -> None:
@@ -220,13 +220,13 @@ def _raise_refusal(answers: Sequence[Any], *expected: type[Exception]) -> None:
             raise answer
 
 
-async def _each_of(requests: Sequence[Delete]) -> bool:
+async def _delete_all(requests: Sequence[Delete]) -> bool:
     """Execute all deletions, repeating those without a reply. Return whether any znode existed."""
-    there, rest = False, list(requests)
+    existed, rest = False, list(requests)
     while rest:
         await Connected()
         answers = await Together(*rest)
-        there = there or not all(isinstance(answer, NoNodeError) for answer in answers)
+        existed = existed or not all(isinstance(answer, NoNodeError) for answer in answers)
         _raise_refusal(answers, NoNodeError)
         rest = [request for request, answer in zip(rest, answers, strict=True) if isinstance(answer, INTERRUPTED)]
-    return there
+    return existed

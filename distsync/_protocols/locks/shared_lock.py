@@ -158,7 +158,7 @@ class SharedCore:
             if self._reenter(owner):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
-                await self._read_inside(owner, without_cache_flag(contender_data), self.writer.grant)
+                await self._read_under_writer(owner, without_cache_flag(contender_data), self.writer.grant)
                 return True
             share = self._open_share()
             if share is not None and await Proven(share.grant.place.session_id) and share is self._open_share():
@@ -174,14 +174,14 @@ class SharedCore:
                 return False
         self.contending = True
         try:
-            if (is_short_wait or not blocking) and await self._kept_out() and not blocking:
+            if (is_short_wait or not blocking) and await self._is_blocked() and not blocking:
                 return False
             return await self._contend(owner, contender_data, linger)
         except DeadlineError:
             return False
         finally:
             self.contending = False
-            self._change()
+            self._notify()
 
     def _reenter(self, owner: object) -> bool:
         """Acquire the lock again if ``owner`` reads.
@@ -233,7 +233,7 @@ class SharedCore:
         closed = share.inside or share.turning or grant.loss.fired or grant.revoke_requested.fired
         return not closed and share.joined < MAX_LOCAL_HANDOVERS
 
-    async def _kept_out(self) -> bool:
+    async def _is_blocked(self) -> bool:
         """Return whether there is a writer. This does not enqueue (see LockCore.occupied)."""
         return await is_occupied(self.path, lambda order: any(map(wait_queue.shared, order)))
 
@@ -251,23 +251,23 @@ class SharedCore:
         except BaseException:
             await Background(delete_until_session_ends(place.path, place.session_id))
             raise
-        self._begin(share)
+        self._add_share(share)
         return True
 
-    async def _read_inside(self, owner: object, contender_data: bytes, writing: Grant) -> None:
+    async def _read_under_writer(self, owner: object, contender_data: bytes, writing: Grant) -> None:
         """Let the writer read under its own znode, which keeps all others out.
 
         Its loss is reported to the reader and to the writer.
         """
         grant = await hold(writing.place, owner)
-        self._begin(ReadGrant(grant, {owner: 1}, contender_data, writing, inside=True))
+        self._add_share(ReadGrant(grant, {owner: 1}, contender_data, writing, inside=True))
 
-    def _begin(self, share: ReadGrant) -> None:
+    def _add_share(self, share: ReadGrant) -> None:
         self.shares.append(share)
         for owner in share.owners:
             self.unreported_losses.pop(owner, None)
 
-    def _change(self) -> None:
+    def _notify(self) -> None:
         changed, self.changed = self.changed, Signal()
         changed.fire()
 
@@ -310,11 +310,11 @@ class SharedCore:
         try:
             if linger and proven and self._release_to_cache(share, owner):
                 return
-            there = not self._depart(share, owner) or await self._delete_node(share)
+            existed = not self._remove_reader(share, owner) or await self._delete_node(share)
         except BaseException:
             await Background(self._leave(share, owner))
             raise
-        if not there or not proven:
+        if not existed or not proven:
             raise LockLostError(self.path, share.grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
 
     def _claim(self, owner: object) -> ReadGrant:
@@ -421,7 +421,7 @@ class SharedCore:
             await Background(delete_until_session_ends(place.path, place.session_id))
             raise
 
-    def _depart(self, share: ReadGrant, owner: object) -> bool:
+    def _remove_reader(self, share: ReadGrant, owner: object) -> bool:
         """Release the lock for ``owner``. Return whether it was the last reader."""
         share.owners.pop(owner, None)
         if share.owners or share.over:
@@ -457,17 +457,17 @@ class SharedCore:
         """
         share.inside, share.turning = False, True
         done = Signal()
-        await Background(self._turn(share, done))
+        await Background(self._run_downgrade(share, done))
         await Wait(done)
         return not share.grant.loss.fired
 
-    async def _turn(self, share: ReadGrant, finished: Signal) -> None:
+    async def _run_downgrade(self, share: ReadGrant, finished: Signal) -> None:
         try:
             await into_reader(share, self.name_suffixes.read)
         finally:
             share.turning = False
             finished.fire()
-            self._change()
+            self._notify()
 
 
 class WriterCore(LockCore):

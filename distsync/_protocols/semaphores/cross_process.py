@@ -58,7 +58,7 @@ async def acquire_permit(
     the returned grant is not registered in ``core``. If it is released although we no longer want a
     permit, release another one instead.
     """
-    _forget_given_back(core)
+    _forget_released_elsewhere(core)
     while True:
         try:
             place, answers = await _enqueue_with_receipt(core, contender_data, max_permits)
@@ -149,7 +149,7 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     Return False if another process has released it. Raise OverReleaseError if too many permits
     would be free.
     """
-    asking = False
+    in_flight = False
 
     async def settle(committed: bool | None) -> None:
         if committed is False:
@@ -158,13 +158,13 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     try:
         while True:
             change, over = (None, False) if max_permits is None else await core.release_operations(max_permits)
-            asking = True
+            in_flight = True
             try:
                 operations = (Delete(place.path),) if change is None else (change, Delete(place.path))
                 await core.receipts.commit(*operations, on_unknown_outcome=settle)
                 break
             except BadVersionError:
-                core.version, asking = -1, False
+                core.version, in_flight = -1, False
     except NoNodeError:
         return False
     except OutcomeUnknownError:
@@ -175,7 +175,7 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     except Exception:
         raise
     except BaseException:
-        if not asking:
+        if not in_flight:
             await Background(_cancel_wait(core, place, max_permits))
         raise
     if over:
@@ -183,7 +183,7 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     return True
 
 
-def _forget_given_back(core: SemaphoreCore) -> None:
+def _forget_released_elsewhere(core: SemaphoreCore) -> None:
     """Forget permits that other processes have released. Their owners need not be notified."""
     for grant in tuple(core.grants):
         if grant.loss.fired and grant.loss.reason == ZNODE_DELETED:
@@ -228,7 +228,7 @@ async def _release_rest(core: SemaphoreCore, count: int, max_permits: int | None
 
 async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object) -> bool:
     """Release a permit. Return False if it was one that another process had already released."""
-    _forget_given_back(core)
+    _forget_released_elsewhere(core)
     if not core.grants:
         await _release_permit_elsewhere(core, max_permits)
         return True
@@ -239,12 +239,12 @@ async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: obje
     except BaseException:
         await Background(_cancel_wait(core, grant.place, max_permits))
         raise
-    there = await _cancel(core, grant.place, max_permits)
+    existed = await _cancel(core, grant.place, max_permits)
     if grant.loss.fired:
         raise LockLostError(core.path, grant.loss.reason)
     try:
-        if there or (await Connected()).session_id == grant.place.session_id:
-            return there
+        if existed or (await Connected()).session_id == grant.place.session_id:
+            return existed
     except BaseException as error:
         await Background(_cancel_wait(core, grant.place, max_permits))
         if isinstance(error, DeadlineError):
@@ -273,11 +273,11 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
     If interrupted, or at the deadline, this is completed in the background, unless an outcome has
     already been reported to the caller.
     """
-    asking = told = False
+    in_flight = is_reported = False
     path = core.path
 
     async def settle(committed: bool | None) -> None:
-        if committed is False and not told:
+        if committed is False and not is_reported:
             await _release_another(core, max_permits)
 
     try:
@@ -285,7 +285,7 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
             _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
             limit = core.limit(node) if isinstance(node, Node) else core.initial
             holders = wait_queue.in_order(listing.names)[:limit] if isinstance(listing, Listing) else []
-            asking = True
+            in_flight = True
             if not holders:
                 if max_permits is not None and limit >= max_permits:
                     raise OverReleaseError("Semaphore released too many times")
@@ -295,7 +295,7 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
                 await core.receipts.commit(Delete(f"{path}/{holders[0].name}"), on_unknown_outcome=settle)
                 return
             except NoNodeError:
-                asking = False
+                in_flight = False
             except OutcomeUnknownError as error:
                 if error.args[2] != "deadline":
                     raise
@@ -303,10 +303,10 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
     except DeadlineError:
         await Background(_release_another(core, max_permits))
     except Exception:
-        told = True
+        is_reported = True
         raise
     except BaseException:
-        if not asking:
+        if not in_flight:
             await Background(_release_another(core, max_permits))
         raise
 

@@ -84,7 +84,7 @@ class PoolSemaphoreCore:
         """Return the name of a lease."""
         raise NotImplementedError
 
-    async def _agree(self) -> None:
+    async def _ensure_pool(self) -> None:
         """Create the pool, or check that its number of permits is ours."""
         raise NotImplementedError
 
@@ -93,7 +93,7 @@ class PoolSemaphoreCore:
     ) -> Grant | None:
         """Acquire a lease. Return None at the deadline, or if not ``blocking`` and none is free."""
         try:
-            await self._agree()
+            await self._ensure_pool()
             if not blocking and await self._is_full():
                 return None
             while True:
@@ -140,7 +140,7 @@ class PoolSemaphoreCore:
             watch = Watch()
             (pool,) = await wait_queue.read_consistent(turn, Children(self.pool, watch))
             if isinstance(pool, NoNodeError):
-                await self._agree()
+                await self._ensure_pool()
             elif isinstance(pool, DistsyncError):
                 raise pool
             elif len(pool.names) < self.initial:
@@ -175,7 +175,7 @@ class PoolSemaphoreCore:
             except NoNodeError as error:
                 if getattr(error, "index", 0) == 0:
                     raise SessionLostError(f"the wait in {self.path}") from error
-                await self._agree()
+                await self._ensure_pool()
                 continue
             stat = await read(Exists(path))
             if stat is None or stat.ephemeral_owner != turn.session_id:
@@ -222,7 +222,7 @@ class PoolSemaphoreCore:
             mine += of_owner(self.grants, owner, count)
             for grant in mine:
                 self.grants.remove(grant)
-            lost = [grant for grant in mine if not await self._give_back(grant)]
+            lost = [grant for grant in mine if not await self._delete_lease(grant)]
         except OverReleaseError:
             raise
         except BaseException:
@@ -234,9 +234,9 @@ class PoolSemaphoreCore:
 
     async def force_release(self, grant: Grant) -> None:
         """Release a permit whose acquire or release was interrupted at an unknown point."""
-        await self._give_back(grant)
+        await self._delete_lease(grant)
 
-    async def _give_back(self, grant: Grant) -> bool:
+    async def _delete_lease(self, grant: Grant) -> bool:
         if grant in self.grants:
             self.grants.remove(grant)
         try:
@@ -263,7 +263,7 @@ class KazooSemaphoreCore(PoolSemaphoreCore):
     def _name(self, guid: str, turn: wait_queue.QueueEntry) -> str:
         return guid.replace("-", "")
 
-    async def _agree(self) -> None:
+    async def _ensure_pool(self) -> None:
         """Create the pool, or check that its number of permits is ours.
 
         Like kazoo, ignore data that is not a number.
@@ -298,5 +298,5 @@ class CuratorSemaphoreCore(PoolSemaphoreCore):
         """
         return f"_c_{guid}-lease-{turn.name[-10:]}"
 
-    async def _agree(self) -> None:
+    async def _ensure_pool(self) -> None:
         await wait_queue.ensure_container(self.pool)

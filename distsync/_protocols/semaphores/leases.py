@@ -149,16 +149,16 @@ class SemaphoreCore:
         Return True if it was, and our session is proven alive. Return False at the deadline, or if
         ``blocking`` is False and no permit is free. Return None if our znode was deleted.
         """
-        crowd = Lease(self, place, contender_data)
-        crowd.poll_interval = (await Connected()).timeout_ms / 2000
-        view = crowd.view(answers) or await crowd.read()
+        lease = Lease(self, place, contender_data)
+        lease.poll_interval = (await Connected()).timeout_ms / 2000
+        view = lease.view(answers) or await lease.read()
         while True:
             if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
-            admitted = await capacity_wait.admit(crowd, view)
-            if not admitted or await Proven(crowd.place.session_id):
+            admitted = await capacity_wait.admit(lease, view)
+            if not admitted or await Proven(lease.place.session_id):
                 return admitted
-            view = await crowd.read()
+            view = await lease.read()
 
     async def granted(self, place: wait_queue.QueueEntry, owner: object) -> Grant:
         """Hold a permit by an admitted contender."""
@@ -216,7 +216,7 @@ class SemaphoreCore:
             lost, over = [], None
             for grant in mine:
                 try:
-                    if not await self._give_back(grant, max_permits):
+                    if not await self._delete_lease(grant, max_permits):
                         lost.append(grant)
                 except OverReleaseError as error:
                     over = error
@@ -235,16 +235,16 @@ class SemaphoreCore:
         """Release a permit whose acquire or release was interrupted at an unknown point."""
         if grant in self.grants:
             self.grants.remove(grant)
-        await self._give_back(grant, None)
+        await self._delete_lease(grant, None)
 
-    async def _give_back(self, grant: Grant, max_permits: int | None) -> bool:
+    async def _delete_lease(self, grant: Grant, max_permits: int | None) -> bool:
         path, session_id = grant.place.path, grant.place.session_id
         try:
             await StopHolding(grant.loss)
-            there = await (
+            existed = await (
                 delete_own(path, session_id) if max_permits is None else self._leave_bounded(path, max_permits)
             )
-            return there and not grant.loss.fired
+            return existed and not grant.loss.fired
         except OverReleaseError:
             raise
         except (DeadlineError, OutcomeUnknownError):
@@ -279,17 +279,17 @@ class SemaphoreCore:
         semaphore. If the transaction raises BadVersionError, set ``version`` to -1 and call this
         again.
         """
-        behind: tuple[Sync, ...] = ()
+        sync: tuple[Sync, ...] = ()
         while self.extra or self.version < 0:
-            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+            *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 raise NoNodeError(self.path)
             if listing.stat.version != node.stat.version:
                 continue
             free, leases = self.limit(node), len(wait_queue.in_order(listing.names))
             over = free - leases + 1 > max_permits and self.extra > 0
-            if over and not behind:
-                behind = (Sync(self.path),)  # the server may lag
+            if over and not sync:
+                sync = (Sync(self.path),)  # the server may lag
                 continue
             if self.extra:
                 return SetData(self.path, format_permits(self.initial, self.extra - over), self.version), over
@@ -299,9 +299,9 @@ class SemaphoreCore:
     async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
         """Add permits, unless too many would be free together with those that are ``returned``."""
         returning = {grant.place.name for grant in returned}
-        behind: tuple[Sync, ...] = ()
+        sync: tuple[Sync, ...] = ()
         while True:
-            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+            *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 await self.parents(self.path)
                 continue
@@ -309,8 +309,8 @@ class SemaphoreCore:
             holders = wait_queue.in_order(listing.names)[: initial + extra]
             taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
             over = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
-            if over > len(taken) and not behind:
-                behind = (Sync(self.path),)  # the server may lag
+            if over > len(taken) and not sync:
+                sync = (Sync(self.path),)  # the server may lag
                 continue
             if over > len(taken):
                 raise OverReleaseError("Semaphore released too many times")
