@@ -1,1 +1,1 @@
-"""PROTOCOLS: one published recipe a file, as ``async def`` over steps. No socket, thread, clock, sleep or kazoo."""
+"""Protocols: recipes as coroutines over steps, which the drivers of _client execute."""

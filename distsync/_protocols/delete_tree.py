@@ -1,7 +1,4 @@
-"""Removing what an object was made of.
-
-Rules for this file: pure; it knows znodes and no recipe.
-"""
+"""Recursive deletion."""
 
 from __future__ import annotations
 
@@ -9,13 +6,16 @@ from distsync._protocols.retries import read
 from distsync._protocols.steps import Children, Delete
 from distsync.errors import DistsyncError, NoNodeError, NotEmptyError
 
-#: Somebody may add children while we delete; after so many rounds they win.
+#: Maximum number of attempts, as other clients may add children in the meantime.
 ROUNDS = 3
 
 
 async def remove_tree(path: str) -> None:
-    """``path`` and all below it are gone, unless others go on adding to it. Raises nothing of the ensemble's."""
-    for rounds_left in range(ROUNDS, -1, -1):  # at 0, what was emptied last is still to go
+    """Delete ``path`` and all below it, unless other clients keep adding children.
+
+    Raise no error of the server, such as a denied access.
+    """
+    for rounds_left in range(ROUNDS, -1, -1):  # the last round deletes what the one before emptied
         try:
             await read(Delete(path))
             return

@@ -1,13 +1,11 @@
-"""What piles up behind one transaction in flight goes as the next one: the calls of a process's threads, together.
+"""Group commit: calls that arrive during a transaction share the next one.
 
-Source: group commit, as databases have it; recipes.txt, "Queues" are what it is for.
+A call that arrives while nothing is in flight commits immediately, in its own thread. The calls
+that arrive in the meantime are committed together by a protocol in the background, so that an
+interrupt or a deadline of one call does not affect the others. A call that ends before its payload
+was sent withdraws it. A payload that was sent is not sent again.
 
-Rules for this file: pure; it does not know what is carried, nor how many of it fit into a transaction.
-
-Who comes while nobody is on the way goes at once, in his own call. Who comes meanwhile waits; all who wait are carried
-by a protocol in the background, so that no Ctrl-C or deadline of one of them concerns another: whoever gives up before
-his load has left takes it back; what has left arrives, or not, as if he had gone alone, and is not sent again. Whom a
-transaction fails for is found out by carrying each load of it alone.
+If a transaction fails, each of its payloads is committed separately, to find out which calls fail.
 """
 
 from __future__ import annotations
@@ -20,7 +18,8 @@ from distsync._protocols.receipts import Abandoned, StillNeeded, always
 from distsync._protocols.steps import Background, Protocol, Signal, Wait, WakeReason
 from distsync.errors import ClientClosedError, DistsyncError, OutcomeUnknownError, ShutDown
 
-#: Nobody waits longer for one who went alone: his thread may be in a signal handler, which waits for others.
+#: Maximum wait in seconds for a call that commits in its own thread. That thread may be in a signal
+#: handler that waits for one of the other calls.
 PATIENCE_S = 0.25
 
 Payload = TypeVar("Payload")
@@ -28,26 +27,31 @@ Result = TypeVar("Result")
 
 
 class PendingCall(Generic[Payload, Result]):
-    """A call that waits for its load to be carried; ``cancelled`` once it waits no more."""
+    """A call that waits for its payload to be committed."""
 
-    def __init__(self, load: Payload) -> None:
-        self.load = load
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
         self.cancelled = False
         self.completed = Signal()
         self.error: BaseException | None = None
         self.result: Result | None = None
 
     def complete(self, result: Result | None, error: BaseException | None = None) -> None:
-        """That is what came of it, unless something has before."""
+        """Set the outcome, unless it is set already."""
         if not self.completed.fired:
             self.result, self.error = result, error
             self.completed.fire()
 
 
 class GroupCommitter(Generic[Payload, Result]):
-    """What the threads of one process carry together. ``commit_batch`` does it in one transaction, all or nothing, and
-    says what came of each; it sends nothing any more once they are not all ``still_needed``, and raises Abandoned.
-    ``batch_size`` says how many of these loads, the first ones, fit into one."""
+    """Group commit for the threads of one process.
+
+    Args:
+        commit_batch: ``commit_batch(payloads, still_needed)`` commits the payloads in one
+            transaction and returns a result for each. It raises Abandoned instead of sending
+            anything once ``still_needed()`` is False.
+        batch_size: Returns how many of the payloads, from the first on, fit into one transaction.
+    """
 
     def __init__(
         self,
@@ -63,15 +67,18 @@ class GroupCommitter(Generic[Payload, Result]):
 
     @property
     def idle(self) -> bool:
-        """Nobody is on the way or waits."""
+        """Whether no transaction is in flight and no call waits."""
         return self._in_flight is None and not self._is_scheduled and not self.waiting
 
-    async def send(self, load: Payload) -> Result:
-        """``load`` was carried: what came of it. Raises what carrying it alone would; DeadlineError never, but
-        OutcomeUnknownError if the deadline comes when it has left, so not for who has one."""
+    async def send(self, payload: Payload) -> Result:
+        """Commit ``payload`` and return its result, or raise the error of its commit.
+
+        If the deadline passes, raise OutcomeUnknownError rather than DeadlineError, even if the
+        payload was withdrawn, so a caller with a deadline should not use this.
+        """
         if self._in_flight is None and not self._is_scheduled:
-            return await self._alone(load)
-        call: PendingCall[Payload, Result] = PendingCall(load)
+            return await self._commit_alone(payload)
+        call: PendingCall[Payload, Result] = PendingCall(payload)
         self.waiting.append(call)
         try:
             await self._schedule()
@@ -86,15 +93,15 @@ class GroupCommitter(Generic[Payload, Result]):
             raise call.error
         return call.result  # type: ignore[return-value]
 
-    async def _alone(self, load: Payload) -> Result:
-        crossing = Signal()
+    async def _commit_alone(self, payload: Payload) -> Result:
+        in_flight = Signal()
         try:
-            self._in_flight = crossing
-            (result,) = await self._commit_batch((load,), always)
+            self._in_flight = in_flight
+            (result,) = await self._commit_batch((payload,), always)
             return result
         finally:
             self._in_flight = None
-            crossing.fire()
+            in_flight.fire()
 
     def _cancel(self, call: PendingCall[Payload, Result]) -> None:
         call.cancelled = True
@@ -102,7 +109,7 @@ class GroupCommitter(Generic[Payload, Result]):
             self.waiting.remove(call)
 
     async def _schedule(self) -> None:
-        """Somebody carries what waits. Whoever is interrupted here has called all the same: others rely on it."""
+        """Start the background protocol, also if interrupted here: other calls rely on it."""
         if self._is_scheduled:
             return
         self._is_scheduled = True
@@ -113,7 +120,7 @@ class GroupCommitter(Generic[Payload, Result]):
             raise
 
     async def _commit_all(self) -> None:
-        """In the background, once at a time: until nobody waits any more."""
+        """Commit until no call waits. Runs in the background, one at a time."""
         if self._is_committing:
             return
         self._is_committing = True
@@ -121,12 +128,12 @@ class GroupCommitter(Generic[Payload, Result]):
             while self._in_flight is not None and await Wait(self._in_flight, limit=PATIENCE_S) is not WakeReason.LIMIT:
                 pass
             while self.waiting:
-                number = self._batch_size([each.load for each in self.waiting])
+                number = self._batch_size([each.payload for each in self.waiting])
                 await self._commit_some([self.waiting.popleft() for _ in range(number)])
         finally:
             self._is_scheduled = self._is_committing = False
             while self.waiting:
-                self.waiting.popleft().complete(None, ClientClosedError("a call that waits"))
+                self.waiting.popleft().complete(None, ClientClosedError("a waiting call"))
 
     async def _commit_some(self, calls: Sequence[PendingCall[Payload, Result]]) -> None:
         pending = [each for each in calls if not each.cancelled]
@@ -135,13 +142,16 @@ class GroupCommitter(Generic[Payload, Result]):
                 pending = [each for each in pending if not each.cancelled]
         finally:
             for each in calls:
-                each.complete(None, ClientClosedError("a call that waits"))
+                each.complete(None, ClientClosedError("a waiting call"))
 
     async def _is_committed(self, calls: Sequence[PendingCall[Payload, Result]]) -> bool:
-        """Whether they have landed. False: somebody has gone before anything was done for them."""
+        """Commit the payloads of ``calls``.
+
+        Return False if one of them ended before anything was sent.
+        """
         try:
-            loads = [each.load for each in calls]
-            results = await self._commit_batch(loads, lambda: not any(each.cancelled for each in calls))
+            payloads = [each.payload for each in calls]
+            results = await self._commit_batch(payloads, lambda: not any(each.cancelled for each in calls))
             for each, result in zip(calls, results, strict=True):
                 each.complete(result)
         except Abandoned:

@@ -1,12 +1,11 @@
-"""Payloads that are too large for one znode: split over several, which the item then names.
+"""Payloads that are too large for one znode are split over several, which the item names.
 
-Source: ours; ZooKeeper's limit of a request is 1 MiB (jute.maxbuffer).
+ZooKeeper limits a request to 1 MiB (jute.maxbuffer). All chunks are written before the item, and
+are deleted with it. Leftover chunks are deleted with their directory.
 
-Rules for this file: pure; it knows nothing of queues. All parts are there before anybody learns of them, and whoever
-ends the item deletes them; what is left over goes with the folder.
+Znodes: ``<folder>/<group>.<number>``, one chunk.
 
-Picture: ``<folder>/<group>.<number>``   one part
-Data of an item: ``=`` and the payload, or ``/`` and ``<group>.<number of parts>``.
+Data of an item: ``=`` and the payload, or ``/`` and ``<group>.<number of chunks>``.
 """
 
 from __future__ import annotations
@@ -17,24 +16,28 @@ from distsync._protocols.retries import INTERRUPTED, read_all
 from distsync._protocols.steps import Children, Connected, Create, Delete, GetData, Node, Together
 from distsync.errors import CorruptNodeError, NodeExistsError, NoNodeError
 
-#: Bytes of one part, and the longest payload that is not split: a request takes some more with its paths.
+#: Size of a chunk in bytes, and of the largest payload that is not split. It leaves room for the
+#: rest of the request, such as paths.
 PART_BYTES = 800_000
-#: Parts that are on their way at the same time.
+#: Number of chunks in flight at the same time.
 BATCH_SIZE = 4
 
 
 def is_large(payload: bytes) -> bool:
-    """Whether it has to be split."""
+    """Return whether the payload has to be split."""
     return len(payload) > PART_BYTES
 
 
 def whole(payload: bytes) -> bytes:
-    """The data of an item with this payload."""
+    """Return the data of an item whose payload is not split."""
     return b"=" + payload
 
 
 async def split(folder: str, group: str, payload: bytes) -> bytes:
-    """The parts of ``payload`` are there: the data of the item that names them. Raises NoNodeError without a folder."""
+    """Write the chunks of ``payload``. Return the data of the item.
+
+    Raise NoNodeError if the directory does not exist.
+    """
     count = -(-len(payload) // PART_BYTES)
     for start in range(0, count, BATCH_SIZE):
         numbers = range(start, min(start + BATCH_SIZE, count))
@@ -43,7 +46,7 @@ async def split(folder: str, group: str, payload: bytes) -> bytes:
 
 
 async def _create(parts: Sequence[tuple[str, bytes]]) -> None:
-    """These are there. Nobody else makes parts of that name: what exists already is ours."""
+    """Create the chunks. Their names are unique, so those that exist already are ours."""
     while True:
         answers = await Together(*(Create(path, data) for path, data in parts))
         if not any(isinstance(answer, INTERRUPTED) for answer in answers):
@@ -55,7 +58,7 @@ async def _create(parts: Sequence[tuple[str, bytes]]) -> None:
 
 
 def parts_of(folder: str, data: bytes) -> list[str]:
-    """The paths of the parts that this item names. Raises CorruptNodeError."""
+    """Return the paths of the chunks of an item. Raise CorruptNodeError if its data is invalid."""
     if data[:1] != b"/":
         return []
     group, _, count = data[1:200].decode(errors="replace").rpartition(".")
@@ -65,7 +68,10 @@ def parts_of(folder: str, data: bytes) -> list[str]:
 
 
 async def joined(folder: str, data: bytes) -> bytes:
-    """The payload of an item with this data. Raises NoNodeError if a part has gone: the item was ended."""
+    """Return the payload of an item.
+
+    Raise NoNodeError if a chunk was deleted, and the item with it.
+    """
     if data[:1] == b"=":
         return data[1:]
     paths, found = parts_of(folder, data), []
@@ -81,12 +87,11 @@ async def joined(folder: str, data: bytes) -> bytes:
 
 
 async def delete_all(paths: Sequence[str]) -> None:
-    """These are gone."""
     await read_all(*map(Delete, paths))
 
 
 async def throw_away_groups(folder: str, prefix: str) -> None:
-    """All parts are gone whose group begins so."""
+    """Delete all chunks whose group starts with ``prefix``."""
     (listing,) = await read_all(Children(folder))
     if not isinstance(listing, NoNodeError):
         await delete_all([f"{folder}/{name}" for name in listing.names if name.startswith(prefix)])

@@ -1,16 +1,19 @@
-"""A transaction whose outcome is always known: it writes a receipt.
+"""Transactions whose outcome is always known, because each writes a receipt.
 
-Source: recipes.txt, "Important Note About Error Handling"; the receipt is ours.
+Source: ZooKeeper recipes, "Important Note About Error Handling". The receipt is not from the
+recipe.
 
-Rules for this file: pure; it knows no recipe.
+Each transaction also writes a fresh GUID into a receipt, a znode of this process that only one
+transaction uses at a time. If the reply is lost, even with the session, the receipt tells whether
+the transaction was executed. A transaction that creates ephemeral znodes also checks that it runs
+in the session that created the receipt.
 
-Each transaction also writes a fresh GUID into a znode of ours that no other transaction uses at the same time; one that
-makes ephemerals checks that it is made in the session that we know of.
-When the answer is lost, even with the session, the receipt says whether it was executed. The receipt is a container
-that an ephemeral child keeps alive: the server reaps it some time after our session has ended.
+A receipt is a container with an ephemeral child: the server deletes it some time after the end of
+the session.
 
-Picture: ``<namespace>/receipts/r_<guid>``, container, data = GUID of the last transaction
-         ``<namespace>/receipts/r_<guid>/alive``, ephemeral
+Znodes:
+``<namespace>/receipts/r_<guid>``        container, data = GUID of the last transaction
+``<namespace>/receipts/r_<guid>/alive``  ephemeral
 """
 
 from __future__ import annotations
@@ -44,16 +47,21 @@ from distsync.errors import DeadlineError, NoNodeError, NotEmptyError, OutcomeUn
 
 
 class Receipt(NamedTuple):
-    """A znode of ours that settles whether a transaction of ours was executed."""
+    """Receipt znode, and the session that created it."""
 
     path: str
     session_id: int
 
 
 class CommitOutcome(NamedTuple):
-    """The transaction was executed, in the session ``session_id``: its ephemerals are of that one. ``results`` is None
-    where its answer was lost; ``answers`` are those of the requests sent with it (exceptions in their place); ``zxid``
-    is its own, 0 where it is not known."""
+    """Outcome of a transaction that was executed.
+
+    Attributes:
+        results: Results of its operations, or None if the reply was lost.
+        answers: Replies to the requests sent with it; a failed one has its exception in its place.
+        session_id: The session that owns the ephemeral znodes that it created.
+        zxid: Its zxid, or 0 if unknown.
+    """
 
     results: tuple[Any, ...] | None
     answers: tuple[Any, ...]
@@ -63,26 +71,26 @@ class CommitOutcome(NamedTuple):
 
 Operation = Create | Delete | SetData | Check
 
-#: Whether a transaction is to be sent, still.
+#: Whether a transaction should still be sent.
 StillNeeded = Callable[[], bool]
 
 
 def always() -> bool:
-    """Nobody can give it up."""
+    """Never abandon the transaction."""
     return True
 
 
 class Abandoned(Exception):
-    """It was not executed, and nobody wants it any more."""
+    """The transaction was not executed, and is no longer needed."""
 
 
 class Receipts:
-    """The receipts of one process; each is used by one transaction at a time."""
+    """Receipts of one process, for reuse."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.free: list[Receipt] = []
-        #: Of commit_ahead, with their versions.
+        #: Receipts of commit_ahead, with the versions of their znodes.
         self.chains: list[tuple[Receipt, int]] = []
 
     async def commit(
@@ -92,16 +100,24 @@ class Receipts:
         on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None = None,
         still_needed: StillNeeded = always,
     ) -> CommitOutcome:
-        """All of ``operations`` are done, or none, in which case the error of the one that failed is raised; Abandoned
-        if they are not ``still_needed`` any more when they are to be sent, or sent again.
+        """Execute all of ``operations``, or none.
 
-        ``reads`` are sent right after the transaction. DeadlineError means that it was not executed. Whatever else
-        interrupts the wait for the answer (a deadline becomes OutcomeUnknownError), ``on_unknown_outcome`` is then
-        called, apart from this call, with what the receipt says at last: whether the transaction was executed (None:
-        nobody can know).
+        Args:
+            *operations: Operations of the transaction.
+            reads: Requests to send right after the transaction.
+            on_unknown_outcome: Called in the background if the wait for the reply is interrupted, or
+                ended by the deadline, as soon as the receipt was read. Its argument is whether the
+                transaction was executed; None if that is unknown because the receipt was deleted.
+            still_needed: Asked each time before the transaction is sent.
+
+        Raises:
+            ZnodeError: An operation failed, so that none was executed.
+            Abandoned: The transaction is no longer needed, and was not executed.
+            DeadlineError: The transaction was not executed.
+            OutcomeUnknownError: The deadline passed before the reply, or the receipt was deleted.
         """
         receipt: Receipt | None = None
-        asking = in_doubt = False
+        in_flight = in_doubt = False
         try:
             nonce = (await Guid()).encode()
             receipt = await self._receipt()
@@ -110,20 +126,20 @@ class Receipts:
                     self.free.append(receipt)
                     raise Abandoned
                 multi = Multi((*operations, SetData(receipt.path, nonce), *_in_session(receipt, operations)))
-                asking = in_doubt = True
+                in_flight = in_doubt = True
                 answer, *rest = await Together(multi, *reads)
-                asking = False
+                in_flight = False
                 if isinstance(answer, tuple):
-                    number = len(operations)
-                    session_id = await _made_in(receipt, operations, answer[:number], answer[number].mzxid)
+                    count = len(operations)
+                    session_id = await _session_of(receipt, operations, answer[:count], answer[count].mzxid)
                     self.free.append(receipt)
-                    return CommitOutcome(answer[:number], tuple(rest), session_id, answer[number].mzxid)
+                    return CommitOutcome(answer[:count], tuple(rest), session_id, answer[count].mzxid)
                 if isinstance(answer, INTERRUPTED):
                     done, zxid = await executed(receipt, nonce) if getattr(answer, "sent", True) else (False, 0)
                     if done is None:
                         raise OutcomeUnknownError("a transaction", operations[0].path, "session")
                     if done:
-                        session_id = await _made_in(receipt, operations, (), zxid)
+                        session_id = await _session_of(receipt, operations, (), zxid)
                         self.free.append(receipt)
                         return CommitOutcome(None, tuple(rest), session_id)
                     in_doubt = False
@@ -142,7 +158,7 @@ class Receipts:
                 if on_unknown_outcome is not None and not isinstance(error, Exception):
                     await Background(on_unknown_outcome(False))
                 raise
-            if isinstance(error, DeadlineError) and (not in_doubt or (asking and not error.sent)):
+            if isinstance(error, DeadlineError) and (not in_doubt or (in_flight and not error.sent)):
                 self.free.append(receipt)
                 raise
             await Background(self._settle(receipt, nonce, on_unknown_outcome))
@@ -153,11 +169,18 @@ class Receipts:
         raise answer
 
     async def commit_ahead(self, transactions: Sequence[Sequence[Operation]]) -> list[CommitOutcome]:
-        """As many of these as there are outcomes are done, the first ones, and none of the others. They make no
-        ephemerals, and are sent together, so that none waits for an answer to another; each expects the version of the
-        receipt that the one before
-        leaves. Raises what is no answer about a znode, and OutcomeUnknownError; then nobody is told which were done.
-        Not for callers who are interrupted.
+        """Execute transactions up to the first one that fails, without waiting in between.
+
+        They must not create ephemeral znodes. All are sent together. Each expects the version of
+        the receipt that its predecessor leaves, so none is executed after a failed one. Must not be
+        interrupted.
+
+        Returns:
+            One outcome for each transaction that was executed.
+
+        Raises:
+            OutcomeUnknownError: The receipt was deleted. Any number of transactions was executed.
+            DistsyncError: Another error that is not a ZnodeError; the same is true.
         """
         receipt, version = await self._chain()
         multis = [
@@ -174,45 +197,48 @@ class Receipts:
             _, node = await read_all(Sync(receipt.path), GetData(receipt.path))
             if isinstance(node, NoNodeError):
                 raise OutcomeUnknownError("a transaction", multis[0].path, "session")
-            lost = node.stat.version - version - len(outcomes)
-            outcomes += [CommitOutcome(None, (), receipt.session_id)] * lost
+            executed_count = node.stat.version - version - len(outcomes)
+            outcomes += [CommitOutcome(None, (), receipt.session_id)] * executed_count
         elif failed is not None and not isinstance(failed, ZnodeError):
             raise failed
-        if not isinstance(failed, NoNodeError):  # it may be the receipt that is not there
+        if not isinstance(failed, NoNodeError):  # otherwise the receipt itself may be missing
             self.chains.append((receipt, version + len(outcomes)))
         return outcomes
 
     async def _chain(self) -> tuple[Receipt, int]:
-        """A receipt of the present session whose version is known, and that."""
+        """Return an unused receipt of the current session, and its version."""
         session_id = (await Connected()).session_id
         self.chains = [chain for chain in self.chains if chain[0].session_id == session_id and chain[1] < 2**30]
-        return self.chains.pop() if self.chains else (await self._made(), 0)
+        return self.chains.pop() if self.chains else (await self._create_receipt(), 0)
 
     async def _receipt(self) -> Receipt:
-        """A receipt of the present session that no other transaction uses."""
+        """Return an unused receipt of the current session."""
         session = await Connected()
         self.free = [receipt for receipt in self.free if receipt.session_id == session.session_id]
-        return self.free.pop() if self.free else await self._made()
+        return self.free.pop() if self.free else await self._create_receipt()
 
-    async def _made(self) -> Receipt:
+    async def _create_receipt(self) -> Receipt:
         while True:
             await Connected()
             path = f"{self.directory}/r_{await Guid()}"
-            made, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
+            created, alive = await Together(Create(path, container=True), Create(f"{path}/alive", ephemeral=True))
             if isinstance(alive, Created) and alive.stat is not None:
                 await AtClose(partial(discard, path))
                 return Receipt(path, alive.stat.ephemeral_owner)
-            if isinstance(made, NoNodeError):
+            if isinstance(created, NoNodeError):
                 await ensure(self.directory)
-            elif isinstance(made, INTERRUPTED) or isinstance(alive, INTERRUPTED):
+            elif isinstance(created, INTERRUPTED) or isinstance(alive, INTERRUPTED):
                 await Background(discard(path))
             else:
-                raise made if isinstance(made, BaseException) else alive
+                raise created if isinstance(created, BaseException) else alive
 
     async def _settle(
         self, receipt: Receipt, nonce: bytes, on_unknown_outcome: Callable[[bool | None], Protocol[None]] | None
     ) -> None:
-        """The receipt may be used again once nothing can be executed on it any more."""
+        """Find out the outcome.
+
+        Then nothing is in flight any more, and the receipt can be reused.
+        """
         done, _ = await executed(receipt, nonce)
         self.free.append(receipt)
         if on_unknown_outcome is not None:
@@ -220,46 +246,54 @@ class Receipts:
 
 
 def _in_session(receipt: Receipt, operations: Sequence[Operation]) -> tuple[Check, ...]:
-    """Ephemerals are made in the session of the receipt, or not at all: another one may have begun, unnoticed, before
-    the transaction is sent."""
+    """Return a check that ephemeral znodes are created in the session of the receipt.
+
+    A new session may have begun unnoticed before the transaction is sent.
+    """
     ephemeral = any(isinstance(operation, Create) and operation.ephemeral for operation in operations)
     return (Check(f"{receipt.path}/alive", 0),) if ephemeral else ()
 
 
-async def _made_in(receipt: Receipt, operations: Sequence[Operation], results: Sequence[Any], zxid: int) -> int:
-    """The session that the ephemerals are of. The servers may let an earlier one of ours, and its receipt, live on that
-    we were told has ended. What was made after ``zxid`` is not ours; who looks for a name unknown to us finds out."""
-    made = [
+async def _session_of(receipt: Receipt, operations: Sequence[Operation], results: Sequence[Any], zxid: int) -> int:
+    """Return the session that owns the ephemeral znodes created by a transaction.
+
+    An earlier session that was reported as ended may live on, and its receipt with it (see
+    delete_guaranteed). A znode with another czxid than ``zxid`` was not created by this
+    transaction. If no name is known, because of a sequence number and a lost reply, the caller
+    finds the session when it looks for the znode.
+    """
+    paths = [
         result.path if result else operation.path
         for operation, result in zip_longest(operations, results)
         if isinstance(operation, Create) and operation.ephemeral and (result or not operation.sequence)
     ]
-    if not made or await Proven(receipt.session_id):
+    if not paths or await Proven(receipt.session_id):
         return receipt.session_id
-    stat = await read(Exists(made[0]))
+    stat = await read(Exists(paths[0]))
     return stat.ephemeral_owner if stat is not None and stat.czxid == zxid else receipt.session_id
 
 
 async def executed(receipt: Receipt, nonce: bytes) -> tuple[bool | None, int]:
-    """Whether the transaction was executed, and its zxid; None when the receipt is gone, and nobody can know.
+    """Return whether the transaction was executed, and its zxid. None: the receipt was deleted.
 
-    Our requests are executed in the order in which we sent them, and none of an earlier connection after the
-    first of the next one: what the receipt says after a sync will not change any more.
+    The server executes requests in the order in which they were sent, and none of an earlier
+    connection after the first one of the next. So after a sync the receipt does not change any
+    more.
     """
     _, answer = await read_all(Sync(receipt.path), GetData(receipt.path))
     return (None, 0) if isinstance(answer, NoNodeError) else (bool(answer.data == nonce), answer.stat.mzxid)
 
 
 def raise_deadline(unknown: OutcomeUnknownError) -> None:
-    """Raises the DeadlineError that this is of; where it is of the end of a session, the caller looks again."""
+    """Raise the DeadlineError that caused ``unknown``, if one did."""
     if isinstance(unknown.__cause__, DeadlineError):
         raise unknown.__cause__ from None
 
 
 async def discard(path: str) -> None:
-    """The receipt is gone."""
-    for gone in (f"{path}/alive", path):
+    """Delete a receipt."""
+    for each in (f"{path}/alive", path):
         try:
-            await read(Delete(gone))
+            await read(Delete(each))
         except (NoNodeError, NotEmptyError):
             continue

@@ -1,11 +1,12 @@
-"""What is done about a lost reply, for the requests that all protocols share, and about what a call could not finish.
+"""Retries after lost replies, and deferred clean-up.
 
-Rules for this file: pure; it knows znodes, sessions and errors, and no recipe.
+What to do when a connection breaks (``DisconnectedError``) before the reply arrives:
 
-The law for each request whose connection broke (``DisconnectedError``): a read is asked again; a delete of a
-name that nobody uses twice is asked again, and NoNodeError is success; an ensured parent is asked again, and
-NodeExistsError is success; an ephemeral with a GUID in its name is looked for (wait_queue.py); everything else goes
-through a receipt (receipts.py).
+* Repeat a read.
+* Repeat the deletion of a name that is never reused. NoNodeError counts as success.
+* Repeat the creation of a parent. NodeExistsError counts as success.
+* Look for an ephemeral znode by the GUID in its name (wait_queue.py).
+* Send anything else as a transaction with a receipt (receipts.py).
 """
 
 from __future__ import annotations
@@ -24,34 +25,32 @@ from distsync.errors import (
 )
 
 Answer = TypeVar("Answer")
-Given = TypeVar("Given")
-Made = TypeVar("Made")
+Argument = TypeVar("Argument")
+Result = TypeVar("Result")
 
-#: The connection or the session went while we asked: nothing is wrong with the question.
+#: The connection or the session ended before the reply arrived. The request can be repeated.
 INTERRUPTED = (DisconnectedError, SessionLostError)
 
-#: What was refused in the background is tried again after so long (seconds): nothing tells when it is allowed.
+#: Seconds after which background work that was refused, by an ACL for instance, is retried.
 REFUSED_S = 5.0
 
-#: What decoding data raises of which somebody has made no sense: no JSON, or other fields; nested too deep, or a number
-#: without end.
+#: Exceptions raised by decoding corrupt data: invalid JSON, wrong fields, deep nesting, huge numbers.
 DECODE_ERRORS = (ValueError, TypeError, KeyError, RecursionError, OverflowError)
 
 
 def parent_of(path: str) -> str:
-    """The path above ``path``."""
     return path.rpartition("/")[0] or "/"
 
 
 def raise_first(answers: tuple[Any, ...]) -> None:
-    """Raises the first exception among the answers of a Together, if there is one."""
+    """Raise the first exception among the results of a Together, if any."""
     for answer in answers:
         if isinstance(answer, BaseException):
             raise answer
 
 
 async def read(request: Request[Answer]) -> Answer:
-    """The answer to a read, asked until it comes, through reconnects and sessions."""
+    """Send a read, repeating it until a reply arrives."""
     while True:
         try:
             return await request
@@ -60,7 +59,10 @@ async def read(request: Request[Answer]) -> Answer:
 
 
 async def read_all(*requests: Request[Any]) -> tuple[Any, ...]:
-    """The answers to reads sent together, asked until all come; NoNodeError stays in its place."""
+    """Send reads together, repeating them until all replies arrive.
+
+    NoNodeError is returned, not raised.
+    """
     while True:
         answers = await Together(*requests)
         if not any(isinstance(answer, INTERRUPTED) for answer in answers):
@@ -72,7 +74,10 @@ async def read_all(*requests: Request[Any]) -> tuple[Any, ...]:
 
 
 async def ensure(path: str, data: bytes = b"", *, container: bool = False) -> None:
-    """The znode is there, with its parents. ``data`` counts only if it is made now."""
+    """Create the znode and its parents unless they exist.
+
+    ``data`` is only written to a new znode.
+    """
     while True:
         try:
             await Create(path, data, container=container)
@@ -86,7 +91,10 @@ async def ensure(path: str, data: bytes = b"", *, container: bool = False) -> No
 
 
 async def delete_own(path: str, session_id: int) -> bool:
-    """Our ephemeral is gone, or, at a deadline, will surely be. False: it was gone before."""
+    """Delete our ephemeral znode, in the background after a deadline.
+
+    Return False if it did not exist.
+    """
     try:
         await Delete(path)
     except (NoNodeError, SessionLostError):
@@ -104,7 +112,12 @@ async def delete_own(path: str, session_id: int) -> bool:
 
 
 async def try_delete_own(path: str, session_id: int) -> bool:
-    """As delete_own, for a call that continues: False at its deadline, so that it does not wait for another answer."""
+    """Delete our ephemeral znode for a call that goes ahead afterwards.
+
+    Return False at its deadline.
+
+    If the reply is lost, the deletion continues in the background.
+    """
     try:
         await Delete(path)
     except (NoNodeError, SessionLostError):
@@ -116,7 +129,7 @@ async def try_delete_own(path: str, session_id: int) -> bool:
 
 
 async def delete_until_session_ends(path: str, session_id: int) -> None:
-    """Guaranteed delete: goes on until the ephemeral is gone or its session is over."""
+    """Delete an ephemeral znode, retrying until it is deleted or its session has ended."""
     while (await Connected()).session_id == session_id:
         try:
             await Delete(path)
@@ -128,25 +141,28 @@ async def delete_until_session_ends(path: str, session_id: int) -> None:
 
 
 async def delete_guaranteed(path: str) -> bool:
-    """Guaranteed delete of what bears a name that nobody uses twice, of whichever session of ours it is: when a leader
-    dies that has said that a session is over, the next one may let it, and its znodes, live for a whole time-out beside
-    those of our next session. False: it was gone before."""
-    perhaps = False
+    """Delete a znode whose name is never reused, whichever of our sessions owns it.
+
+    A session that ended may come back: if the leader fails after reporting the end, the next leader
+    may not know of it, and keeps the session and its znodes for a whole timeout. Return False if
+    the znode did not exist.
+    """
+    may_have_deleted = False
     while True:
         try:
             await Delete(path)
             return True
         except NoNodeError:
-            return perhaps
+            return may_have_deleted
         except INTERRUPTED as error:
-            perhaps = perhaps or isinstance(error, DisconnectedError)
+            may_have_deleted = may_have_deleted or isinstance(error, DisconnectedError)
             await Connected()
 
 
 async def cancel_pending_create(directory: str, guid: str) -> None:
-    """As delete_guaranteed, for an ephemeral whose sequence number never became known.
+    """Delete an ephemeral znode with this GUID, whose create may have been executed.
 
-    The ephemeral may belong to a later session than the one known when it was requested, or to an earlier one.
+    A current, a later or an earlier session may own it.
     """
     while True:
         await Connected()
@@ -165,40 +181,43 @@ Work = Callable[[], Coroutine[Any, Any, object]]
 
 
 class DeferredWork:
-    """What the calls of one process have left to be done; whose own call comes later can see to it that it is done."""
+    """Work that calls of this process left unfinished, and that a later call can finish."""
 
     def __init__(self) -> None:
         self._works: list[Work] = []
 
     async def defer(self, work: Work) -> None:
-        """This is done apart from the call, as soon as there is a connection."""
+        """Run ``work`` in the background, as soon as there is a connection."""
         await Background(self.deferred(work))
 
     def deferred(self, work: Work) -> Coroutine[Any, Any, None]:
-        """The same, as a protocol for the background."""
+        """Register ``work``, and return it as a protocol for the background."""
         self._works.append(work)
         return self._finish(work)
 
     async def finish(self) -> None:
-        """All of it is done."""
+        """Finish all deferred work now."""
         for work in tuple(self._works):
             await self._finish(work)
 
     async def _finish(self, work: Work) -> None:
-        """What a deadline or Ctrl-C ends is still to be done."""
-        ended = True
+        """Run ``work``. It stays registered if a deadline or an interrupt ends it."""
+        is_done = True
         try:
             await work()
         except BaseException as error:
-            ended = isinstance(error, Exception) and not isinstance(error, DeadlineError)
+            is_done = isinstance(error, Exception) and not isinstance(error, DeadlineError)
             raise
         finally:
-            if ended and work in self._works:
+            if is_done and work in self._works:
                 self._works.remove(work)
 
 
-def attempted(function: Callable[[Given], Made], argument: Given) -> tuple[Made | None, Exception | None]:
-    """What a function of the user's makes of it, or raises: its own error, and none that ends the call meanwhile."""
+def attempted(function: Callable[[Argument], Result], argument: Argument) -> tuple[Result | None, Exception | None]:
+    """Call a user function. Return its result and None, or None and its exception.
+
+    An exception that is not an Exception, such as KeyboardInterrupt, is raised.
+    """
     try:
         return function(argument), None
     except Exception as error:

@@ -1,10 +1,12 @@
-"""Steps: what a protocol may ask of a driver. Plain records; awaiting one yields it and returns the answer.
+"""Steps: what a protocol can await.
 
-Rules for this file: it imports no clock, thread, socket, loop or kazoo; a step holds what is asked, never how
-it is done. A driver performs a step and answers it, or throws one of the errors named beside it.
+Awaiting a step yields it to a driver, which sends back its result.
 
-Between two awaits a protocol runs alone: a driver steps all protocols of one client under one mutex, so the
-state that the threads of a process share needs no lock of its own.
+A step describes an operation, not how it is done. A driver performs it, then sends the result into
+the protocol or throws one of the errors listed with the step.
+
+Invariant: a driver runs all protocols of one client under one mutex, so a protocol runs undisturbed
+between two awaits. State that the threads of a process share needs no lock of its own.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Answer = TypeVar("Answer")
 
 
 class Stat(NamedTuple):
-    """A znode's Stat, in the order of the wire; times in ms since the epoch, lengths in bytes."""
+    """Stat of a znode, in wire order; times in ms since the epoch, lengths in bytes."""
 
     czxid: int
     mzxid: int
@@ -34,35 +36,35 @@ class Stat(NamedTuple):
 
 
 class Created(NamedTuple):
-    """Answer to Create: the path that the server gave, and the new node's Stat (None inside a Multi)."""
+    """Result of Create: the path with its sequence number, and the Stat (None in a Multi)."""
 
     path: str
     stat: Stat | None
 
 
 class Node(NamedTuple):
-    """Answer to GetData."""
+    """Result of GetData."""
 
     data: bytes
     stat: Stat
 
 
 class Listing(NamedTuple):
-    """Answer to Children: names in no order at all, and the parent's Stat."""
+    """Result of Children: the names, in no particular order, and the Stat of the parent."""
 
     names: tuple[str, ...]
     stat: Stat
 
 
 class SessionInfo(NamedTuple):
-    """Answer to Connected: the session's id, and its negotiated time-out in ms."""
+    """Result of Connected: the session's id and its negotiated timeout in ms."""
 
     session_id: int
     timeout_ms: int
 
 
 class WakeReason(enum.Enum):
-    """Why a Wait ended; it ended because of ..."""
+    """Why a Wait ended."""
 
     SIGNAL = "a signal"
     LIMIT = "its own limit"
@@ -70,7 +72,7 @@ class WakeReason(enum.Enum):
 
 
 class Signal:
-    """Something that happens once: a watch that fires, a turn that is given. Any thread may fire it."""
+    """One-shot event, such as a fired watch. Any thread may fire it."""
 
     __slots__ = ("fired", "_wakers", "__weakref__")
 
@@ -79,37 +81,42 @@ class Signal:
         self._wakers: list[Callable[[], object]] = []
 
     def fire(self) -> None:
-        """From now on the signal has fired; whoever waits for it is woken."""
+        """Fire the signal and wake its waiters. Idempotent."""
         self.fired = True
         for waker in tuple(self._wakers):
             waker()
 
     def subscribe(self, waker: Callable[[], object]) -> None:
-        """``waker`` is called when the signal fires, or at once if it has: drivers only."""
+        """Call ``waker`` when the signal fires, or immediately if it has fired.
+
+        For drivers only.
+        """
         self._wakers.append(waker)
         if self.fired:
             waker()
 
     def unsubscribe(self, waker: Callable[[], object]) -> None:
-        """``waker`` is called no more."""
         if waker in self._wakers:
             self._wakers.remove(waker)
 
 
 class Watch(Signal):
-    """A signal that a read arms. It fires on a change, on a disconnect and when the session ends: a wake is
-    a hint, and who wakes reads the state again. It is armed only if the read answers without NoNodeError
-    (Exists arms it in either case)."""
+    """Signal of a one-time ZooKeeper watch, which a read sets.
+
+    It fires on a change, on a disconnect and at the end of the session, so it is only a hint: after
+    it the state has to be read again. It is set only if the read does not raise NoNodeError; Exists
+    sets it in either case.
+    """
 
     __slots__ = ()
 
 
 ZNODE_DELETED = "znode deleted"
-"""The reason of a `Loss` whose znode was deleted while its session lived."""
+"""Reason of a `Loss` whose znode was deleted while its session was alive."""
 
 
 class Loss(Signal):
-    """Fires when what is held is held no longer; ``reason`` then says why, in a few words."""
+    """Fires when something held is lost; ``reason`` then says why, in a few words."""
 
     __slots__ = ("reason",)
 
@@ -119,7 +126,7 @@ class Loss(Signal):
 
 
 class Step(Generic[Answer]):
-    """Anything that a protocol awaits."""
+    """Base class of everything that a protocol can await."""
 
     __slots__ = ()
 
@@ -129,9 +136,11 @@ class Step(Generic[Answer]):
 
 
 class Request(Step[Answer]):
-    """A step that is one request on the wire. Throws a ZnodeError, AccessDeniedError, SessionLostError,
-    ClientClosedError, DeadlineError (the call's deadline passed while it was outstanding: a write may still
-    be executed)."""
+    """A step that is one request on the wire.
+
+    Raises ZnodeError, AccessDeniedError, SessionLostError, ClientClosedError or DeadlineError.
+    After DeadlineError a write may still be executed.
+    """
 
     __slots__ = ()
     path: str
@@ -139,8 +148,12 @@ class Request(Step[Answer]):
 
 @dataclass(frozen=True)
 class Create(Request[Created]):
-    """Create a znode. A path that ends in a prefix gets a sequence number appended if ``sequence``. An ephemeral is
-    taken away when the call ends with an exception, unless the protocol looks ``after`` it then."""
+    """Create a znode.
+
+    With ``sequence`` the server appends a sequence number to the path. An ephemeral znode is
+    deleted if the call ends with an exception, unless ``after`` states that the protocol cleans it
+    up itself.
+    """
 
     path: str
     data: bytes = b""
@@ -171,8 +184,11 @@ class GetData(Request[Node]):
 
 @dataclass(frozen=True)
 class GetEach(Request["tuple[Node | BaseException, ...]"]):
-    """Several znodes, read at one moment, without a watch. Answers one result for each path: a Node, or the error in
-    its place. RequestError where the server is older than ZooKeeper 3.6."""
+    """Read several znodes in one consistent snapshot, without watches.
+
+    The result has one element for each path: a Node, or the error in its place. Raises RequestError
+    if the server is older than ZooKeeper 3.6.
+    """
 
     paths: tuple[str, ...]
 
@@ -195,7 +211,7 @@ class Children(Request[Listing]):
 
 @dataclass(frozen=True)
 class Check(Request[None]):
-    """Only inside a Multi: the node is there and has this version (-1: any)."""
+    """Check, in a Multi only, that the znode exists and has this version (-1: any)."""
 
     path: str
     version: int = -1
@@ -203,17 +219,23 @@ class Check(Request[None]):
 
 @dataclass(frozen=True)
 class Sync(Request[None]):
-    """The server that this client talks to knows all that was written before: a transaction of no operations, which a
-    quorum agrees to. ZooKeeper's own sync is answered also by a leader that was deposed and does not know it."""
+    """Bring the server of this client up to date with all earlier writes.
+
+    It is an empty transaction, which a quorum has to agree to. ZooKeeper's own sync can be answered
+    by a leader that has been deposed without knowing it.
+    """
 
     path: str = "/"
 
 
 @dataclass(frozen=True)
 class Multi(Request["tuple[Any, ...]"]):
-    """All or nothing. Answers one result per operation: a Created for Create (stat None), a Stat for SetData,
-    None for Delete and Check. When refused, throws the error of the operation that failed; its ``index``
-    attribute is that operation's place in ``operations``."""
+    """Execute all operations or none.
+
+    The result has one element for each operation: a Created for Create (its ``stat`` is None), a
+    Stat for SetData, None for Delete and Check. If refused, raises the error of the operation that
+    failed, with its position in ``operations`` as ``index``.
+    """
 
     operations: tuple[Create | Delete | SetData | Check, ...]
 
@@ -223,8 +245,11 @@ class Multi(Request["tuple[Any, ...]"]):
 
 
 class Together(Step["tuple[Any, ...]"]):
-    """Requests that do not need each other's answers: sent back to back, executed in this order. Answers a
-    tuple of results; a request that failed has its exception (not thrown) in its place."""
+    """Pipelined requests: sent back to back, and executed in this order.
+
+    The result is a tuple with one element for each request. An exception takes the place of the
+    result of a request that failed; it is not raised.
+    """
 
     __slots__ = ("requests",)
 
@@ -236,7 +261,7 @@ class Together(Step["tuple[Any, ...]"]):
 
 
 class Wait(Step[WakeReason]):
-    """Wait until one of the signals fires, at most ``limit`` seconds, and never past the call's deadline.
+    """Wait until a signal fires, for ``limit`` seconds at most, and not past the call's deadline.
 
     With ``allow_grace`` the wait may exceed the deadline by the call's grace, as a request may.
     """
@@ -254,14 +279,20 @@ class Wait(Step[WakeReason]):
 
 @dataclass(frozen=True)
 class Connected(Step[SessionInfo]):
-    """Until there is a connected session. No request when there is one. Throws UnreachableError (the first
-    connection was not made in time), DeadlineError, ClientClosedError."""
+    """Wait for a connected session. Costs no request.
+
+    Raises UnreachableError if the first connection was not established in time, DeadlineError or
+    ClientClosedError.
+    """
 
 
 @dataclass(frozen=True)
 class Proven(Step[bool]):
-    """Whether the lease clock proves at this moment that session ``session_id`` lives; ``fresh``: and will go on to do
-    so until a proof that is asked for now has come. No request."""
+    """Whether the lease clock proves that session ``session_id`` is alive. Costs no request.
+
+    With ``fresh`` also whether no heartbeat is due yet, so that the proof lasts until the reply to
+    one that is sent in time.
+    """
 
     session_id: int
     fresh: bool = False
@@ -269,9 +300,11 @@ class Proven(Step[bool]):
 
 @dataclass(frozen=True)
 class Hold(Step[None]):
-    """From now on the driver keeps the lease clock of ``session_id`` moving, and fires ``loss`` when the lease
-    runs out, the session ends, or somebody deletes ``path``, our own znode. No request before the first tick of
-    the keeper."""
+    """Keep the lease of ``session_id`` alive, and fire ``loss`` when what ``path`` holds is lost.
+
+    It is lost when the lease runs out, the session ends, or another client deletes ``path``, which
+    is our own znode. Costs no request before the first heartbeat.
+    """
 
     path: str
     session_id: int
@@ -280,23 +313,28 @@ class Hold(Step[None]):
 
 @dataclass(frozen=True)
 class StopHolding(Step[None]):
-    """``loss`` will not fire any more. No request."""
+    """Undo Hold: ``loss`` no longer fires. Costs no request."""
 
     loss: Loss
 
 
 @dataclass(frozen=True)
 class ReportLoss(Step[None]):
-    """Whatever is held by the znode ``path``, our own, is lost: somebody has deleted it. No request."""
+    """Report the loss of what our znode ``path`` holds: another client deleted it.
+
+    Costs no request.
+    """
 
     path: str
 
 
 @dataclass(frozen=True)
 class WatchNode(Step[None]):
-    """From now on the driver watches the znode that is held by ``loss``, and calls ``on_data`` with its data, as it
-    finds it and whenever somebody writes there. Nothing if it is held no more, or heeded already. 1 request, apart from
-    this call, and 1 for each change."""
+    """Watch the znode held by ``loss``: call ``on_data`` with its data now and after each change.
+
+    Ignored if nothing is held any more, or if the znode is watched already. Costs 1 request,
+    outside this call, and 1 for each change.
+    """
 
     loss: Loss
     on_data: Callable[[bytes], object]
@@ -304,26 +342,29 @@ class WatchNode(Step[None]):
 
 @dataclass(frozen=True)
 class Guid(Step[str]):
-    """A fresh GUID in the canonical 36 characters. No request."""
+    """A new GUID in its canonical form of 36 characters. Costs no request."""
 
 
 @dataclass(frozen=True)
 class Background(Step[None]):
-    """Go on with ``protocol`` apart from this call, until it is done or the client is closed. Does not wait."""
+    """Run ``protocol`` in the background until it ends or the client is closed.
+
+    Does not wait for it.
+    """
 
     protocol: Coroutine[Any, Any, Any]
 
 
 @dataclass(frozen=True)
 class AtClose(Step[None]):
-    """When the client closes in good order, it first does ``protocol()``, for a bounded time. No request now."""
+    """Run ``protocol()``, for a limited time, when the client is closed. Costs no request now."""
 
     protocol: Callable[[], Coroutine[Any, Any, Any]]
 
 
 @dataclass(frozen=True)
 class Call(Step[Any]):
-    """Call the user's function in the caller's own thread, with no mutex held; throws what it raises."""
+    """Call the user's function in the caller's thread, without the mutex. Raises what it raises."""
 
     function: Callable[[], Any] = field(repr=False)
 

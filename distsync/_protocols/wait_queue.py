@@ -1,12 +1,14 @@
-"""One line for everything: contenders as ephemeral sequential znodes, and waiting without a herd.
+"""Wait queue: contenders are ephemeral sequential znodes, and wait without a herd effect.
 
-Source: recipes.txt, "Locks" (steps 1 to 5), "Recoverable Errors and the GUID", "Shared Locks".
+Source: ZooKeeper recipes, "Locks" (steps 1 to 5), "Recoverable Errors and the GUID", "Shared
+Locks".
 
-Rules for this file: pure. Deciding (``decide``) never awaits; standing, looking and leaving never decide.
+A contender is named ``_c_<guid>-lock-<sequence>``, as in the recipe and in Curator, or
+optionally ``<guid in hex>__lock__<sequence>``, as in kazoo. Every child whose name ends in a
+sequence number counts as a contender, whichever client created it. Other children are
+ignored.
 
-The names are the recipe's in Curator's spelling, ``_c_<guid>-lock-<sequence>``, or, where asked for, in kazoo's,
-``<guid in hex>__lock__<sequence>``. Every child whose name ends in a sequence number counts as a contender, whoever
-made it; other children do not.
+Deciding is separate from waiting: `decide` is a pure function of a listing.
 """
 
 from __future__ import annotations
@@ -55,20 +57,28 @@ LATCH = "-latch-"
 KAZOO_LOCK = "__lock__"
 KAZOO_READ = "__rlock__"
 
-#: Of all the sequence numbers there are, and the greatest.
+#: Half the range of sequence numbers, which wrap at 32 bits, and the largest one.
 HALF = 0x80000000
 LAST = HALF - 1
 
-# A sequence number is printed with %010d; a negative one (the counter has overflowed) with its sign. Behind a mark that
-# we know that is clear; elsewhere a single dash before ten digits separates, and a dash before nine is a sign.
+# The server formats sequence numbers with %010d, so they have a minus sign once the counter
+# has overflowed. After a known suffix that is unambiguous. After anything else, a single dash
+# is a separator before ten digits, and a minus sign before nine.
 _MARKED = re.compile(r"(-lock-|-latch-|-__READ__|-__WRIT__|__lock__|__rlock__)(\d{10}|-\d{9,10})$")
-# No mark begins further ahead; to look for one there takes seven times as long.
+# Length of the longest suffix and number. Searching whole names takes seven times as long.
 _TAIL = len("__rlock__") + len("-2147483648")
 _FOREIGN = re.compile(r"(?:(?<=-)(?P<far>-\d{9,10})|(?P<number>\d{10})|(?P<near>(?<!-)-\d{9}))$")
 
 
 class ContenderNode(NamedTuple):
-    """A child that stands in the line."""
+    """A child of the directory that takes part in the queue.
+
+    Attributes:
+        name: Name of the znode.
+        number: Sequence number.
+        name_suffix: Part of the name that denotes the kind of contender, such as ``-lock-``;
+            empty if unknown.
+    """
 
     name: str
     number: int
@@ -76,8 +86,15 @@ class ContenderNode(NamedTuple):
 
 
 class QueueEntry(NamedTuple):
-    """Our own contender: where it stands, its czxid, and the session that it belongs to; ``is_sole_contender`` if
-    nobody else stood there when it came."""
+    """Our own contender.
+
+    Attributes:
+        directory: Path of the queue.
+        name: Name of the znode.
+        token: Its czxid, which serves as fencing token.
+        session_id: The session that owns it.
+        is_sole_contender: Whether the queue was otherwise empty when it was enqueued.
+    """
 
     directory: str
     name: str
@@ -94,19 +111,19 @@ class QueueState(enum.Enum):
     """Our contender is ..."""
 
     HELD = "at the front"
-    BEHIND = "behind somebody"
-    GONE = "not in the line"
+    BEHIND = "behind another contender"
+    GONE = "not in the queue"
 
 
 class QueueDecision(NamedTuple):
-    """What the listing says, and whom to wait for."""
+    """Our state, and the name of the contender to wait for if we are BEHIND it."""
 
     state: QueueState
     behind: str = ""
 
 
 def parse(name: str) -> ContenderNode | None:
-    """The contender of this name; None for a child that is none."""
+    """Parse the name of a child. Return None if it is not a contender."""
     marked = _MARKED.search(name, max(0, len(name) - _TAIL))
     if marked:
         return ContenderNode(name, int(marked[2]), marked[1])
@@ -115,24 +132,24 @@ def parse(name: str) -> ContenderNode | None:
 
 
 def sequence_distance(number: int, base: int) -> int:
-    """How far ``number`` is behind ``base``: sequence numbers wrap at 32 bits."""
+    """Return how far ``number`` comes after ``base``, given that numbers wrap at 32 bits."""
     return (number - base + HALF) % (2 * HALF) - HALF
 
 
 def in_order(names: Iterable[str]) -> list[ContenderNode]:
-    """The contenders, first in line first."""
+    """Return the contenders among ``names``, in queue order."""
     contenders = [contender for contender in map(parse, names) if contender]
     if not contenders:
         return []
     numbers = [contender.number for contender in contenders]
-    if max(numbers) - min(numbers) < HALF:  # nothing has wrapped: the same order, for less
+    if max(numbers) - min(numbers) < HALF:  # no number has wrapped: sort faster, with the same result
         return sorted(contenders, key=attrgetter("number", "name"))
     base = numbers[0]
     return sorted(contenders, key=lambda contender: (sequence_distance(contender.number, base), contender.name))
 
 
 def predecessors(names: Iterable[str], mine: str) -> list[ContenderNode] | None:
-    """Who stands ahead of ``mine``, in order; None if ``mine`` is not among them."""
+    """Return the contenders ahead of ``mine``, in queue order, or None if ``mine`` is missing."""
     ahead: list[ContenderNode] = []
     for contender in in_order(names):
         if contender.name == mine:
@@ -141,21 +158,22 @@ def predecessors(names: Iterable[str], mine: str) -> list[ContenderNode] | None:
     return None
 
 
+#: Whether a contender ahead of ours blocks it.
 Rule = Callable[[ContenderNode], bool]
 
 
 def exclusive(ahead: ContenderNode) -> bool:
-    """Everybody ahead keeps us out (Locks, step 3)."""
+    """Let every contender ahead block ours ("Locks", step 3)."""
     return True
 
 
 def shared(ahead: ContenderNode) -> bool:
-    """A reader is kept out by writers only (Shared Locks); a contender of unknown kind counts as a writer."""
+    """Let only writers block a reader ("Shared Locks"). Unknown contenders count as writers."""
     return ahead.name_suffix not in (READ, KAZOO_READ)
 
 
 def current_holders(order: Iterable[ContenderNode]) -> list[ContenderNode]:
-    """Those of the line, given in order, who hold: the first, and if it is a reader all readers up to a writer."""
+    """Return the holders: the first contender and, if it reads, all readers before a writer."""
     holders: list[ContenderNode] = []
     for contender in order:
         if holders and (shared(contender) or shared(holders[0])):
@@ -165,7 +183,7 @@ def current_holders(order: Iterable[ContenderNode]) -> list[ContenderNode]:
 
 
 def node_name(guid: str, name_suffix: str) -> tuple[str, str]:
-    """The name of a contender up to its sequence number, and the GUID as it stands in there."""
+    """Return a contender's name up to its sequence number, and the GUID as spelled in it."""
     if name_suffix in (KAZOO_LOCK, KAZOO_READ):
         guid = guid.replace("-", "")
         return f"{guid}{name_suffix}", guid
@@ -173,7 +191,11 @@ def node_name(guid: str, name_suffix: str) -> tuple[str, str]:
 
 
 def decide(names: Iterable[str], mine: str, rule: Rule = exclusive) -> QueueDecision:
-    """Whether we hold, and else the nearest one ahead that keeps us out."""
+    """Decide whether it is our turn and, if not, which contender to wait for.
+
+    That is the nearest contender ahead that blocks ours: waiting for it alone avoids the herd
+    effect.
+    """
     ahead = predecessors(names, mine)
     if ahead is None:
         return QueueDecision(QueueState.GONE)
@@ -182,24 +204,27 @@ def decide(names: Iterable[str], mine: str, rule: Rule = exclusive) -> QueueDeci
 
 
 class Enqueued(NamedTuple):
-    """Our new place, and the answers to the reads sent with its creation (exceptions in their place)."""
+    """Our new contender, and the replies to the reads sent with its creation.
+
+    A read that failed has its exception in place of the reply.
+    """
 
     place: QueueEntry
     answers: tuple[Any, ...]
 
 
 async def ensure_container(directory: str) -> None:
-    """The line's own znode is there; it goes by itself some time after its last contender."""
+    """Create the directory as a container, which the server deletes after its last child."""
     await ensure(directory, container=True)
 
 
 async def never_granted(directory: str, guid: str) -> QueueEntry | None:
-    """In most lines nobody but ourselves takes a contender out."""
+    """Return None: in most queues, only its own process deletes a contender."""
     return None
 
 
 def cancel_create(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
-    """In most lines nobody minds why."""
+    """Delete the contender if it was created, regardless of ``error``."""
     return cancel_pending_create(directory, guid)
 
 
@@ -212,14 +237,29 @@ async def enqueue(
     find_granted: Callable[[str, str], Awaitable[QueueEntry | None]] = never_granted,
     cancel: Callable[[str, str, BaseException | None], Coroutine[Any, Any, None]] = cancel_create,
 ) -> Enqueued:
-    """Locks, step 1: we stand in the line. The reads go out with the create, so their answers include us.
+    """Enqueue a contender ("Locks", step 1).
 
-    ``parents`` makes the directory when it is not there; ``find_granted(directory, guid)`` knows of a contender that
-    was taken out of the line by others before we heard that it stood there; ``cancel(directory, guid, error)`` takes
-    out one of which we have not heard, when the call ends with ``error``, or (None) goes on with another one.
+    Each attempt has its own GUID. If the reply to the create is lost, the contender is searched
+    for by its GUID, and is ours only if the current session owns it. If interrupted, no
+    contender is left behind.
 
-    Each attempt has a GUID of its own; after a lost reply our znode is looked for by it, and is ours only if
-    the present session owns it. Whatever interrupts this, no contender stays behind.
+    Args:
+        directory: Path of the queue.
+        name_suffix: Part of the name that denotes the kind of contender, such as ``-lock-``.
+        contender_data: Data of the znode.
+        *with_reads: Reads to send right after the create, so that their replies include our
+            contender.
+        parents: Creates the directory if it does not exist.
+        find_granted: ``find_granted(directory, guid)`` returns a contender that another process
+            granted, and removed from the queue, before we learned that it had been created.
+        cancel: ``cancel(directory, guid, error)`` deletes a contender that may have been
+            created. ``error`` ended the call; None if another attempt follows.
+
+    Returns:
+        Our contender, and the replies to ``with_reads``.
+
+    Raises:
+        SequenceExhaustedError: The server has run out of sequence numbers.
     """
     while True:
         await Connected()
@@ -248,21 +288,27 @@ async def enqueue(
 
 
 async def check_sequence(place: QueueEntry) -> None:
-    """Raises SequenceExhaustedError where what comes later may have the same number, or a smaller one: a server that
-    was to count beyond the last number may not, and stays there (ZooKeeper 3.8 and 3.9; its documentation says
-    otherwise)."""
+    """Raise SequenceExhaustedError if a later contender may get the same number.
+
+    ZooKeeper 3.8 and 3.9 stop counting at the largest number, although their documentation
+    says that it wraps.
+    """
     contender = parse(place.name)
     if contender is None or 0 <= contender.number < LAST:
         return
     stat = await read(Exists(place.directory))
-    # what the server tells is twice its counter, less the children that are there
+    # The reported cversion is twice the server's counter, minus the number of children.
     if stat is not None and (stat.cversion + stat.num_children - 2 * LAST) % (2 * HALF) == 0:
         raise SequenceExhaustedError(place.directory)
 
 
 async def find(directory: str, guid: str) -> QueueEntry | None:
-    """Recoverable Errors and the GUID: our znode, if the create whose answer was lost took place. It was sent in the
-    present session or in an earlier one, whose znode goes before we stand there with another one."""
+    """Find the contender whose create was executed although its reply was lost.
+
+    A contender of an earlier session is deleted instead, before the caller enqueues another one.
+
+    Source: ZooKeeper recipes, "Recoverable Errors and the GUID".
+    """
     while True:
         session = await Connected()
         _, listing = await Together(Sync(directory), Children(directory))
@@ -285,17 +331,19 @@ async def find(directory: str, guid: str) -> QueueEntry | None:
 
 
 async def check_session(place: QueueEntry) -> None:
-    """Raises SessionLostError when the session of ``place`` is over. Asked after a watch was armed: it was armed in
-    that session, or has fired."""
+    """Raise SessionLostError if the session of ``place`` has ended.
+
+    Call this after arming a watch: the watch then belongs to that session, or has fired.
+    """
     if (await Connected()).session_id != place.session_id:
-        raise SessionLostError(f"waiting in {place.directory}")
+        raise SessionLostError(f"the wait in {place.directory}")
 
 
 async def read_consistent(place: QueueEntry, *with_reads: Request[Any]) -> tuple[Any, ...]:
-    """Answers to reads that may be concluded from: our session is the same, and it provably lives, for a while yet:
-    what is held from then on is not lost before the keeper's first proof.
+    """Read with proof that our session is alive and has not changed.
 
-    Raises SessionLostError when the session of ``place`` is over.
+    The proof lasts at least until the next heartbeat, so that a lock that is acquired on the
+    basis of the replies is not lost before it. Raise SessionLostError if the session has ended.
     """
     while True:
         await check_session(place)
@@ -310,7 +358,20 @@ async def read_consistent(place: QueueEntry, *with_reads: Request[Any]) -> tuple
 
 
 async def wait_for_turn(place: QueueEntry, listing: Any, rule: Rule = exclusive) -> QueueState:
-    """Locks, steps 2 to 5: HELD once nobody ahead keeps us out, BEHIND at the deadline, GONE without our znode."""
+    """Wait until no contender ahead blocks ours ("Locks", steps 2 to 5).
+
+    Args:
+        place: Our contender.
+        listing: The children of the directory, listed after ``place`` was enqueued, or the
+            error of that read.
+        rule: Whether a contender ahead of ours blocks it.
+
+    Returns:
+        HELD when it is our turn, BEHIND at the deadline, GONE if our znode was deleted.
+
+    Raises:
+        SessionLostError: The session of ``place`` has ended.
+    """
     while True:
         if isinstance(listing, NoNodeError):
             return QueueState.GONE
@@ -319,16 +380,20 @@ async def wait_for_turn(place: QueueEntry, listing: Any, rule: Rule = exclusive)
             if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
                 raise listing
             continue
-        state = decide(listing.names, place.name, rule)
-        if state.state is not QueueState.BEHIND:
-            return state.state
-        if await wait_until_deleted(place, state.behind) is WakeReason.DEADLINE:
+        decision = decide(listing.names, place.name, rule)
+        if decision.state is not QueueState.BEHIND:
+            return decision.state
+        if await wait_until_deleted(place, decision.behind) is WakeReason.DEADLINE:
             return QueueState.BEHIND
         (listing,) = await read_consistent(place, Children(place.directory))
 
 
 async def wait_until_deleted(place: QueueEntry, behind: str) -> WakeReason:
-    """Locks, steps 4 and 5, by getData: it leaves no watch behind on a znode that is not there."""
+    """Wait for the deletion of ``behind`` or for the deadline ("Locks", steps 4 and 5).
+
+    Other events end the wait as well, so the caller has to read the queue again. The watch is
+    set by getData, which unlike exists leaves no watch on a znode that is already deleted.
+    """
     watch = Watch()
     try:
         await GetData(f"{place.directory}/{behind}", watch)
@@ -339,7 +404,11 @@ async def wait_until_deleted(place: QueueEntry, behind: str) -> WakeReason:
 
 
 async def acquire(directory: str, name_suffix: str, contender_data: bytes, rule: Rule = exclusive) -> QueueEntry | None:
-    """A place at the front of the line; None at the deadline, and then no znode is left."""
+    """Enqueue and wait for our turn, or return None at the deadline.
+
+    If the session ends or the znode is deleted, enqueue again. At the deadline or if
+    interrupted, no znode is left behind.
+    """
     while True:
         try:
             place, (listing,) = await enqueue(directory, name_suffix, contender_data, Children(directory))
@@ -364,7 +433,7 @@ async def acquire(directory: str, name_suffix: str, contender_data: bytes, rule:
 
 
 async def contenders(directory: str) -> list[tuple[str, Node]]:
-    """Path and znode of everybody in the line, first in line first."""
+    """Return path and znode of each contender, in queue order."""
     while True:
         try:
             listing = await read(Children(directory))
@@ -374,5 +443,5 @@ async def contenders(directory: str) -> list[tuple[str, Node]]:
         paths = [f"{directory}/{contender.name}" for contender in order]
         nodes = await read_all(*map(GetData, paths)) if paths else ()
         if order and isinstance(nodes[0], NoNodeError) and order[0].name_suffix in (WRITE, KAZOO_LOCK):
-            continue  # a writer that may read now, by a znode that was not there yet
+            continue  # the writer may have become a reader, whose znode is not in this listing
         return [(path, node) for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)]

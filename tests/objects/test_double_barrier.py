@@ -295,7 +295,7 @@ def test_bad_input_is_refused(client: Client) -> None:
         with pytest.raises(error):
             DoubleBarrier(wrong)  # type: ignore[arg-type]
     barrier = DoubleBarrier(1, name="d")
-    with pytest.raises(NotHeldError, match="it has to enter first"):
+    with pytest.raises(NotHeldError, match=r"call enter\(\) first"):
         barrier.leave()
     with barrier:
         with pytest.raises(UsageError, match="is inside"):

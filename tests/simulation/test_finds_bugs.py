@@ -126,7 +126,7 @@ async def one_look(core: QueueCore, maxsize: int) -> str | None:
         ("unfinished", QueueCore, "_done_together", always([True]), "unfinished"),
         ("swept-pool", scenarios_pool, "sweep", always(None), "is dead, and there remain"),
         ("waits", WatchCache, "until", WatchCache.get, "until more than|unexpected"),
-        ("passed-on", cross_process_locks, "_deleted", always(True), "asleep|2 hold"),
+        ("passed-on", cross_process_locks, "_delete_holder", always(True), "asleep|2 hold"),
         ("over", QueueCore, "next_or_over", one_look, "told that it is over"),
         ("deleted", Segments, "_is_whole", always(False), "does not come to rest|asleep"),
         ("deleted", TransactionCore, "ended", always(Decision("x", ABORT)), "is told"),

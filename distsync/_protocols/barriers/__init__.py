@@ -1,1 +1,1 @@
-"""Barriers, and the records that their znodes hold."""
+"""Barriers, and the records in their znodes."""

@@ -1,30 +1,31 @@
-"""Barrier: cyclic, generation by generation; the last one to arrive opens it in one transaction.
+"""Cyclic barrier: the last party to arrive opens it in one transaction.
 
-Source: recipes.txt, "Double Barriers" (entering); stdlib ``threading.Barrier`` (cyclic, action, broken, reset).
+Source: ZooKeeper recipes, "Double Barriers" (entering); threading.Barrier (cyclic, action, broken,
+reset).
 
-Rules for this file: pure; a wake is a hint; what counts is whether our own znode still stands.
+Each party is a contender in a queue. The one with ``parties - 1`` ahead runs the action. Then one
+transaction increments the generation and deletes the znodes of all members. A party whose znode is
+missing while its session is alive has passed, and finds its index in the recorded names of the last
+generations. If its name is not there, another client deleted the znode, or too many generations
+have passed since. Then the barrier counts as broken for it.
 
-Who arrives stands in the line. The one with ``parties - 1`` ahead runs the action and then, in one transaction,
-moves the generation on and deletes the znodes of all members: whose znode is gone while his session lives has
-passed. Whoever breaks the barrier only says so, and each one waiting leaves by himself. A reset puts a mark of its own
-into the line, in its transaction: those ahead of it are of a broken generation, and count no more. Then the number of
-the mark goes into the data, and the mark goes.
+Breaking the barrier only records that it is broken, and each waiter then leaves by itself. A reset
+enqueues a mark in its transaction: contenders ahead of it no longer count. Afterwards the sequence
+number of the mark is moved into the data.
 
-Who has passed before he could look learns his index from the lists of the last members. Whose name is in none of
-them was deleted by somebody else, or has slept through so many generations that nobody can know: for him it is broken.
+A cancelled task records that it has left, in the transaction that deletes its znode, so that the
+parties that counted on it wait for another one.
 
-Who leaves (a cancelled task) says so in the data, in the transaction that deletes his znode: those who have counted on
-him wait on for another one.
+A party that gives up without a connection breaks the barrier, and leaves, when it is connected
+again. The next call in its process waits for that. Until then its znode counts, as long as its
+session is alive. If it was not enqueued, it breaks the generation that its process read last, but
+not a later one. If it was, but the reply was lost, it breaks the generation of its znode.
 
-Who gives up without a connection breaks the barrier, and leaves, when there is one again; who comes anew in his process
-waits for that. Until then his znode counts for the others, as long as his session lives. Who never came to stand there
-breaks the generation that his process knows; a later one belongs to those who have moved the barrier on meanwhile. Who
-did, and did not hear of it, breaks the one that he stands in.
-
-Picture: ``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool, "after": s,
-                                               "passed": [[names of a generation that passed], ...], "left": [names]}``
-         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a party that waits
-         ``<path>/_r_<guid>-reset-<sequence>`` ephemeral, for a moment: the mark of a reset
+Znodes:
+``<path>``                            data = ``{"parties": n, "generation": g, "broken": bool,
+                                      "after": s, "passed": [[names], ...], "left": [names]}``
+``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one for each party that waits
+``<path>/_r_<guid>-reset-<sequence>`` ephemeral, short-lived: the mark of a reset
 """
 
 from __future__ import annotations
@@ -80,42 +81,54 @@ from distsync.errors import (
 
 
 class BarrierCore:
-    """What the threads of one process know together about one barrier."""
+    """In-process state of a barrier, shared by all its threads."""
 
     def __init__(self, path: str, parties: int, receipts: Receipts) -> None:
         self.path = path
         self.parties = parties
         self.receipts = receipts
+        #: The latest generation that this process has read.
         self.generation = 0
-        """The latest that anybody here has seen."""
+        #: Whether the znode states the same number of parties. It is checked before enqueueing, so
+        #: that a caller with another number is not counted.
         self.agreed = False
-        """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
+        #: Clean-up of calls that gave up. It is finished before enqueueing, so that no thread is
+        #: counted twice.
         self.unfinished = DeferredWork()
-        """The leaving of those who gave up: who comes anew must not be counted beside them."""
 
     async def _parents(self, directory: str) -> None:
         await ensure(directory, BarrierGeneration(self.parties).data())
         await self._agree()
 
     async def _agree(self) -> None:
-        """Raises MismatchError."""
+        """Check the number of parties. Raise MismatchError if it is not ours."""
         with suppress(NoNodeError):
             self._turn(await read(GetData(self.path)))
 
     async def wait(
         self, contender_data: bytes, action: Callable[[], Any] | None = None, on_cancel_leave: bool = False
     ) -> int:
-        """All parties are here. Returns our index, 0 to parties - 1, another one for each.
+        """Wait until all parties have arrived.
 
-        Raises BrokenBarrierError when the barrier is or becomes broken; our deadline breaks it for all. An
-        interrupted caller leaves as if it had not come if ``on_cancel_leave``, and otherwise breaks the barrier for
-        all; also without a connection.
+        The deadline breaks the barrier for all. So does an interrupt, unless ``on_cancel_leave``:
+        then the caller leaves as if it had never arrived. Both also work without a connection.
+
+        Args:
+            contender_data: Data of the contender's znode.
+            action: Called by the last party to arrive.
+            on_cancel_leave: Whether an interrupted call leaves the barrier unbroken.
+
+        Returns:
+            The index of this party, from 0 to ``parties - 1``.
+
+        Raises:
+            BrokenBarrierError: The barrier was or is broken.
         """
-        watch, asked = Watch(), list[str]()
+        watch, guids = Watch(), list[str]()
         reads = (Children(self.path), GetData(self.path, watch))
 
-        def withdraws(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
-            asked.append(guid)
+        def cancel(directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+            guids.append(guid)
             if isinstance(error, DeadlineError):
                 return self.unfinished.deferred(partial(self._break_after_lost_reply, guid))
             return self.unfinished.deferred(
@@ -126,43 +139,50 @@ class BarrierCore:
             await self.unfinished.finish()
             if not self.agreed:
                 await self._agree()
-            served = partial(self._passed, self.generation)
+            find_granted = partial(self._passed, self.generation)
             place, answers = await enqueue(
-                self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=served, cancel=withdraws
+                self.path, LOCK, contender_data, *reads, parents=self._parents, find_granted=find_granted, cancel=cancel
             )
-        except DeadlineError:  # whoever has reset it meanwhile does not count on us
+        except DeadlineError:  # not for a generation after a reset, which does not count on us
             await self.unfinished.defer(partial(self._break, BarrierGeneration(self.parties, self.generation), True))
             raise BrokenBarrierError from None
         except BaseException:
-            if on_cancel_leave and asked:
-                await self._leave_before_end(asked[-1])
+            if on_cancel_leave and guids:
+                await self._leave_before_end(guids[-1])
             raise
         party = Waiter(place)
         try:
             return await self._wait_for_release(party, answers, watch, action)
         except BaseException as error:
             gives_up = isinstance(error, (DeadlineError, SessionLostError, OutcomeUnknownError))
-            departed = False
+            has_left = False
             try:
-                departed = (
+                has_left = (
                     on_cancel_leave and not isinstance(error, Exception) and await self._leave_before_end(place.name)
                 )
             finally:
-                if not departed:
+                if not has_left:
                     await self.unfinished.defer(partial(self._leave_and_break, party, gives_up))
             if gives_up:
                 raise BrokenBarrierError from error
             raise
 
     async def _leave_before_end(self, mark: str) -> bool:
-        """As _leave, before the call ends: who clears away what it left does not say why. False also where there is
-        no time for it, or no session."""
+        """Leave like _leave, while the call still runs.
+
+        Return False if time or session does not allow it.
+
+        The clean-up that the driver does after a call cannot record that the party was cancelled.
+        """
         with suppress(DistsyncError):
             return await self._leave(mark)
         return False
 
     async def _leave(self, mark: str) -> bool:
-        """Whether the one with this in his name has left, as if he had not come. False: he does not stand there."""
+        """Delete the contender whose name contains ``mark``, as if it had never arrived.
+
+        Return False if there is none.
+        """
         while True:
             reads = (Sync(self.path), Children(self.path), GetData(self.path))
             _, listing, node = await read_all(*reads)
@@ -189,8 +209,11 @@ class BarrierCore:
                 raise_deadline(unknown)
 
     async def _passed(self, known: int, directory: str, guid: str) -> QueueEntry | None:
-        """We have passed before we heard that we stood there. Raises BrokenBarrierError where nobody knows, so many
-        generations have passed since the ``known`` one: who stood there anew could be counted twice."""
+        """Find our contender if it passed before we learned that it was enqueued.
+
+        Raise BrokenBarrierError if that is unknown, because too many generations have passed since
+        ``known``. Enqueueing again could then count this call twice.
+        """
         try:
             turn = self._turn(await read(GetData(directory)))
         except NoNodeError:
@@ -223,18 +246,23 @@ class BarrierCore:
             view = None
 
     async def _wait(self, watch: Watch) -> WakeReason:
-        """A member that died wakes nobody: we look again by ourselves after half a session time-out."""
+        """Wait for ``watch``, but half a session timeout at most.
+
+        A party that exits does not wake the others.
+        """
         return await Wait(watch, limit=(await Connected()).timeout_ms / 2000)
 
     def _view(self, place: QueueEntry, answers: tuple[Any, ...]) -> BarrierSnapshot | None:
-        """What these answers say; None if they say nothing, because the connection broke or the turn changed in
-        between."""
+        """Interpret the replies.
+
+        Return None if the connection was lost or the data changed in between.
+        """
         listing, node = answers
         for answer in answers:
             if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
                 raise answer
         if isinstance(node, NoNodeError):
-            raise SessionLostError(f"waiting at {self.path}")
+            raise SessionLostError(f"the wait at {self.path}")
         if not isinstance(listing, Listing) or not isinstance(node, Node):
             return None
         if listing.stat.version != node.stat.version:
@@ -254,12 +282,12 @@ class BarrierCore:
     async def _read_state(self, place: QueueEntry, watch: Watch) -> BarrierSnapshot:
         while True:
             view = self._view(place, await read_consistent(place, Children(self.path), GetData(self.path, watch)))
-            # A missing znode says that we have passed only if it did not go with our session.
+            # A missing znode means that we have passed only if our session did not end.
             if view is not None and (view.present or (await Connected()).session_id == place.session_id):
                 return view
 
     async def _open(self, party: Waiter, view: BarrierSnapshot, action: Callable[[], Any] | None) -> bool:
-        """The last one to arrive: the action, then everybody passes. False: the turn changed meanwhile."""
+        """Run the action, and let all members pass. Return False if the generation has changed."""
         names = view.names[: self.parties]
         group = (view.turn.generation, names)
         if action is not None and party.acted != group:
@@ -279,7 +307,10 @@ class BarrierCore:
             return False
 
     async def _give_up(self, party: Waiter) -> int:
-        """Our deadline, or one who is missing, breaks the barrier for all, unless it opens in this moment."""
+        """Break the barrier, unless it opens just now.
+
+        The reason is our deadline, or a missing party.
+        """
         while True:
             view = await self._read_state(party.place, Watch())
             if not view.present:
@@ -294,12 +325,14 @@ class BarrierCore:
             raise BrokenBarrierError
 
     async def _leave_and_break(self, party: Waiter, timed_out: bool) -> None:
-        """We do not wait any more: our znode goes, and those who count on us are told, or would if they were there. Who
-        gives up breaks the barrier wherever he stood, as he does with a connection; who is interrupted, only as one of
-        those that are to pass."""
+        """Leave after the call has ended, and break the barrier for the parties that count on us.
+
+        A party that gave up breaks the barrier wherever it was in the queue, as it would with a
+        connection. An interrupted one does so only if it was to pass with this generation.
+        """
         view, place = None, party.place
-        most = None if timed_out else self.parties
-        with suppress(SessionLostError):  # the barrier is there no more
+        limit = None if timed_out else self.parties
+        with suppress(SessionLostError):  # the barrier was deleted
             while view is None:
                 view = self._view(place, await read_all(Children(self.path), GetData(self.path)))
         if view is None:
@@ -307,16 +340,18 @@ class BarrierCore:
         if not view.present:
             passed = view.turn.index_of(place.name) is not None
             for seen in () if passed or place.name in view.turn.left else (party.view, view):
-                if seen is not None and place.name in self._counting(seen, place)[:most]:
+                if seen is not None and place.name in self._counting(seen, place)[:limit]:
                     await self._break(seen.turn)
         else:
-            if place.name in view.names[:most]:
+            if place.name in view.names[:limit]:
                 await self._break(party.refused or view.turn)
             await delete_guaranteed(place.path)
 
     async def _break_after_lost_reply(self, guid: str) -> None:
-        """As _leave_and_break, for one who has not heard whether he came to stand there: in which turn, the line
-        says."""
+        """Leave like _leave_and_break, if it is unknown whether our contender was enqueued.
+
+        It breaks the generation to which its place in the queue belongs.
+        """
         while True:
             await Connected()
             _, listing, node = await Together(Sync(self.path), Children(self.path), GetData(self.path))
@@ -336,21 +371,24 @@ class BarrierCore:
             return
 
     def _counting(self, snapshot: BarrierSnapshot, place: QueueEntry) -> list[str]:
-        """Who count there, first one first, if this one still stands."""
+        """Return the contenders that count, in queue order, given that ``place`` is enqueued."""
         waiting = in_order({*snapshot.names, place.name})
         return [each.name for each in waiting if snapshot.turn.includes(each)]
 
     async def _break(self, turn: BarrierGeneration | None, creates: bool = False) -> None:
-        """Break this turn of the barrier, or (None) the present one. A barrier that does not exist is created only if
-        the caller may be its first user: a party that has waited at it would bring a deleted one back."""
-        behind: tuple[Sync, ...] = ()
+        """Break this generation of the barrier, or the current one if None.
+
+        With ``creates``, a missing barrier is created. A party that has waited must not do so, as
+        this would bring a deleted barrier back.
+        """
+        sync: tuple[Sync, ...] = ()
         while True:
             try:
-                *_, node = await read_all(*behind, GetData(self.path))
+                *_, node = await read_all(*sync, GetData(self.path))
                 raise_first((node,))
                 now = self._turn(node)
-                if now.broken and turn is None and not behind:
-                    behind = (Sync(self.path),)  # our server may lag: it is reset since, perhaps
+                if now.broken and turn is None and not sync:
+                    sync = (Sync(self.path),)  # the server may lag, and miss a reset
                     continue
                 if now.broken or (turn is not None and now.generation != turn.generation):
                     return
@@ -363,32 +401,32 @@ class BarrierCore:
                     raise
                 raise_deadline(unknown)
             except NoNodeError:
-                if behind or not creates:  # it existed, and was deleted
+                if sync or not creates:  # it existed, and was deleted
                     return
                 await self._parents(self.path)
 
     async def abort(self) -> None:
-        """The barrier is broken until it is reset."""
+        """Break the barrier until it is reset."""
         await self._break(None, creates=True)
 
     async def reset(self) -> None:
-        """The barrier is empty and whole; who waits gets BrokenBarrierError."""
+        """Reset the barrier. Waiting parties get BrokenBarrierError."""
         await self.unfinished.finish()
         guid = await Guid()
         mark = Create(f"{self.path}/_r_{guid}{RESET}", ephemeral=True, sequence=True)
-        asked, behind = False, tuple[Sync, ...]()
+        is_sent, sync = False, tuple[Sync, ...]()
         try:
             while True:
-                *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+                *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
                 if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
-                    if behind:
+                    if sync:
                         return
-                    behind = (Sync(self.path),)  # our server may lag
+                    sync = (Sync(self.path),)  # the server may lag
                     continue
                 now, waiting = self._turn(node).with_reset_marks(listing.names)
-                after = waiting[-1].number if waiting else now.after  # should we die before the mark is read
+                after = waiting[-1].number if waiting else now.after  # in case we exit before the mark is read
                 fresh = replace(now, generation=now.generation + 1, broken=False, after=after, left=())
-                asked = True
+                is_sent = True
                 try:
                     await self.receipts.commit(SetData(self.path, fresh.data(), now.version), mark)
                     self.generation = max(self.generation, fresh.generation)
@@ -396,11 +434,11 @@ class BarrierCore:
                 except (BadVersionError, NoNodeError):
                     continue
         finally:
-            if asked:
+            if is_sent:
                 await Background(self._merge_reset_mark(guid))
 
     async def _merge_reset_mark(self, guid: str) -> None:
-        """What our mark says goes into the data, and the mark goes."""
+        """Move the sequence number of our mark into the data, and delete the mark."""
         while True:
             listing, node = await read_all(Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
@@ -409,9 +447,9 @@ class BarrierCore:
             marks = [name for name in listing.names if guid in name]
             if not marks:
                 return
-            folded = SetData(self.path, now.data(), now.version)
+            merged = SetData(self.path, now.data(), now.version)
             try:
-                await self.receipts.commit(folded, Delete(f"{self.path}/{marks[0]}"))
+                await self.receipts.commit(merged, Delete(f"{self.path}/{marks[0]}"))
                 return
             except BadVersionError:
                 continue
@@ -419,11 +457,11 @@ class BarrierCore:
                 return
 
     async def state(self) -> tuple[int, bool]:
-        """How many wait now, and whether the barrier is broken."""
+        """Return how many parties wait, and whether the barrier is broken."""
         await self.unfinished.finish()
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return 0, False
-        turn, standing = self._turn(node).with_reset_marks(listing.names)
-        waiting = [contender for contender in standing if turn.includes(contender)]
+        turn, contenders = self._turn(node).with_reset_marks(listing.names)
+        waiting = [contender for contender in contenders if turn.includes(contender)]
         return (0 if turn.broken else min(len(waiting), self.parties)), turn.broken

@@ -1,7 +1,4 @@
-"""What the znode of a barrier says, and what one who waits there has seen.
-
-Rules for this file: pure; it asks nothing of a server.
-"""
+"""Data of a barrier's znode, and state of a waiter."""
 
 from __future__ import annotations
 
@@ -13,18 +10,27 @@ from distsync._protocols.steps import Node
 from distsync._protocols.wait_queue import ContenderNode, QueueEntry, in_order, sequence_distance
 from distsync.errors import BrokenBarrierError, CorruptNodeError
 
-#: So many names of those who have passed, and of those who have left, are remembered, but at least of two whole
-#: generations.
+#: How many names of parties that passed, and that left, are recorded. At least two whole generations
+#: are, whatever their size.
 REMEMBERED = 32
 
-#: A mark in the line: who stands ahead of it was sent away by a reset.
+#: Suffix of the mark that a reset enqueues: contenders ahead of it no longer count.
 RESET = "-reset-"
 
 
 @dataclass(frozen=True)
 class BarrierGeneration:
-    """What the barrier's znode says. Contenders up to the number ``after`` (None: nobody) do not count; ``passed`` are
-    the last generations that passed, the last one last; ``left`` are those of this generation who went on purpose."""
+    """Data of a barrier's znode.
+
+    Attributes:
+        parties: How many parties pass at a time.
+        generation: Number of the current generation.
+        broken: Whether the barrier is broken.
+        after: Contenders with sequence numbers up to this do not count; None if all count.
+        passed: Names in each of the last generations that passed, the latest one last.
+        left: Names of this generation that were cancelled.
+        version: Version of the znode.
+    """
 
     parties: int
     generation: int = 0
@@ -40,25 +46,25 @@ class BarrierGeneration:
 
     @property
     def kept(self) -> int:
-        """So many generations that passed are remembered."""
+        """How many generations that passed are recorded."""
         return max(2, REMEMBERED // self.parties)
 
     def next_generation(self, names: list[str]) -> BarrierGeneration:
-        """The next turn: these have passed."""
+        """Return the data after the contenders ``names`` have passed."""
         passed = (*self.passed, tuple(names))[-self.kept :]
         after = max((each.number for each in in_order(names)[-1:]), default=self.after)
         return replace(self, generation=self.generation + 1, after=after, passed=passed, left=())
 
     def without_waiter(self, name: str) -> BarrierGeneration:
-        """This turn, when this contender has left it."""
+        """Return the data after this contender was cancelled."""
         return replace(self, left=(*self.left, name)[-max(2 * self.parties, REMEMBERED) :])
 
     def index_of(self, name: str) -> int | None:
-        """The index with which this contender has passed; None: it has not, or long ago."""
+        """Return the index with which a contender passed, or None if that is not recorded."""
         return next((names.index(name) for names in self.passed if name in names), None)
 
     def with_reset_marks(self, names: Iterable[str]) -> tuple[BarrierGeneration, list[ContenderNode]]:
-        """This turn, as the marks among the ``names`` of the line complete it, and all who stand there."""
+        """Return the data, updated from any reset marks in the queue, and the other contenders."""
         line = in_order(names)
         marks = [each.number for each in line if RESET in each.name]
         waiting = [each for each in line if RESET not in each.name]
@@ -68,18 +74,18 @@ class BarrierGeneration:
         return replace(self, after=after), waiting
 
     def includes(self, contender: ContenderNode) -> bool:
-        """Whether this contender is of the present generation, or of a later one."""
+        """Return whether a contender belongs to this generation or a later one, and so counts."""
         return self.after is None or sequence_distance(contender.number, self.after) > 0
 
 
 def turn_in(path: str, node: Node) -> BarrierGeneration:
-    """The turn that this znode describes."""
+    """Parse the data of a barrier's znode."""
     try:
         fields = json.loads(node.data)
         after = None if fields["after"] is None else int(fields["after"])
         parties, generation, broken = int(fields["parties"]), int(fields["generation"]), bool(fields["broken"])
         passed = tuple(tuple(map(str, names)) for names in fields["passed"])
-        left = tuple(map(str, fields.get("left", ())))  # none in what was written before there was any
+        left = tuple(map(str, fields.get("left", ())))  # older versions do not write it
         return BarrierGeneration(parties, generation, broken, after, passed, left, node.stat.version)
     except (ValueError, KeyError, TypeError):
         raise CorruptNodeError(path, node.data) from None
@@ -87,7 +93,7 @@ def turn_in(path: str, node: Node) -> BarrierGeneration:
 
 @dataclass(frozen=True)
 class BarrierSnapshot:
-    """Who stands at the barrier and counts, first one first; whether our znode stands there; the turn."""
+    """Contenders that count, in queue order; whether ours is enqueued; and the generation."""
 
     names: list[str]
     present: bool
@@ -96,8 +102,15 @@ class BarrierSnapshot:
 
 @dataclass
 class Waiter:
-    """One call of wait: its place, what it saw last, all who were seen to wait with it, the turn that it found
-    broken, and for whom it ran the action."""
+    """One call of wait.
+
+    Attributes:
+        place: Its contender.
+        view: The state that it read last.
+        seen: All contenders that were seen in its generation.
+        refused: The generation that was broken when it was read, if any.
+        acted: Generation and members for which it ran the action.
+    """
 
     place: QueueEntry
     view: BarrierSnapshot | None = None
@@ -106,20 +119,25 @@ class Waiter:
     acted: tuple[int, list[str]] | None = None
 
     def index_in(self, turn: BarrierGeneration) -> int:
-        """Our znode has gone: our index, as we have passed. Raises BrokenBarrierError if somebody else deleted it."""
+        """Return our index, given that our znode is missing.
+
+        Raise BrokenBarrierError if we have not passed, because another client deleted the znode.
+        """
         index = turn.index_of(self.place.name)
         if index is None:
             raise BrokenBarrierError
         return index
 
     def note(self, view: BarrierSnapshot, parties: int) -> int | None:
-        """How many of this generation stand ahead of us; None if one of us is missing. Raises BrokenBarrierError if
-        the barrier is broken."""
+        """Return how many contenders of this generation are ahead, or None if a party is missing.
+
+        Raise BrokenBarrierError if the barrier is broken.
+        """
         if view.turn.broken or self.place.name not in view.names:
             self.refused = view.turn
             raise BrokenBarrierError
         if self.view is not None and self.view.turn.generation != view.turn.generation:
-            self.seen.clear()  # they stood there before a reset
+            self.seen.clear()  # they were enqueued before a reset
         group = set(view.names[:parties])
         self.view = view
         if self.place.name in group:

@@ -1,19 +1,19 @@
-"""DoubleBarrier: all begin together and all end together, again and again.
+"""Double barrier: members enter together and leave together, repeatedly.
 
-Source: recipes.txt, "Double Barriers", both columns.
+Source: ZooKeeper recipes, "Double Barriers", both columns.
 
-Rules for this file: pure; a wake is a hint; what counts is whether our name is among those inside.
+The recipe's znode ``ready`` wakes the waiting members. Which ones are inside is stated by the data
+of the barrier's znode, which changes in the same transaction. So a slow member learns that it has
+entered, however late it reads the state. ``ready`` never belongs to an earlier meeting. Surplus
+members, and those that come again, wait until all of this meeting have left.
 
-The recipe's ``ready`` znode wakes those who wait; who is inside stands in the data of the barrier's own znode, which
-changes in the same transaction. So a straggler learns that he has come in however late he looks, ``ready`` is never
-that of an earlier meeting, and who comes too many, or again, waits until all of this meeting have left.
+On leaving, the lowest member waits for the highest one, and the others for the lowest. So each
+departure wakes one member, and only the last wakes all.
 
-Of those inside, the lowest waits for the highest to leave, the others for the lowest: each one that goes wakes one,
-only the last one wakes all.
-
-Picture: ``<path>``                            container, data = ``{"parties": n, "inside": [names]}``
-         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a member
-         ``<path>/ready``                      is there as long as somebody is inside
+Znodes:
+``<path>``                            container, data = ``{"parties": n, "inside": [names]}``
+``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one for each member
+``<path>/ready``                      exists while members are inside
 """
 
 from __future__ import annotations
@@ -75,34 +75,36 @@ from distsync.errors import (
     UsageError,
 )
 
-#: Others were faster, or our connection broke: we look again.
+#: After these errors, read the state again: it has changed, or the connection was lost.
 CHANGED = (BadVersionError, NoNodeError, NodeExistsError, *INTERRUPTED)
 
 
 class DoubleBarrierCore:
-    """What the threads of one process know together about one double barrier."""
+    """In-process state of a double barrier, shared by all its threads."""
 
     def __init__(self, path: str, parties: int) -> None:
         self.path = path
         self.parties = parties
         self.stays: dict[object, Inside] = {}
+        #: Whether the znode states the same number of parties. It is checked before enqueueing, so
+        #: that a caller with another number is not counted.
         self.agreed = False
-        """The others ask for as many as we do: who asks for another number must not stand there, and be counted."""
+        #: Deletion of the znodes of calls that gave up. It is finished before enqueueing, so that
+        #: no thread is counted twice.
         self.unfinished = DeferredWork()
-        """The going of those who did not come in, or were inside: who comes anew must not be counted beside them."""
 
     @property
     def idle(self) -> bool:
-        """Nobody of this process is inside."""
+        """Whether no thread of this process is inside."""
         return not self.stays
 
     def check_outside(self, owner: object) -> None:
-        """Raises UsageError if ``owner`` is inside."""
+        """Raise UsageError if ``owner`` is inside."""
         if owner in self.stays:
-            raise UsageError(f"this thread is inside {self.path} already: it has to leave first")
+            raise UsageError(f"this thread is already inside {self.path}; call leave() first")
 
     async def state(self) -> tuple[int, int]:
-        """How many wait to enter, and how many are inside."""
+        """Return how many members wait to enter, and how many are inside."""
         while True:
             try:
                 meeting = self._meeting(await read_all(Children(self.path), GetData(self.path)))
@@ -117,12 +119,12 @@ class DoubleBarrierCore:
         await self._agree()
 
     async def _agree(self) -> None:
-        """Raises MismatchError."""
+        """Check the number of parties. Raise MismatchError if it is not ours."""
         while not self.agreed:
             try:
                 node = await read(GetData(self.path))
                 parties = parties_in(self.path, node)
-                if parties is None:  # a client of another kind made it
+                if parties is None:  # created by a client of another library
                     parameters = DoubleBarrierState(self.path, self.parties, ()).data()
                     await read(SetData(self.path, parameters, node.stat.version))
                 self._check_parties(self.parties if parties is None else parties)
@@ -139,30 +141,30 @@ class DoubleBarrierCore:
     # --- enter
 
     async def enter(self, contender_data: bytes, owner: object) -> bool:
-        """True: all parties have come, and we are inside. False at the deadline, and then we are not counted."""
+        """Wait until all parties have arrived, and enter. Return False at the deadline."""
         while True:
             watch = Watch()
             reads = self._reads(watch)
-            try:  # steps 1 to 4, all at once; the watch is armed, or its answer says that it is not needed
+            try:  # steps 1 to 4, pipelined; the watch is set unless its reply makes it unnecessary
                 await self.unfinished.finish()
                 if not self.agreed:
                     await self._agree()
-                stood = await enqueue(
+                enqueued = await enqueue(
                     self.path,
                     LOCK,
                     contender_data,
                     *reads,
                     parents=self._parents,
                     find_granted=self._counted,
-                    cancel=self._withdrawing,
+                    cancel=self._cancel_create,
                 )
             except DeadlineError:
                 return False
-            arrival = Entering(stood.place)
+            arrival = Entering(enqueued.place)
             try:
-                group = await self._come_in(arrival, stood.answers, watch)
+                group = await self._enter_meeting(arrival, enqueued.answers, watch)
             except BaseException as error:
-                await self._go(arrival.place)
+                await self._delete_in_background(arrival.place)
                 if isinstance(error, DeadlineError):
                     return False
                 raise
@@ -172,17 +174,17 @@ class DoubleBarrierCore:
             if arrival.late:
                 return False
 
-    def _withdrawing(self, directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
+    def _cancel_create(self, directory: str, guid: str, error: BaseException | None) -> Coroutine[Any, Any, None]:
         return self.unfinished.deferred(partial(cancel_pending_create, directory, guid))
 
     async def _counted(self, directory: str, guid: str) -> None:
-        """Raises LockLostError where the others are inside with a znode of ours that we never saw."""
-        meeting = await self._now()
+        """Raise LockLostError if others have entered with a contender that we did not know of."""
+        meeting = await self._read_current()
         if meeting is not None and any(guid in name for name in meeting.inside):
-            raise LockLostError(self.path, "its session ended while it came in")
+            raise LockLostError(self.path, "session expired while entering")
 
-    async def _now(self) -> DoubleBarrierState | None:
-        """The meeting, no older than this call; None if there is nothing."""
+    async def _read_current(self) -> DoubleBarrierState | None:
+        """Return the state, no older than this call, or None if the barrier does not exist."""
         while True:
             _, *answers = await read_all(Sync(self.path), Children(self.path), GetData(self.path))
             try:
@@ -193,20 +195,26 @@ class DoubleBarrierCore:
                 return meeting
 
     def _reads(self, watch: Watch | None) -> tuple[Request[Any], ...]:
-        """Enter, steps 2 and 4, in this order: ``ready`` that comes in between fires the watch."""
+        """Return the reads of "Enter", steps 2 and 4.
+
+        In this order no creation of ``ready`` is missed: one in between fires the watch.
+        """
         reads = Children(self.path), GetData(self.path)
         return reads if watch is None else (Exists(f"{self.path}/{READY}", watch), *reads)
 
-    async def _come_in(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
-        """All who are inside with us. None: not in time, or our znode has gone and we have to stand there anew."""
+    async def _enter_meeting(self, arrival: Entering, answers: tuple[Any, ...], watch: Watch) -> tuple[str, ...] | None:
+        """Enter, and return all members that entered together.
+
+        Return None at the deadline, or if our znode is missing and we have to enqueue again.
+        """
         try:
             return await self._wait_inside(arrival, answers, watch)
         except SessionLostError:
-            while (meeting := await self._now()) is not None and meeting.waits(arrival.place.name):
-                arrival.seen = meeting  # the servers do not know yet that our session is over
+            while (meeting := await self._read_current()) is not None and meeting.waits(arrival.place.name):
+                arrival.seen = meeting  # the server has not expired our session yet
                 await self._try(Check(self.path, meeting.version), Delete(arrival.place.path))
             if meeting is not None and arrival.missed(meeting):
-                raise LockLostError(self.path, "its znode went before it could come in with the others") from None
+                raise LockLostError(self.path, "znode deleted before entering") from None
             return None
 
     async def _wait_inside(
@@ -219,27 +227,31 @@ class DoubleBarrierCore:
                 if place.name in meeting.inside:
                     return self._inside(place, meeting)
                 if place.name not in meeting.names:
-                    raise SessionLostError(f"waiting at {self.path}")
+                    raise SessionLostError(f"the wait at {self.path}")
                 arrival.seen = meeting
                 group = () if meeting.inside else meeting.first(self.parties)
-                if group:  # step 5; without an answer we look again
+                if group:  # step 5; without a reply, read the state again
                     if await self._try(*meeting.opening(group)) and place.name in group:
                         return group
-                elif meeting.inside and not meeting.present:  # the last one died before it could
+                elif meeting.inside and not meeting.present:  # the last member exited without closing
                     await self._try(*meeting.closing())
                 elif watch is not None and await self._wait(meeting, watch) is WakeReason.DEADLINE:
                     return await self._withdraw(arrival)
-            # Who is woken is mostly inside, and would leave a watch on ``ready`` behind: who is not looks once more.
+            # Most members that wake are inside, and would leave a watch on ``ready`` behind. So the
+            # state is first read without one, and again with one if necessary.
             watch = Watch() if watch is None and meeting is not None else None
             answers = await read_consistent(place, *self._reads(watch))
 
     def _inside(self, place: QueueEntry, meeting: DoubleBarrierState) -> tuple[str, ...]:
         if place.name not in meeting.names:
-            raise LockLostError(self.path, "its znode was deleted while it came in")
+            raise LockLostError(self.path, "znode deleted while entering")
         return meeting.inside
 
     def _meeting(self, answers: tuple[Any, ...]) -> DoubleBarrierState | None:
-        """What these answers say; None if they say nothing, because the connection broke or the meeting changed."""
+        """Interpret the replies.
+
+        Return None if the connection was lost or the state changed in between.
+        """
         for answer in answers:
             if isinstance(answer, INTERRUPTED):
                 return None
@@ -251,7 +263,10 @@ class DoubleBarrierCore:
         return meeting
 
     async def _try(self, *operations: Operation) -> bool:
-        """All of it is done. False: the state has changed, or nobody knows."""
+        """Execute all operations.
+
+        Return False if the state has changed, or the outcome is unknown.
+        """
         try:
             await Multi(operations)
             return True
@@ -259,8 +274,10 @@ class DoubleBarrierCore:
             return False
 
     async def _wait(self, meeting: DoubleBarrierState, watch: Watch) -> WakeReason:
-        """Until ``ready`` comes; or until the others, who are inside, have left, which is when ``ready`` goes, or when
-        the last of them dies."""
+        """Wait until ``ready`` is created, or, if others are inside, until they have left.
+
+        They have left when ``ready`` is deleted, or when the last of them has exited.
+        """
         if not meeting.inside:
             return await Wait(watch)
         alive = Watch()
@@ -271,7 +288,7 @@ class DoubleBarrierCore:
         return await Wait(watch, alive)
 
     async def _withdraw(self, arrival: Entering) -> tuple[str, ...] | None:
-        """Our time is over: our znode goes, unless we come inside in this moment."""
+        """Delete our znode at the deadline, unless we enter just now."""
         arrival.late, place = True, arrival.place
         while True:
             meeting = self._meeting(await read_consistent(place, Children(self.path), GetData(self.path)))
@@ -290,22 +307,26 @@ class DoubleBarrierCore:
     # --- leave
 
     def give_up(self, owner: object) -> Protocol[None] | None:
-        """``owner`` is not inside any more: what is to be done for it; None if it was not."""
+        """Stop being inside. Return the clean-up to run, or None if ``owner`` was not inside."""
         stay = self.stays.pop(owner, None)
-        return None if stay is None else self._going(stay.place)
+        return None if stay is None else self._delete_later(stay.place)
 
     async def leave(self, owner: object) -> bool:
-        """True: all have left. False at the deadline; we have left in any case. Raises LockLostError when our znode
-        had gone before, NotHeldError when we are not inside."""
+        """Leave, and wait until all have left.
+
+        Return False at the deadline, when we have left as well.
+
+        Raise LockLostError if our znode had been deleted before, NotHeldError if we are not inside.
+        """
         stay = self.stays.get(owner)
         if stay is None:
-            raise NotHeldError(f"this thread is not inside {self.path}: it has to enter first")
+            raise NotHeldError(f"this thread is not inside {self.path}; call enter() first")
         try:
             remaining = await self._leave(stay)
             if not remaining:
-                await self._go(stay.place)
+                await self._delete_in_background(stay.place)
         except BaseException as error:
-            await self._go(stay.place)
+            await self._delete_in_background(stay.place)
             self.stays.pop(owner, None)
             if isinstance(error, DeadlineError):
                 return False
@@ -313,11 +334,11 @@ class DoubleBarrierCore:
         self.stays.pop(owner, None)
         return remaining
 
-    async def _go(self, place: QueueEntry) -> None:
-        """Our znode goes, of whatever session it is, so that nobody waits for it."""
-        await Background(self._going(place))
+    async def _delete_in_background(self, place: QueueEntry) -> None:
+        """Delete our znode in the background, whichever session owns it."""
+        await Background(self._delete_later(place))
 
-    def _going(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
+    def _delete_later(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
         return self.unfinished.deferred(partial(delete_guaranteed, place.path))
 
     async def _leave(self, stay: Inside) -> bool:
@@ -326,7 +347,7 @@ class DoubleBarrierCore:
             meeting = await self._read_state(stay)  # step 1
             remaining = [name for name in meeting.names if name in stay.group]
             if mine not in remaining and not stay.going:
-                raise LockLostError(self.path, "its znode was deleted")
+                raise LockLostError(self.path, "znode deleted")
             if not remaining:  # step 2
                 if meeting.inside == stay.group:
                     await self._try(*meeting.closing())
@@ -337,18 +358,20 @@ class DoubleBarrierCore:
                 if await self._try(*meeting.closing(mine)):
                     return True
             elif remaining[0] == mine:  # step 4
-                if await self._until_gone(remaining[-1]) is WakeReason.DEADLINE:
+                if await self._wait_until_deleted(remaining[-1]) is WakeReason.DEADLINE:
                     return False
-            elif await self._go_and_wait(stay, mine in remaining, remaining[0]) is WakeReason.DEADLINE:  # step 5
+            elif await self._delete_and_wait(stay, mine in remaining, remaining[0]) is WakeReason.DEADLINE:  # step 5
                 return False
 
     async def _read_state(self, stay: Inside) -> DoubleBarrierState:
-        """Who is there, in the order of their names. After a change of the session, what is read is no older than
-        what was known in the one before."""
+        """Read the state.
+
+        After a change of session it is no older than what the former session read.
+        """
         while True:
             same = (await Connected()).session_id == stay.place.session_id
             if not same and not stay.going:
-                raise LockLostError(self.path, "the session ended")
+                raise LockLostError(self.path, "session expired")
             answers = await self._ask(same and await Proven(stay.place.session_id))
             try:
                 meeting = self._meeting(answers)
@@ -363,7 +386,7 @@ class DoubleBarrierCore:
             return await Together(*reads)
         return (await Together(Sync(self.path), *reads))[1:]
 
-    async def _until_gone(self, name: str) -> WakeReason:
+    async def _wait_until_deleted(self, name: str) -> WakeReason:
         watch = Watch()
         try:
             await GetData(f"{self.path}/{name}", watch)
@@ -371,10 +394,10 @@ class DoubleBarrierCore:
             return WakeReason.SIGNAL
         return await Wait(watch)
 
-    async def _go_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
-        """Our znode goes if it still exists, and we wait for the lowest one."""
+    async def _delete_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
+        """Delete our znode if it exists, and wait for the lowest one."""
         if not present:
-            return await self._until_gone(lowest)
+            return await self._wait_until_deleted(lowest)
         stay.going = True
         watch = Watch()
         deleted, node = await Together(Delete(stay.place.path), GetData(f"{self.path}/{lowest}", watch))

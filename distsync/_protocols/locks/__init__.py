@@ -1,1 +1,1 @@
-"""Locks, the cache of released ones, revocation."""
+"""Locks, the cache of released locks, and revocation."""

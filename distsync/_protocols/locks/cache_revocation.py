@@ -1,24 +1,26 @@
-"""Kept locks: a lock that was acquired without waiting keeps its znode for a while after its release.
+"""Cached locks: how they are watched, queried and evicted.
 
-Source: none of the recipes; ours. The line is that of recipes.txt, "Locks".
+No recipe has this. A lock that was acquired without waiting may keep its znode for a while after
+its release, so that its process can acquire it again without a request.
 
-Rules for this file: pure; it knows lines and grants, and no lock. Whether a kept lock is taken again is lock.py's.
+The holder of such a lock, or the process that caches it, watches the children of the queue. The
+first event there ends the caching: a cached lock is evicted at once, and a held lock is not cached
+at its release.
 
-Who holds (or keeps) has one watch on the children of the line. The first thing that happens there ends the keeping: an
-idle keeper deletes its znode at once, a busy one at its release.
+A non-blocking caller has to tell a held lock from a cached one. The data of the znode has the key
+``"keep"`` if it may be cached. It is not cached if any child was created or deleted since (if pzxid
+is not its czxid): the first event ends the caching. Otherwise the caller sends a query: it creates
+and deletes a child in one transaction, which no listing shows, but which fires the watch. If the
+lock is cached, its process replies by deleting the znode; if it is held, by removing ``"keep"``
+from the data. The transaction also rewrites the data of the queue's znode. If that is the last
+change of this znode (mzxid equals pzxid), another client has already sent a query, and later
+callers wait for the same reply.
 
-Who must not wait has to tell a busy holder from an idle keeper. Its znode says ``"keep"`` if it may be one; and then it
-is one only if nobody has come or gone since its znode was made, that is, if that is the last change of the children
-(pzxid): whoever has waited there saw somebody go, and whoever saw somebody come keeps no more. Then it is asked: a
-child is made and deleted in one transaction, which nobody sees, and which fires the watch. A keeper answers by going,
-a holder by taking ``"keep"`` out of its znode. The same transaction writes into the znode of the line what is there
-already: where that is the last change of both, somebody else has asked, and whoever comes then waits for the same
-answer.
-
-Readers (shared_lock.py) are kept beside each other: the first *writer* who is seen in the line ends their keeping, and
-other readers do not. So each that says ``"keep"`` may be a keeper, whoever has come and gone; it was asked if the znode
-of the line was written (mzxid) after it came. A keeper lists the line once for each event, which is less than what it
-saves if it was used meanwhile: at the second event since its last use it goes.
+Readers (shared_lock.py) are cached side by side. The first *writer* in the queue ends their
+caching, other readers do not. So each reader with ``"keep"`` may be cached, whichever children were
+created or deleted since. It has been queried if the queue's znode was written (mzxid) after the
+reader's was created. A cached reader lists the queue after each event, which is cheaper than
+acquiring it again if it was used in between. At the second event since its last use it is evicted.
 """
 
 from __future__ import annotations
@@ -60,16 +62,17 @@ from distsync.errors import (
     SessionLostError,
 )
 
-#: A keeper that is asked has so long (seconds) to answer, two round trips and a thread's turn or two; one that does not
-#: (it is stopped) counts as a holder. A time-out shorter than that does not wait for a keeper to go: it asks it first.
+#: Seconds to wait for the reply to a query, which takes two round trips and one or two thread
+#: switches. A process that does not reply, because it is stopped, counts as a holder. A call with a
+#: shorter timeout sends a query before it enqueues, instead of waiting for an eviction.
 ANSWER_S = 0.5
 
-#: The name in a znode's data of how long (seconds) it may be kept.
+#: Key in the data of a znode: how many seconds it may stay cached.
 KEEP = "keep"
 
 
 def is_cached_entry(data: bytes) -> bool:
-    """Whether a znode with this data may be that of a keeper."""
+    """Return whether a znode with this data may be cached."""
     if b'"keep"' not in data:
         return False
     try:
@@ -80,7 +83,7 @@ def is_cached_entry(data: bytes) -> bool:
 
 
 def without_cache_flag(data: bytes) -> bytes:
-    """The same, of who does not keep."""
+    """Return the data of a znode that is not to be cached."""
     if not is_cached_entry(data):
         return data
     fields = json.loads(data)
@@ -89,15 +92,15 @@ def without_cache_flag(data: bytes) -> bytes:
 
 
 def only_readers(order: list[wait_queue.ContenderNode]) -> bool:
-    """Whether somebody stands there, and nobody who writes."""
+    """Return whether there are contenders, and all of them are readers."""
     return bool(order) and not any(map(wait_queue.shared, order))
 
 
-# ---- keeping
+# ---- the process that holds or caches the lock
 
 
 def is_only_contender(place: wait_queue.QueueEntry, listing: Listing) -> bool:
-    """Nobody else stands there, and nobody has come or gone since we came."""
+    """Return whether there is no other contender, and was none since ``place`` was enqueued."""
     order = wait_queue.in_order(listing.names)
     return [each.name for each in order] == [place.name] and listing.stat.pzxid == place.token
 
@@ -105,11 +108,13 @@ def is_only_contender(place: wait_queue.QueueEntry, listing: Listing) -> bool:
 async def watch_for_contenders(
     grant: Grant, cache: CacheState, evict: Callable[[], Coroutine[Any, Any, Any]], *, reads: bool = False
 ) -> None:
-    """Until the grant is over: it is known when somebody comes, or, of who ``reads``, when a writer does; and when it
-    was kept for long enough, ``evict()`` lets go of it."""
-    until = _wait_for_writer if reads else _wait_for_contender
+    """Watch for contenders, or with ``reads`` for writers, until the grant ends.
+
+    Call ``evict()`` when one arrives while the lock is cached, or when it was cached long enough.
+    """
+    wait = _wait_for_writer if reads else _wait_for_contender
     try:
-        if await until(grant, cache) and not cache.idle:
+        if await wait(grant, cache) and not cache.idle:
             cache.contended = True
             await _reply_to_query(grant, cache)
     except SessionLostError:
@@ -125,10 +130,12 @@ async def watch_for_contenders(
 
 
 async def _wait_for_contender(grant: Grant, cache: CacheState) -> bool:
-    """True once somebody has come whom nobody sees: he has asked. False once somebody is seen there, or it is over, or
-    was kept for long enough."""
+    """Return True if a query arrives while the lock is held.
+
+    Return False if a contender arrives, if the grant ends, or if it was cached long enough.
+    """
     watch = Watch()
-    watch.subscribe(cache.want)  # at once: a release that comes just now asks the server
+    watch.subscribe(cache.want)  # at once, so that a simultaneous release does not cache the lock
     listing = await _listing(grant, watch)
     if listing is not None and is_only_contender(grant.place, listing):
         if not await _wait_for_change(grant, cache, watch) or cache.idle:
@@ -142,13 +149,16 @@ async def _wait_for_contender(grant: Grant, cache: CacheState) -> bool:
 
 
 async def _wait_for_writer(grant: Grant, cache: CacheState) -> bool:
-    """As _wait_for_contender, where other readers may come and go. True too once what says that it may be kept is
-    wrong, and something more has happened there."""
+    """Like _wait_for_contender, but other readers may come and go.
+
+    Also return True if a writer has arrived and then something else has changed: the data of our
+    znode still says that it may be cached, which is no longer true.
+    """
     uses: int | None = None
     while True:
         watch = Watch()
         listing = await _listing(grant, watch)
-        if listing is None or listing.stat.mzxid > grant.place.token:  # somebody has asked
+        if listing is None or listing.stat.mzxid > grant.place.token:  # a client has sent a query
             return listing is not None
         if not only_readers(wait_queue.in_order(listing.names)):
             break
@@ -156,13 +166,13 @@ async def _wait_for_writer(grant: Grant, cache: CacheState) -> bool:
             break
         uses = cache.uses
     cache.contended = True
-    if not cache.idle:  # most are released before anybody asks
+    if not cache.idle:  # most are released before any client sends a query, and need no reply
         await Wait(watch, grant.loss, cache.over)
     return True
 
 
 async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
-    """Who stands there; None if our znode does not."""
+    """List the queue. Return None if our znode is missing."""
     (listing,) = await wait_queue.read_consistent(grant.place, Children(grant.place.directory, watch))
     if isinstance(listing, DistsyncError) and not isinstance(listing, NoNodeError):
         raise listing
@@ -173,10 +183,11 @@ async def _listing(grant: Grant, watch: Watch | None = None) -> Listing | None:
 
 
 async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> bool:
-    """True once ``watch`` has fired; False when the grant is over, or was kept for long enough.
+    """Return True when ``watch`` fires, False if the grant ends or was cached long enough.
 
-    The clock looks at it once in ``cache.seconds``: if it was not used since the last look it goes. So a release costs
-    nothing, and a lock is kept for at least so long, and at most twice as long.
+    Its use is checked once in ``cache.seconds``, and it is evicted if it was not used since the
+    last check. So a release starts no timer, and a lock stays cached for ``cache.seconds`` at
+    least, and for twice as long at most.
     """
     while True:
         uses, idle = cache.uses, cache.idle
@@ -193,8 +204,7 @@ async def _wait_for_change(grant: Grant, cache: CacheState, watch: Watch) -> boo
 
 
 async def _reply_to_query(grant: Grant, cache: CacheState) -> None:
-    """We hold: who asked finds our znode written, and who comes later that it is not kept. What others have written
-    there stays."""
+    """Remove "keep" from the data of our znode, and preserve what other clients wrote there."""
     while not (cache.over.fired or grant.loss.fired or cache.idle):
         if (await Connected()).session_id != grant.place.session_id:
             return
@@ -211,13 +221,16 @@ async def _reply_to_query(grant: Grant, cache: CacheState) -> None:
             continue
 
 
-# ---- asking
+# ---- clients that send queries
 
 
 async def is_occupied(directory: str, counts: Callable[[list[wait_queue.ContenderNode]], bool] = bool) -> bool:
-    """Whether somebody holds, or waits to, or else what ``counts`` says of the line; a keeper who is asked, and goes,
-    did not stand there."""
-    asked: Node | None = None
+    """Return whether a process holds the lock or waits for it, rather than just caching it.
+
+    ``counts`` tells which contenders matter, given all of them in queue order. A cached lock is
+    queried, which evicts it.
+    """
+    queried: Node | None = None
     while True:
         try:
             listing = await read(Children(directory))
@@ -225,7 +238,7 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
             return False
         order = wait_queue.in_order(listing.names)
         if counts(order) and only_readers(order):
-            if await _reads(directory, listing.stat, order[0].name):
+            if await _is_reading(directory, listing.stat, order[0].name):
                 return True
             continue
         if len(order) != 1 or not counts(order):
@@ -234,16 +247,16 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
         try:
             node = await read(GetData(path))
             untouched = listing.stat.pzxid == node.stat.czxid
-            if asked is None and not (is_cached_entry(node.data) and (untouched or _was_queried(listing, node))):
+            if queried is None and not (is_cached_entry(node.data) and (untouched or _was_queried(listing, node))):
                 return True
-            if asked is None and untouched:
-                now = await _query_holder(directory, listing.stat, path, watch)
+            if queried is None and untouched:
+                current = await _query_holder(directory, listing.stat, path, watch)
             else:
-                now = await read(GetData(path, watch))
-            asked = asked or node
-            if _is_answer(asked, now):
+                current = await read(GetData(path, watch))
+            queried = queried or node
+            if _is_answer(queried, current):
                 return True
-        except (NoNodeError, BadVersionError):  # it has gone, or somebody else asks
+        except (NoNodeError, BadVersionError):  # it was deleted, or another client sends a query
             continue
         except AccessDeniedError:
             return True
@@ -252,41 +265,47 @@ async def is_occupied(directory: str, counts: Callable[[list[wait_queue.Contende
 
 
 async def holder_names(directory: str, watch: Watch) -> tuple[str, ...]:
-    """The names of who stands there, without a keeper, who holds nothing; ``watch`` fires with the next change."""
+    """List the queue, which is empty if the lock is only cached.
+
+    ``watch`` fires at the next change.
+    """
     names = await names_below(directory, watch)
     order = wait_queue.in_order(names)
     return () if (len(order) == 1 or only_readers(order)) and not await is_occupied(directory) else names
 
 
 async def holders_and_waiters(directory: str) -> list[tuple[str, Node]]:
-    """As wait_queue.contenders, without a keeper, who holds nothing."""
+    """Like wait_queue.contenders, without those that only cache the lock."""
     found = await wait_queue.contenders(directory)
-    perhaps = [path.rpartition("/")[2] for path, node in found if is_cached_entry(node.data)]
-    if perhaps and only_readers(wait_queue.in_order(path.rpartition("/")[2] for path, _ in found)):
-        for name in perhaps:
-            while (above := await read(Exists(directory))) and await _reads(directory, above, name) is None:
+    maybe_cached = [path.rpartition("/")[2] for path, node in found if is_cached_entry(node.data)]
+    if maybe_cached and only_readers(wait_queue.in_order(path.rpartition("/")[2] for path, _ in found)):
+        for name in maybe_cached:
+            while (stat := await read(Exists(directory))) and await _is_reading(directory, stat, name) is None:
                 pass
         return await wait_queue.contenders(directory)
-    if len(found) == 1 and perhaps and not await is_occupied(directory):
+    if len(found) == 1 and maybe_cached and not await is_occupied(directory):
         return await wait_queue.contenders(directory)
     return found
 
 
-async def _reads(directory: str, above: Stat, name: str) -> bool | None:
-    """Whether the reader ``name`` does; if it may be that he only keeps he is asked, unless somebody did. False: he has
-    gone; None: it is to be looked at again. ``above``: of the directory."""
+async def _is_reading(directory: str, directory_stat: Stat, name: str) -> bool | None:
+    """Return whether the contender ``name`` reads, rather than just caching the lock.
+
+    It is queried if necessary, unless that was done since ``directory_stat``, which is the Stat of
+    the queue. Return False if it was deleted, and None if it has to be checked again.
+    """
     path, watch = f"{directory}/{name}", Watch()
     try:
         node = await read(GetData(path))
-        if is_cached_entry(node.data) and above.mzxid > node.stat.czxid:
+        if is_cached_entry(node.data) and directory_stat.mzxid > node.stat.czxid:
             node = await read(GetData(path, watch))
         elif is_cached_entry(node.data):
-            node = await _query_holder(directory, above, path, watch)
+            node = await _query_holder(directory, directory_stat, path, watch)
         if not is_cached_entry(node.data):
             return True
     except NoNodeError:
         return False
-    except BadVersionError:  # somebody else asks
+    except BadVersionError:  # another client sends a query
         return None
     except AccessDeniedError:
         return True
@@ -294,22 +313,25 @@ async def _reads(directory: str, above: Stat, name: str) -> bool | None:
 
 
 def _was_queried(listing: Listing, node: Node) -> bool:
-    """Whether the last that has happened there was that somebody asked."""
+    """Return whether the last change in the queue was a query."""
     return listing.stat.mzxid == listing.stat.pzxid > node.stat.mzxid
 
 
-def _is_answer(asked: Node, node: Node) -> bool:
-    """Whoever was asked holds; or somebody else stands there now."""
-    return (asked.stat.czxid, asked.stat.mzxid) != (node.stat.czxid, node.stat.mzxid)
+def _is_answer(queried: Node, node: Node) -> bool:
+    """Return whether the znode was rewritten in reply to a query, or replaced by another one."""
+    return (queried.stat.czxid, queried.stat.mzxid) != (node.stat.czxid, node.stat.mzxid)
 
 
-async def _query_holder(directory: str, above: Stat, path: str, watch: Watch) -> Node:
-    """The keeper of ``path`` is asked; the watch fires at its answer. Raises BadVersionError if he was meanwhile."""
-    knock = f"{directory}/knock-{await Guid()}-"
-    data = (await read(GetData(directory))).data if above.data_length else b""
-    trace = SetData(directory, data, above.version)
+async def _query_holder(directory: str, directory_stat: Stat, path: str, watch: Watch) -> Node:
+    """Send a query to the process of ``path``. ``watch`` fires at its reply.
+
+    Raise BadVersionError if another client has sent one since ``directory_stat`` was read.
+    """
+    query = f"{directory}/knock-{await Guid()}-"
+    data = (await read(GetData(directory))).data if directory_stat.data_length else b""
+    rewrite = SetData(directory, data, directory_stat.version)
     while True:
-        node, answer = await Together(GetData(path, watch), Multi((Create(knock), Delete(knock), trace)))
+        node, answer = await Together(GetData(path, watch), Multi((Create(query), Delete(query), rewrite)))
         for each in (node, answer):
             if isinstance(each, DistsyncError) and not isinstance(each, INTERRUPTED):
                 raise each

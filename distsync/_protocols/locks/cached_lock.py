@@ -1,8 +1,6 @@
-"""A lock that is kept: taken again, and put by, without a request; and the threads that wait for it inside the process.
+"""State of a cached lock, and of the threads of this process that wait for it.
 
-Source: none of the recipes; ours. How it is known that others want it stands in cache_revocation.py.
-
-Rules for this file: pure; it changes the state of a LockCore, between two awaits, and asks for nothing.
+No recipe has this. cache_revocation.py detects other clients that want a cached lock.
 """
 
 from __future__ import annotations
@@ -14,14 +12,18 @@ from distsync._protocols.locks.grant import Grant
 from distsync._protocols.retries import delete_until_session_ends
 from distsync._protocols.steps import Background, Proven, Signal, StopHolding
 
-#: So many times in a row a thread that comes just then may take a kept lock before those of its process that wait for
-#: it: to wake one costs more than the lock. Then the first of them has it.
+#: How many times in a row an arriving thread may acquire a cached lock ahead of the waiting threads
+#: of its process. Waking a waiter costs more than acquiring the lock. At the limit, the first
+#: waiter is granted it.
 MAX_BARGING = 32
 
 
 @dataclass(eq=False)
 class LocalWaiter:
-    """A thread that waits inside the process. It is woken with the lock, or with the turn to stand in the line."""
+    """Thread that waits for another thread of its process.
+
+    It is woken with the lock, or with its turn to enqueue.
+    """
 
     owner: object
     signal: Signal = field(default_factory=Signal)
@@ -34,8 +36,18 @@ class LocalWaiter:
 
 
 class CachedLockCore:
-    """The state of a lock in one process. ``grant`` while somebody of it holds, ``cached`` while nobody does and its
-    znode stays; ``taken`` counts its holders."""
+    """In-process state of a lock that can be cached.
+
+    Attributes:
+        grant: The grant while a thread holds the lock, otherwise None.
+        cached: The grant while the lock is cached, otherwise None.
+        owner: The holder.
+        depth: How many times the holder has acquired the lock without releasing it.
+        taken: How many times the lock was acquired in this process.
+        barged: How many times in a row it was acquired ahead of waiting threads.
+        local_waiters: Waiting threads, in FIFO order.
+        unreported_losses: Owner and grant of each loss that its owner was not yet notified of.
+    """
 
     def __init__(self) -> None:
         self.grant: Grant | None = None
@@ -48,12 +60,17 @@ class CachedLockCore:
         self.unreported_losses: list[tuple[object, Grant]] = []
 
     def _next_local_waiter(self) -> LocalWaiter | None:
-        """The first who was not served. It stays in the queue until it wakes: whoever is interrupted between choosing
-        it and telling it has taken nobody out of the queue."""
+        """Return the first waiter that was granted nothing yet.
+
+        It stays in the queue until it wakes, so that an interrupt before its grant loses no waiter.
+        """
         return next((waiter for waiter in self.local_waiters if not waiter.is_granted), None)
 
     def acquire_from_cache(self, owner: object) -> bool:
-        """Who comes while the lock is kept, and its lease is proven, holds it. No request."""
+        """Acquire the lock if it is cached. Costs no request.
+
+        The caller must check that the lease is valid.
+        """
         grant = self.cached
         cache = None if grant is None else grant.cache
         if grant is None or cache is None or self.grant is not None:
@@ -61,7 +78,8 @@ class CachedLockCore:
         if cache.contended or grant.revoke_requested.fired or grant.loss.fired:
             return False
         self.owner, self.depth, self.grant = owner, 1, grant
-        cache.idle, self.cached = False, None  # last: whoever is interrupted has it, and lets it go
+        # Last: if interrupted before this, the caller counts as the holder, and its undo releases the lock.
+        cache.idle, self.cached = False, None
         self.taken += 1
         cache.uses += 1
         if self.unreported_losses:
@@ -69,8 +87,10 @@ class CachedLockCore:
         return True
 
     def release_to_cache(self) -> bool:
-        """What is held, and proven, is kept, or the next one inside the process holds it; False if it has to go. No
-        request."""
+        """Cache the held lock, or hand it to a local waiter. Costs no request.
+
+        The caller must check that the lease is valid. Return False if the lock must be released.
+        """
         grant = self.grant
         cache = None if grant is None else grant.cache
         if grant is None or cache is None or cache.contended or grant.revoke_requested.fired or grant.loss.fired:
@@ -88,13 +108,13 @@ class CachedLockCore:
         return True
 
     def _wake_local_waiter(self) -> None:
-        """The first who waits inside the process looks whether the lock is kept."""
+        """Wake the first waiter, so that it tries to acquire the lock from the cache."""
         waiter = self._next_local_waiter()
         if waiter is not None and not waiter.signal.fired:
             waiter.signal.fire()
 
     async def _acquire_from_cache_checked(self, owner: object) -> bool:
-        """As acquire_from_cache, where nobody knows whether it is proven. What can be kept no more goes."""
+        """Acquire the lock from the cache if the lease is valid. Otherwise evict it."""
         grant = self.cached
         if grant is None:
             return False
@@ -104,7 +124,10 @@ class CachedLockCore:
         return self.grant is grant and self.owner is owner
 
     async def evict(self, grant: Grant | None) -> None:
-        """This is kept no more. Raises DeadlineError where its znode goes only later."""
+        """Delete the znode of a cached lock.
+
+        Raise DeadlineError if that continues in the background.
+        """
         if grant is not None and self.cached is grant and self.grant is None:
             try:
                 self.cached = None
@@ -112,20 +135,23 @@ class CachedLockCore:
                 grant.end()
                 await StopHolding(grant.loss)
                 await delete_until_session_ends(grant.place.path, grant.place.session_id)
-            except BaseException:  # nobody else knows of it any more
+            except BaseException:  # no other reference to the grant is left
                 await Background(self._delete_node(grant))
                 raise
 
-    # ---- what the lock does
+    # ---- implemented by LockCore
 
     def _hand_to_local_waiter(self) -> bool:
-        """The next one inside the process holds the lock; False if he may not."""
+        """Hand the lock to the next local waiter.
+
+        Return False if that is impossible or not allowed.
+        """
         raise NotImplementedError
 
     def _start_next_contender(self) -> None:
-        """The next one inside the process stands in the line, if nobody of it does."""
+        """Let the next local waiter enqueue, unless a thread of this process already does."""
         raise NotImplementedError
 
     async def _delete_node(self, grant: Grant) -> bool:
-        """Its znode goes. False: it was gone before."""
+        """Delete the znode. Return False if it did not exist."""
         raise NotImplementedError

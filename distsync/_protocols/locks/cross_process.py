@@ -1,12 +1,10 @@
-"""Locks that any process may release, whichever process acquired them.
+"""Locks that any process may release, whichever process acquired them, as in multiprocessing.
 
-Source: recipes.txt, "Locks", the unlock protocol, done for the current holder; stdlib ``multiprocessing.Lock``.
+Source: ZooKeeper recipes, "Locks", the unlock protocol, applied to the znode of the current holder.
 
-Rules for this file: pure; what this process itself holds is released by lock.py.
-
-If another process releases the lock, the former holder simply stops holding it, and an acquire starts again. Only a
-release by the former holder reports an error; it changes nothing, since another process may hold the lock by then. The
-end of a session is a loss as for every lock.
+If another process releases the lock, the former holder simply stops holding it, and an acquire
+starts again. Only a release by the former holder reports an error. It changes nothing, since
+another process may hold the lock by then. The end of a session is a loss as for every lock.
 """
 
 from __future__ import annotations
@@ -37,12 +35,12 @@ from distsync.errors import (
 
 
 async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking: bool = True) -> bool:
-    """As core.acquire; if this process holds the lock, it learns in time that another one gave it back."""
+    """Acquire like core.acquire, but notice in time if another process releases our lock."""
     if core.grant is not None and blocking:
-        await WatchNode(core.grant.loss, _nothing)
+        await WatchNode(core.grant.loss, _ignore_data)
     elif core.grant is not None:
         try:
-            await _look_after(core.grant)
+            await _check_still_held(core.grant)
         except DeadlineError:
             return False
     acquired = await core.acquire(owner, contender_data, blocking)
@@ -51,12 +49,12 @@ async def acquire(core: LockCore, owner: object, contender_data: bytes, blocking
     return acquired
 
 
-def _nothing(data: bytes) -> None:
-    """What is written into the znode does not matter, only that it is there."""
+def _ignore_data(data: bytes) -> None:
+    """Ignore the data: only the deletion of the znode matters."""
 
 
-async def _look_after(grant: Grant) -> None:
-    """It is known whether somebody gave this back."""
+async def _check_still_held(grant: Grant) -> None:
+    """Check whether another process has released this grant."""
     try:
         await read(GetData(grant.place.path))
     except NoNodeError:
@@ -67,27 +65,27 @@ async def _look_after(grant: Grant) -> None:
 
 
 async def release(core: LockCore, owner: object) -> None:
-    """The lock goes to the next one, whoever holds it.
+    """Release the lock, whichever process holds it.
 
-    Raises ReleasedTooOftenError if nobody does, or if this process did until another one gave it back; LockLostError
-    if this process had lost it.
+    Raises ReleasedTooOftenError if no process holds it, or if another process has already released
+    what this process held. Raises LockLostError if this process had lost it.
     """
     grant = core.grant
-    known = grant is not None and grant.loss.fired and grant.loss.reason == ZNODE_DELETED
-    # no hand-over inside the process: the server knows whether it is ours still
+    was_released = grant is not None and grant.loss.fired and grant.loss.reason == ZNODE_DELETED
+    # No handover to a local waiter: only the server knows whether we still hold the lock.
     core.local_handovers = MAX_LOCAL_HANDOVERS
     try:
         await core.release(owner, linger=False)
     except LockLostError as lost:
-        if not known and not await _given_back(grant, lost):
+        if not was_released and not await _was_released_elsewhere(grant, lost):
             raise
         raise ReleasedTooOftenError(core.path) from None
     except NotHeldError:
         await _release_elsewhere(core.path)
 
 
-async def _given_back(grant: Grant | None, lost: LockLostError) -> bool:
-    """Whether another process did this, and not the end of our session."""
+async def _was_released_elsewhere(grant: Grant | None, lost: LockLostError) -> bool:
+    """Return whether another process released the lock, rather than our session ending."""
     return lost.args[1:] == (ZNODE_DELETED,) and (grant is None or await Proven(grant.place.session_id))
 
 
@@ -95,14 +93,14 @@ async def _release_elsewhere(directory: str) -> None:
     while True:
         _, listing = await read_all(Sync(directory), Children(directory))
         holders = wait_queue.in_order(listing.names)[:1] if isinstance(listing, Listing) else []
-        if not holders or await _is_only_kept(directory, holders[0]):
+        if not holders or await _is_only_cached(directory, holders[0]):
             raise ReleasedTooOftenError(directory)
-        if await _deleted(f"{directory}/{holders[0].name}"):
+        if await _delete_holder(f"{directory}/{holders[0].name}"):
             return
 
 
-async def _is_only_kept(directory: str, first: wait_queue.ContenderNode) -> bool:
-    """Whether who stands first in the line has let go already, and keeps his znode for a while."""
+async def _is_only_cached(directory: str, first: wait_queue.ContenderNode) -> bool:
+    """Return whether the first contender has released the lock, and only caches it."""
     try:
         node = await read(GetData(f"{directory}/{first.name}"))
     except NoNodeError:
@@ -110,16 +108,19 @@ async def _is_only_kept(directory: str, first: wait_queue.ContenderNode) -> bool
     return is_cached_entry(node.data) and not await is_occupied(directory)
 
 
-async def _deleted(path: str) -> bool:
-    """Whether it was there and we deleted it, or perhaps did: should it have been the holder himself, in this moment,
-    then two releases were one, and one of them was too many."""
-    perhaps = False
+async def _delete_holder(path: str) -> bool:
+    """Delete the znode. Return whether we deleted it, or may have.
+
+    After a lost reply the holder may have deleted it instead, by a release of its own. Then two
+    releases count as one, and neither reports an error.
+    """
+    may_have_deleted = False
     while True:
         try:
             await Delete(path)
             return True
         except NoNodeError:
-            return perhaps
+            return may_have_deleted
         except INTERRUPTED as error:
-            perhaps = perhaps or getattr(error, "sent", True)
+            may_have_deleted = may_have_deleted or getattr(error, "sent", True)
             await Connected()

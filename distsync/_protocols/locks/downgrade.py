@@ -1,12 +1,13 @@
-"""From writer to reader: the znode of a writer who reads too becomes that of a reader, at the same place in the line.
+"""Downgrade of a writer that also reads: a reader's znode replaces the writer's.
 
-Source: recipes.txt, "Shared Locks", has none; that a reader's znode may have the sequence number of its writer is
-Curator's way.
+Source: ZooKeeper recipes, "Shared Locks", has no downgrade. As in Curator, the reader's znode has
+the sequence number of the writer's, and so the same position in the queue.
 
-Rules for this file: pure; it knows one ReadGrant, and nothing of the others. What is done here goes on apart from any
-call, so it looks again, after each await, whether anybody still reads.
+Znodes: one transaction deletes ``_c_<guid>-__WRIT__<sequence>`` and creates
+``_c_<guid>-__READ__<sequence>``.
 
-Picture: ``_c_<guid>-__WRIT__<sequence>`` is deleted in the transaction that makes ``_c_<guid>-__READ__<sequence>``
+A downgrade runs in the background, so the code checks after each await whether any thread still
+reads.
 """
 
 from __future__ import annotations
@@ -42,10 +43,17 @@ from distsync.errors import (
 
 @dataclass(eq=False)
 class ReadGrant:
-    """One contender of readers: ``owners`` says who reads by it, and how deep.
+    """One contender that is shared by readers.
 
-    ``writing`` is the grant of the writer who read too, ``inside`` as long as he writes. When he lets go, his znode
-    becomes that of the reader; ``turning`` as long as nobody knows whether it did. ``over`` once nobody reads by it.
+    Attributes:
+        grant: The grant.
+        owners: Each reader, and how many times it has acquired the lock without releasing it.
+        contender_data: Data of the znode.
+        writing: The grant of the writer that also read, if a writer acquired this.
+        inside: Whether that writer still writes. When it stops, a downgrade replaces its znode.
+        joined: How many readers have joined while a writer may have been waiting.
+        turning: Whether a downgrade is in progress.
+        over: Whether the last reader has released it.
     """
 
     grant: Grant
@@ -58,37 +66,43 @@ class ReadGrant:
     over: bool = False
 
 
-async def into_reader(share: ReadGrant, mark: str) -> None:
-    """What is read under a writer's znode is read by a znode of its own, or is lost, or is over."""
+async def into_reader(share: ReadGrant, name_suffix: str) -> None:
+    """Replace the znode of a writer by one of a reader.
+
+    If that fails, the reader loses the lock.
+    """
     grant = share.grant
     writer = grant.place
-    reader = await _successor_node(writer, mark)
-    grant.turning = turned = Signal()
+    reader = await _successor_node(writer, name_suffix)
+    grant.turning = finished = Signal()
     try:
-        await StopHolding(grant.loss)  # or the end of the writer's znode would be taken for a loss
+        await StopHolding(grant.loss)  # otherwise the deletion of the writer's znode counts as a loss
         if not await _exchange(share, reader):
             _lose(grant, ZNODE_DELETED)
     except DistsyncError as error:
         await Background(delete_until_session_ends(writer.path, writer.session_id))
-        # it may have been made in a later session, beside a writer's that lives on
+        # A later session may have created it while the writer's znode lived on.
         await Background(delete_guaranteed(reader.path))
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
     finally:
         grant.turning = None
-        turned.fire()
+        finished.fire()
 
 
-async def _successor_node(place: wait_queue.QueueEntry, mark: str) -> wait_queue.QueueEntry:
-    """The reader's place: a name with the writer's sequence number, and his token."""
+async def _successor_node(place: wait_queue.QueueEntry, name_suffix: str) -> wait_queue.QueueEntry:
+    """Return the reader's contender: a new name with the writer's sequence number and token."""
     writer = wait_queue.parse(place.name)
-    prefix, _ = wait_queue.node_name(await Guid(), mark)
+    prefix, _ = wait_queue.node_name(await Guid(), name_suffix)
     return place._replace(name=f"{prefix}{writer.number if writer else 0:010d}")
 
 
 async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
-    """One transaction, so that it fails where somebody has deleted the writer's znode, and another may write."""
+    """Exchange the znodes in one transaction. Return False if the writer's znode is missing.
+
+    If another client has deleted it, the transaction fails, as another writer may hold the lock.
+    """
     old, data, version, in_doubt = share.grant.place, share.contender_data, 0, False
-    while not (share.over or share.grant.loss.fired):  # nothing fires it between StopHolding and Hold
+    while not (share.over or share.grant.loss.fired):  # no loss can fire between StopHolding and Hold
         if (await Connected()).session_id != old.session_id:
             raise SessionLostError(f"the downgrade in {old.directory}")
         try:
@@ -96,23 +110,23 @@ async def _exchange(share: ReadGrant, new: wait_queue.QueueEntry) -> bool:
         except DisconnectedError:
             in_doubt = True
             continue
-        except BadVersionError:  # somebody has asked for it
-            data, version = await _asked(share, new)
+        except BadVersionError:  # revocation was requested
+            data, version = await _merge_request(share, new)
             continue
         except NodeExistsError:
-            pass  # it was done, and the answer was lost
+            pass  # executed, but the reply was lost
         except NoNodeError:
             return False
-        await _hold_on(share, new)
+        await _hold_reader(share, new)
         return True
     await delete_until_session_ends(old.path, old.session_id)
-    if in_doubt:  # it may have been done before nobody read any more
+    if in_doubt:  # it may have been executed before the last reader released the lock
         await delete_guaranteed(new.path)
     return True
 
 
-async def _asked(share: ReadGrant, new: wait_queue.QueueEntry) -> tuple[bytes, int]:
-    """What the new znode says, which inherits the word that is in the old one; and the version of that."""
+async def _merge_request(share: ReadGrant, new: wait_queue.QueueEntry) -> tuple[bytes, int]:
+    """Return the data for the new znode, with any pending request, and the old znode's version."""
     try:
         node = await read(GetData(share.grant.place.path))
     except NoNodeError:
@@ -120,14 +134,14 @@ async def _asked(share: ReadGrant, new: wait_queue.QueueEntry) -> tuple[bytes, i
     return carry_over(new.path, share.contender_data, node.data), node.stat.version
 
 
-async def _hold_on(share: ReadGrant, place: wait_queue.QueueEntry) -> None:
+async def _hold_reader(share: ReadGrant, place: wait_queue.QueueEntry) -> None:
     share.grant.place = place
     await Hold(place.path, place.session_id, share.grant.loss)
     if share.grant.loss.fired:
         raise SessionLostError(f"the downgrade in {place.directory}")
     if share.grant.heeded:
         await watch_revocation(share.grant)
-    share.turning = False  # from here on whoever ends it takes care of the znode
+    share.turning = False  # from here on, a release deletes the znode
     if share.over:
         await StopHolding(share.grant.loss)
         await delete_until_session_ends(place.path, place.session_id)

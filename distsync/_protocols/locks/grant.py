@@ -1,9 +1,4 @@
-"""A grant: what holds a lock, and, where it may be kept after its release, what is known for that.
-
-Source: recipes.txt, "Locks". That a lock is kept is ours; see cache_revocation.py.
-
-Rules for this file: pure; it knows places in lines, and no lock.
-"""
+"""Grants: what holds a lock, and the state of its cache."""
 
 from __future__ import annotations
 
@@ -16,9 +11,16 @@ from distsync._protocols.steps import Hold, Loss, Signal
 
 @dataclass(eq=False)
 class CacheState:
-    """A grant that may be kept for ``seconds`` after its release. ``contended`` once somebody came, or may have: it is
-    kept no more. ``idle`` while it is kept and nobody holds. ``uses`` counts its holders. ``wakeup``, if there is one,
-    is to be fired at the next release. ``over`` when its znode goes."""
+    """State of a grant that may stay cached after its release (see cache_revocation.py).
+
+    Attributes:
+        seconds: How long it stays cached.
+        contended: Whether another contender has arrived, or may have. If so, it must not be cached.
+        idle: Whether it is cached, and held by no thread.
+        uses: How many times it was acquired from the cache.
+        wakeup: Fired at the next release, unless None.
+        over: Fires when the znode is about to be deleted.
+    """
 
     seconds: float
     contended: bool = False
@@ -28,15 +30,26 @@ class CacheState:
     over: Signal = field(default_factory=Signal)
 
     def want(self) -> None:
-        """Somebody has come, or may have. Any thread may call this."""
+        """Record that another contender has arrived, or may have. Safe in any thread."""
         self.contended = True
 
 
 @dataclass(eq=False)
 class Grant:
-    """The lock is ours: the contender that holds it, what fires when it is lost, and, for who heeds it, what fires
-    when somebody asks for it. ``cache``: None where it goes with its release. ``turning`` while another znode takes
-    the place of its own: it may have done so already, and ``place`` does not say it yet."""
+    """A lock that this process holds or caches.
+
+    Attributes:
+        place: The contender that holds it.
+        loss: Fires when it is lost.
+        owner: The thread or task that acquired it.
+        revoke_requested: Fires when another client requests revocation, if ``heeded``.
+        heeded: Whether revocation requests are watched for.
+        cache: State of the cache, or None if it is not cached after its release.
+        turning: Set while a reader's znode replaces a writer's; fires afterwards. The replacement
+            may be done although ``place`` does not show it yet.
+        handed_over: Whether a thread of this process handed it to another one.
+        ended: Whether its holder has begun to delete the znode.
+    """
 
     place: wait_queue.QueueEntry
     loss: Loss = field(default_factory=Loss)
@@ -46,9 +59,7 @@ class Grant:
     cache: CacheState | None = None
     turning: Signal | None = None
     handed_over: bool = False
-    """Whether a thread of the process has handed it to another one."""
     ended: bool = False
-    """Whether its holder has begun to delete the znode."""
 
     @property
     def token(self) -> int:
@@ -56,12 +67,12 @@ class Grant:
 
     @property
     def may_be_kept(self) -> bool:
-        """Nobody else wants it, as far as is known, and it was not lost."""
+        """Whether it may be cached: it was not lost, and no other client is known to want it."""
         cache = self.cache
         return cache is not None and not (cache.contended or self.revoke_requested.fired or self.loss.fired)
 
     def end(self) -> None:
-        """Its znode goes."""
+        """Record that the znode is about to be deleted."""
         self.ended = True
         if self.cache is not None:
             self.cache.contended, self.cache.idle = True, False
@@ -69,12 +80,12 @@ class Grant:
 
 
 async def hold(place: wait_queue.QueueEntry, owner: object = None) -> Grant:
-    """The lease clock moves for this place from now on."""
+    """Hold what ``place`` was granted, and keep its lease alive."""
     grant = Grant(place, owner=owner)
     await Hold(place.path, place.session_id, grant.loss)
     return grant
 
 
 def of_owner(grants: Iterable[Grant], owner: object, count: int) -> list[Grant]:
-    """At most ``count`` of these, first those of ``owner``."""
+    """Return at most ``count`` of the grants, those of ``owner`` first."""
     return sorted(grants, key=lambda grant: grant.owner is not owner)[:count]

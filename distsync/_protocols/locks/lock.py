@@ -1,12 +1,14 @@
-"""Lock and RLock: the first in the line holds; the threads of one process share one contender.
+"""Lock protocol: the first contender in the queue holds the lock.
 
-Source: recipes.txt, "Locks". The hand-over inside a process is ours, and so is that a lock is kept
-(cache_revocation.py).
+Source: ZooKeeper recipes, "Locks". Two parts are not from the recipe: all threads of a process
+share one contender and hand the lock to each other, and a released lock can stay cached (see
+cache_revocation.py).
 
-Rules for this file: pure; who calls is an opaque ``owner`` (any object that compares by identity); the state of a
-LockCore is shared by the threads of one process, and changes only between two awaits.
+Znodes: ``<path>/_c_<guid>-lock-<sequence>``, ephemeral, one for each process that holds the
+lock or waits for it.
 
-Picture: ``<path>/_c_<guid>-lock-<sequence>``, ephemeral, one for each process that holds or waits.
+An ``owner`` is an opaque object that is compared by identity. All threads of a process share one
+LockCore, without a mutex of its own: its state changes only between two awaits.
 """
 
 from __future__ import annotations
@@ -24,14 +26,22 @@ from distsync.errors import DeadlineError, LockLostError, NotHeldError
 
 __all__ = ["MAX_LOCAL_HANDOVERS", "Grant", "LockSnapshot", "LockCore", "LocalWaiter", "hold"]
 
-#: So many times in a row threads of one process hand the lock to each other before it goes back to the line:
-#: a waiter in another process waits for at most so many critical sections per process ahead of it.
+#: How many times in a row the threads of a process may hand the lock to each other while another
+#: process waits. It bounds how many critical sections a waiter waits for, for each process ahead of
+#: it.
 MAX_LOCAL_HANDOVERS = 32
 
 
 class LockSnapshot(NamedTuple):
-    """The state of a lock between two lines of its owner; ``unreported_losses``: who has to be told of which loss;
-    ``taken``: how often the lock had been taken before, and with this."""
+    """State of a lock before a call, from which an interrupted call is undone or completed.
+
+    Attributes:
+        grant: The grant, or None if no thread of this process held the lock.
+        owner: The holder.
+        depth: How many times the holder had acquired the lock without releasing it.
+        unreported_losses: Owner and grant of each loss that its owner was not yet notified of.
+        taken: How many times the lock had been acquired in this process so far.
+    """
 
     grant: Grant | None
     owner: object
@@ -41,7 +51,7 @@ class LockSnapshot(NamedTuple):
 
 
 class LockCore(CachedLockCore):
-    """What the threads of one process know together about one lock."""
+    """In-process state of a lock, shared by all its threads."""
 
     def __init__(
         self, path: str, name_suffix: str = wait_queue.LOCK, rule: wait_queue.Rule = wait_queue.exclusive
@@ -55,13 +65,13 @@ class LockCore(CachedLockCore):
 
     @property
     def busy(self) -> bool:
-        """Somebody of this process holds the lock or stands in the line for it."""
+        """Whether a thread of this process holds the lock or is enqueued for it."""
         self._apply_losses()
         return self.contending or self.grant is not None
 
     @property
     def idle(self) -> bool:
-        """Nothing is held or waited for, and nobody has to be told of a loss."""
+        """Whether this state can be discarded: nothing is held, cached, awaited or unreported."""
         cached = self.cached is not None and not self.cached.loss.fired
         return not (self.grant or cached or self.contending or self.local_waiters or self.unreported_losses)
 
@@ -74,9 +84,21 @@ class LockCore(CachedLockCore):
         linger: float = 0.0,
         is_short_wait: bool = False,
     ) -> bool:
-        """``owner`` holds the lock. False: not at once if he does not ``blocking``, or not before the deadline, which
-        is near with ``is_short_wait``. What is free is kept for ``linger`` seconds after its release, as
-        ``contender_data`` then says."""
+        """Acquire the lock for ``owner``.
+
+        Args:
+            owner: The thread or task that will hold the lock.
+            contender_data: Data of the contender's znode. It must state ``linger``.
+            blocking: Whether to wait if the lock is held.
+            linger: Seconds for which the lock stays cached after its release, if no other
+                process is waiting when it is acquired; 0 disables caching.
+            is_short_wait: Whether the deadline is too close to wait for a cached lock to be
+                evicted. Its process is then asked before this one enqueues.
+
+        Returns:
+            True if the lock was acquired. False at the deadline, or if ``blocking`` is False
+            and the lock is held.
+        """
         try:
             while self.busy or self.cached is not None or self._next_local_waiter():
                 if self.cached is not None:
@@ -108,21 +130,28 @@ class LockCore(CachedLockCore):
                 self._start_next_contender()
 
     async def occupied(self) -> bool:
-        """Reads instead of a create and a delete: who only tries does not stand in the way of others."""
+        """Return whether any process holds the lock or waits for it.
+
+        This does not enqueue, so that a non-blocking attempt does not delay other waiters.
+        """
         return await is_occupied(self.path)
 
     def has_lost(self, owner: object) -> bool:
-        """Whether ``owner`` held the lock when it was lost, and was not told yet. Changes nothing."""
+        """Return whether ``owner`` lost the lock and has not been notified yet.
+
+        This does not change any state.
+        """
         grant = self.grant
         is_losing = grant is not None and grant.loss.fired and self.owner is owner
         return is_losing or any(entry[0] is owner for entry in tuple(self.unreported_losses))
 
     async def locked(self) -> bool:
-        """Whether anybody holds it. What we keep nobody does, as long as our session is proven to live: a process that
-        stood still does not know yet that it keeps nothing."""
+        """Return whether any process holds the lock or waits for it."""
         if self.busy:
             return True
         cached = self.cached
+        # A lock cached here is free, but only a proven session shows that it is still cached here:
+        # a process that was suspended may have lost it without knowing.
         if cached is not None and cached.may_be_kept and await Proven(cached.place.session_id):
             return False
         return await self.occupied()
@@ -145,7 +174,10 @@ class LockCore(CachedLockCore):
         return True
 
     async def _wait_locally(self, owner: object) -> LocalWaiter:
-        """Waits inside the process: FIFO."""
+        """Wait, in FIFO order, to be granted the lock or the turn to enqueue.
+
+        At the deadline, return a waiter that was granted neither.
+        """
         waiter = LocalWaiter(owner)
         self.local_waiters.append(waiter)
         try:
@@ -169,7 +201,7 @@ class LockCore(CachedLockCore):
         return waiter
 
     async def _forward(self, waiter: LocalWaiter) -> None:
-        """Who was served and cannot use it gives it to the next one."""
+        """Pass on what an interrupted waiter was granted: the lock, or the turn to enqueue."""
         if waiter.grant is not None:
             if self._still_held(waiter) and not self._hand_to_local_waiter():
                 await self._release_in_background(waiter.grant)
@@ -178,8 +210,11 @@ class LockCore(CachedLockCore):
             self._start_next_contender()
 
     def _still_held(self, waiter: LocalWaiter) -> bool:
-        """Whether what was handed to ``waiter`` is still his: somebody may have released it again before he woke. If
-        it was lost, nobody needs to be told."""
+        """Return whether ``waiter`` still holds the grant that it was handed.
+
+        Another thread may have released the lock before the waiter woke up. If the grant was lost
+        instead, its loss need not be reported: no call has returned it yet.
+        """
         self._apply_losses()
         self.unreported_losses = [
             entry for entry in self.unreported_losses if entry[1] is not waiter.grant or entry[0] is not waiter.owner
@@ -192,12 +227,12 @@ class LockCore(CachedLockCore):
         self.unreported_losses = [entry for entry in self.unreported_losses if entry[0] is not owner]
 
     def _hint(self) -> None:
-        """The keeper says that the grant is lost: whoever waits inside the process looks again."""
+        """Wake all local waiters, so that they check the state again."""
         for waiter in tuple(self.local_waiters):
             waiter.signal.fire()
 
     def _apply_losses(self) -> None:
-        """A grant that was lost makes way; its owner learns of it at his release."""
+        """Clear lost grants. The owner of a lost lock is notified when it releases the lock."""
         if self.grant is not None and self.grant.loss.fired:
             self.unreported_losses.append((self.owner, self.grant))
             self.grant, self.owner, self.depth = None, None, 0
@@ -207,14 +242,18 @@ class LockCore(CachedLockCore):
             self._start_next_contender()
 
     def _start_next_contender(self) -> None:
-        """The next one inside the process stands in the line, if nobody of it does."""
+        """Let the next local waiter enqueue, unless a thread of this process already does."""
         waiter = None if self.contending else self._next_local_waiter()
         if waiter is not None:
             waiter.turn = self.contending = True
             waiter.signal.fire()
 
     def _hand_to_local_waiter(self) -> bool:
-        """The next one inside the process holds the lock; False if there is none, or others have waited enough."""
+        """Hand the lock to the next local waiter.
+
+        Return False if there is none, if the limit of handovers is reached, or if another process
+        has requested revocation.
+        """
         waiter = self._next_local_waiter()
         if (
             waiter is None
@@ -223,7 +262,7 @@ class LockCore(CachedLockCore):
             or self.grant.revoke_requested.fired
         ):
             return False
-        if not self.grant.may_be_kept:  # others wait, as far as we know
+        if not self.grant.may_be_kept:  # another process may be waiting
             self.local_handovers += 1
         self.barged = 0
         waiter.grant = self.grant
@@ -233,13 +272,21 @@ class LockCore(CachedLockCore):
         return True
 
     async def release(self, owner: object, linger: bool = True) -> None:
-        """The lock goes to the next one, or, if nobody wants it, is kept. Raises LockLostError if it was lost,
-        NotHeldError if free."""
+        """Cache the lock, hand it to a local waiter, or delete its znode.
+
+        Args:
+            owner: The thread or task that releases the lock.
+            linger: Whether the lock may be cached.
+
+        Raises:
+            LockLostError: The lock was lost while it was held.
+            NotHeldError: No thread of this process holds the lock.
+        """
         self._apply_losses()
         self._raise_if_lost(owner)
         grant = self.grant
         if grant is None:
-            raise NotHeldError(f"release of {self.path}, which this process does not hold")
+            raise NotHeldError(f"cannot release {self.path}: it is not held by this process")
         try:
             proven = await Proven(grant.place.session_id)
         except BaseException:
@@ -253,7 +300,7 @@ class LockCore(CachedLockCore):
             raise LockLostError(self.path, grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
 
     async def force_release(self, grant: Grant | None, owner: object) -> None:
-        """A call of ``owner``'s was interrupted anywhere: what it was to let go is let go, to the end."""
+        """Release ``grant`` after a call of ``owner`` was interrupted at an unknown point."""
         self.unreported_losses = [entry for entry in self.unreported_losses if entry[1] is not grant]
         if grant is not None and self.grant is grant and self.owner is owner:
             await self._release_node(grant)
@@ -262,12 +309,15 @@ class LockCore(CachedLockCore):
             await self._delete_node(grant)
         if self.grant is None:
             self._start_next_contender()
-        self._hint()  # who was served, and was not told
+        self._hint()  # the interrupt may have come between granting a waiter and waking it
 
     def undo_acquire(self, owner: object, before: LockSnapshot, temporary_owner: object) -> Coroutine[Any, Any, None]:
-        """What ``owner`` acquired since ``before`` is not his any more, and what is returned lets go of it. May be done
-        twice, with the same ``temporary_owner``: who has it until then, so that ``owner`` does not find himself the
-        owner."""
+        """Undo acquisitions by ``owner`` made after the snapshot ``before``.
+
+        Return a coroutine that releases the lock. Until then ``temporary_owner`` owns the lock, so
+        that ``owner`` cannot mistake itself for the holder. Idempotent if called again with the
+        same ``temporary_owner``.
+        """
         grant, mine = self.grant, before.grant if before.owner is owner else None
         old = (*before.unreported_losses, (owner, mine))
         self.unreported_losses = [each for each in self.unreported_losses if each[0] is not owner or each in old]
@@ -280,10 +330,13 @@ class LockCore(CachedLockCore):
         return self.force_release(grant, temporary_owner)
 
     def finish_release(self, was: LockSnapshot, caller: object) -> Coroutine[Any, Any, None]:
-        """The release that ``caller`` began when the lock was held so is over, however far it came; what is returned
-        ends it. Who had lost it before has been told, and others may hold it. May be done twice."""
+        """Complete the interrupted release that ``caller`` began in the state ``was``.
+
+        Return a coroutine that completes the release, however far it got. A loss that the release
+        would have raised counts as reported. Idempotent.
+        """
         owner = was.owner
-        if self.grant is was.grant and self.taken != was.taken:  # kept, and taken again since
+        if self.grant is was.grant and self.taken != was.taken:  # cached, and acquired again since
             return self.force_release(None, owner)
         if owner is not caller and any(entry[0] is caller for entry in was.unreported_losses):
             self.unreported_losses = [
@@ -295,25 +348,28 @@ class LockCore(CachedLockCore):
         if self.grant is was.grant is not None and self.owner is owner:
             self.depth = was.depth - 1
             if was.depth <= 1:
-                self.owner = owner = object()  # nobody's, so that who held does not find himself the owner
-        elif self.grant is was.grant:  # it was handed over: the thread that holds it now deletes its znode
+                self.owner = owner = object()  # so that the former holder cannot mistake itself for the holder
+        elif self.grant is was.grant:  # handed to another thread, which deletes the znode
             return self.force_release(None, object())
         else:
-            owner = object()  # it was let go of already: who has taken it since, he himself perhaps, has it rightly
+            owner = object()  # already released: a later holder, even the same thread, keeps the lock
         return self.force_release(was.grant if was.depth <= 1 else None, owner)
 
     @property
     def holding(self) -> LockSnapshot:
-        """What is held now, by whom, how deep."""
+        """A snapshot of the current state."""
         return LockSnapshot(self.grant, self.owner, self.depth, tuple(self.unreported_losses), self.taken)
 
     async def _release_node(self, grant: Grant) -> bool:
-        """Locks, the unlock protocol: delete our znode. The next one inside the process stands in line meanwhile."""
+        """Delete our znode while the next local waiter enqueues (unlock protocol of the recipe).
+
+        Return False if the znode was already gone.
+        """
         self._clear_state(grant)
         return await self._delete_node(grant)
 
     async def _release_in_background(self, grant: Grant) -> None:
-        """It is not held any more from now on; its znode goes apart from this call."""
+        """Stop holding the lock now, and delete its znode in the background."""
         self._clear_state(grant)
         await Background(self._delete_node(grant))
 
@@ -333,9 +389,13 @@ class LockCore(CachedLockCore):
             raise
 
     def _raise_if_lost(self, owner: object) -> None:
-        """Who held a lock that was lost is told so, once, and does not release what somebody else holds now."""
+        """Raise LockLostError, once, if ``owner`` lost the lock.
+
+        This also keeps it from releasing the lock of a later holder.
+        """
         if not self.unreported_losses or (self.grant is not None and self.owner is owner):
             return
+        # Any thread may release a Lock: while no thread holds it, report any thread's loss.
         mine = [entry for entry in self.unreported_losses if entry[0] is owner] or (
             [] if self.grant else self.unreported_losses[:1]
         )

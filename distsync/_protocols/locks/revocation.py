@@ -1,14 +1,14 @@
-"""Revocation: anybody may ask whoever holds a lock to let go of it; the holder consents, or its znode is deleted.
+"""Revocation: a client asks the holder to release a lock, or deletes its znode.
 
-Source: recipes.txt, "Revocable Shared Locks". The words of other clients are ours to add.
+Source: ZooKeeper recipes, "Revocable Shared Locks". The formats of other clients are added.
 
-Rules for this file: pure; it knows lines, and not whose line it is. What the holder does about it is his own affair.
+A writer that also reads, and then releases only the writer (downgrade.py), gets a new znode with
+the same sequence number. A request to the writer is copied there unless it was for the writer
+alone. A client that revokes the lock follows it there.
 
-A writer who reads too and lets go of the writer only (downgrade.py) gets another znode, of the same number. It inherits
-the word, unless that was for the writer alone, and whoever takes the lock from him follows him there.
-
-Picture: ``<path>/_c_<guid>-lock-<sequence>``  the holder's znode, data = its own JSON and ``"unlock": true``;
-                                               ``"unlock": "writer"`` where it is enough that nobody writes
+Znodes:
+``<path>/_c_<guid>-lock-<sequence>``  the holder's. A request adds ``"unlock": true`` to its JSON,
+                                      or ``"unlock": "writer"`` to release only the writer.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from distsync._protocols.steps import (
 )
 from distsync.errors import BadVersionError, DeadlineError, DistsyncError, NoNodeError, NotHeldError
 
-#: What the recipe writes into the holder's znode, and what Curator does.
+#: Data of a revocation request: the recipe's, and Curator's.
 UNLOCK = b"unlock"
 CURATOR = b"__REVOKE__"
 
-#: Nothing was written, as far as is known: it is to be looked at again.
+#: After these errors, read the znode again to see whether it was written.
 RETRYABLE_ERRORS = (BadVersionError, *INTERRUPTED)
 
-#: The word where only the writer is meant.
+#: Value of "unlock" if only the writer has to be released.
 WRITER = "writer"
 
 
@@ -58,17 +58,20 @@ def _fields(data: bytes) -> dict[str, Any]:
 
 
 def is_revoke_request(data: bytes) -> bool:
-    """Whether a znode with this data is asked to go."""
+    """Return whether this data of a znode requests revocation."""
     return data.strip() in (UNLOCK, CURATOR) or bool(_fields(data).get("unlock"))
 
 
 def is_for_writer(data: bytes) -> bool:
-    """Whether who reads by it too may read on."""
+    """Return whether the request is for the writer only, so that a reader may continue."""
     return _fields(data).get("unlock") == WRITER
 
 
 def revoke_request(path: str, data: bytes, marker: object = True) -> bytes:
-    """What asks the holder whose znode has this data: the word of his own client, and who he is stays there."""
+    """Return the data that requests revocation, given the current data of the holder's znode.
+
+    The format is that of the holder's client. Its other fields are preserved.
+    """
     fields = _fields(data)
     if fields:
         more = {"unlock": True if is_revoke_request(data) and not is_for_writer(data) else marker}
@@ -77,24 +80,26 @@ def revoke_request(path: str, data: bytes, marker: object = True) -> bytes:
 
 
 def carry_over(path: str, mine: bytes, writers: bytes) -> bytes:
-    """What the reader's znode at ``path`` says when it follows the writer's, which says ``writers``."""
+    """Return the data of a reader's znode that replaces a writer's with the data ``writers``."""
     return revoke_request(path, mine) if is_revoke_request(writers) and not is_for_writer(writers) else mine
 
 
 async def watch_revocation(grant: Grant, reads: bool = False) -> None:
-    """From now on ``grant.revoke_requested`` fires when somebody asks for what is held; who ``reads`` under a writer's
-    znode is not meant where the writer is."""
+    """Let ``grant.revoke_requested`` fire when revocation is requested.
 
-    def hear(data: bytes) -> None:
+    With ``reads``, for a reader under a writer's znode, ignore requests for the writer only.
+    """
+
+    def on_data(data: bytes) -> None:
         if is_revoke_request(data) and not (reads and is_for_writer(data)):
             grant.revoke_requested.fire()
 
     grant.heeded = True
-    await WatchNode(grant.loss, hear)
+    await WatchNode(grant.loss, on_data)
 
 
 async def until_asked(grant: Grant) -> bool:
-    """Somebody asks for it, or it is lost; False at the deadline."""
+    """Wait until revocation is requested or the lock is lost. Return False at the deadline."""
     return await Wait(grant.revoke_requested, grant.loss) is not WakeReason.DEADLINE
 
 
@@ -103,9 +108,9 @@ def everybody(contender: wait_queue.ContenderNode) -> bool:
 
 
 async def request_revocation(directory: str, matches: wait_queue.Rule = everybody, marker: object = True) -> list[str]:
-    """The znodes of those who hold and are meant, each of which now says "unlock".
+    """Ask all holders that match to release the lock. Return the paths of their znodes.
 
-    Raises NotHeldError if nobody holds.
+    Raise NotHeldError if there are none.
     """
     asked = await _held(directory, matches) or await _held(directory, matches, Sync(directory))
     if not asked:
@@ -115,17 +120,17 @@ async def request_revocation(directory: str, matches: wait_queue.Rule = everybod
 
 
 async def _held(directory: str, matches: wait_queue.Rule, *before: Sync) -> dict[str, Node]:
-    """By which znodes those hold who are meant; ``before`` that is known, it is seen also where our server lags."""
+    """Return paths and znodes of the holders that match. With a Sync, also if our server lags."""
     *_, listing = await read_all(*before, Children(directory))
     order = wait_queue.in_order(listing.names) if isinstance(listing, Listing) else []
     paths = [f"{directory}/{each.name}" for each in wait_queue.current_holders(order) if matches(each)]
     nodes = await read_all(*map(GetData, paths)) if paths else ()
     held = {path: node for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
-    return await _surely_held(directory, held) if any(is_cached_entry(node.data) for node in held.values()) else held
+    return await _without_cached(directory, held) if any(is_cached_entry(node.data) for node in held.values()) else held
 
 
-async def _surely_held(directory: str, asked: dict[str, Node]) -> dict[str, Node]:
-    """Of those who are to be asked, some of whom may only keep it, who holds."""
+async def _without_cached(directory: str, asked: dict[str, Node]) -> dict[str, Node]:
+    """Return those of ``asked`` that hold the lock, rather than just caching it."""
     if only_readers([each for path in asked if (each := wait_queue.parse(path.rpartition("/")[2]))]):
         held = dict(await holders_and_waiters(directory))
         return {path: held[path] for path in asked if path in held}
@@ -133,7 +138,7 @@ async def _surely_held(directory: str, asked: dict[str, Node]) -> dict[str, Node
 
 
 async def _write(asked: dict[str, Node], marker: object) -> None:
-    """Each of these znodes says the word, beside what others write there at the same time."""
+    """Write the request into each znode, without overwriting concurrent changes."""
     while asked:
         await Connected()
         writes = [
@@ -148,23 +153,28 @@ async def _write(asked: dict[str, Node], marker: object) -> None:
 
 
 async def still_held(paths: Sequence[str], include_downgraded: bool = False) -> Sequence[str]:
-    """None, once all have gone; at the deadline those that have perhaps not. ``include_downgraded``: a writer who has
-    become a reader has not gone."""
+    """Wait until all znodes are deleted. Return those that may remain at the deadline.
+
+    With ``include_downgraded``, also wait for the znodes of readers that replaced a writer's.
+    """
     for place, path in enumerate(paths):
         try:
-            while await _is_there(path):
+            while await _still_exists(path):
                 pass
         except DeadlineError:
             return paths[place:]
     try:
-        heirs = await _successor_nodes(paths) if include_downgraded else ()
+        successors = await _successor_nodes(paths) if include_downgraded else ()
     except DeadlineError:
         return paths
-    return await still_held(heirs) if heirs else ()
+    return await still_held(successors) if successors else ()
 
 
 async def _successor_nodes(paths: Sequence[str]) -> Sequence[str]:
-    """The znodes of readers who were writers by ``paths``, which have gone: they have the same numbers."""
+    """Return the znodes of readers that replaced those of writers, ``paths``.
+
+    They have the same sequence numbers.
+    """
     parsed = [wait_queue.parse(path.rpartition("/")[2]) for path in paths]
     numbers = {each.number for each in parsed if each and wait_queue.shared(each)}
     if not numbers:
@@ -178,39 +188,45 @@ async def _successor_nodes(paths: Sequence[str]) -> Sequence[str]:
     return [f"{directory}/{each.name}" for each in readers if each.number in numbers]
 
 
-async def _is_there(path: str) -> bool:
-    """False once it has gone; True if somebody wrote into it meanwhile. Raises DeadlineError."""
+async def _still_exists(path: str) -> bool:
+    """Wait until the znode is deleted and return False, or until it changes and return True.
+
+    Raise DeadlineError at the deadline.
+    """
     watch = Watch()
     try:
         await read(GetData(path, watch))
     except NoNodeError:
         return False
     if await Wait(watch) is WakeReason.DEADLINE:
-        raise DeadlineError(f"{path} to go")
+        raise DeadlineError(f"deletion of {path}")
     return True
 
 
 async def delete(paths: Sequence[str], include_downgraded: bool = False) -> bool:
-    """With freaking laser beams: these znodes are gone. Whether any was there still. Their names never come again."""
-    there = await _each_of([Delete(path) for path in paths])
-    heirs = await _successor_nodes(paths) if include_downgraded else ()
-    return await _each_of([Delete(path) for path in heirs]) or there
+    """Delete the holders' znodes. Return whether any of them existed.
+
+    This is the forced revocation of the recipe. The names are never reused.
+    """
+    existed = await _delete_all([Delete(path) for path in paths])
+    successors = await _successor_nodes(paths) if include_downgraded else ()
+    return await _delete_all([Delete(path) for path in successors]) or existed
 
 
 def _raise_refusal(answers: Sequence[Any], *expected: type[Exception]) -> None:
-    """Raises the first error that is none of those ``expected``, and no interruption."""
+    """Raise the first error that is neither ``expected`` nor a lost connection or session."""
     for answer in answers:
         if isinstance(answer, DistsyncError) and not isinstance(answer, (*expected, *INTERRUPTED)):
             raise answer
 
 
-async def _each_of(requests: Sequence[Delete]) -> bool:
-    """All are executed, again where an answer was lost; a znode that is not there needs none. Whether any was there."""
-    there, rest = False, list(requests)
+async def _delete_all(requests: Sequence[Delete]) -> bool:
+    """Execute all deletions, repeating those without a reply. Return whether any znode existed."""
+    existed, rest = False, list(requests)
     while rest:
         await Connected()
         answers = await Together(*rest)
-        there = there or not all(isinstance(answer, NoNodeError) for answer in answers)
+        existed = existed or not all(isinstance(answer, NoNodeError) for answer in answers)
         _raise_refusal(answers, NoNodeError)
         rest = [request for request, answer in zip(rest, answers, strict=True) if isinstance(answer, INTERRUPTED)]
-    return there
+    return existed

@@ -1,13 +1,15 @@
-"""Shared locks: many readers or one writer; the readers of one process share a contender.
+"""Shared locks: many readers or one writer.
 
-Source: recipes.txt, "Shared Locks". Reentrance, the sharing and the downgrade (downgrade.py) are ours.
+Source: ZooKeeper recipes, "Shared Locks". Reentrance, the downgrade (downgrade.py), the caching of
+the last reader's znode (cache_revocation.py), and that the readers of a process share a contender,
+are not from the recipe.
 
-Rules for this file: pure; the state of a SharedCore is shared by the threads of one process, and changes only between
-two awaits. The writer is a Lock (lock.py) with another mark; what is here is what readers and writers have to do with
-each other. That the last reader of a process keeps its znode for a while is cache_revocation.py's.
+The writer is a Lock (lock.py) with another name suffix. All threads of a process share one
+SharedCore, without a mutex of its own: its state changes only between two awaits.
 
-Picture: ``<path>/_c_<guid>-__READ__<sequence>``  ephemeral, the readers of a process that came while it stood
-         ``<path>/_c_<guid>-__WRIT__<sequence>``  ephemeral, a writer
+Znodes:
+``<path>/_c_<guid>-__READ__<sequence>``  ephemeral, shared by readers of one process
+``<path>/_c_<guid>-__WRIT__<sequence>``  ephemeral, a writer
 """
 
 from __future__ import annotations
@@ -46,22 +48,38 @@ from distsync.errors import (
 
 
 class NodeNames(NamedTuple):
-    """How a layout names readers and writers."""
+    """Suffixes of the names of readers and writers in a layout."""
 
     read: str = wait_queue.READ
     write: str = wait_queue.WRITE
 
 
 class ReadSnapshot(NamedTuple):
-    """How deep a thread reads between two of its lines; ``unreported_losses``: a loss that it has to be told of."""
+    """State of a reader before a call, from which an interrupted call is undone or completed.
+
+    Attributes:
+        depth: How many times it had acquired the lock without releasing it.
+        unreported_losses: A loss that it was not yet notified of, or None.
+    """
 
     depth: int
     unreported_losses: Grant | None = None
 
 
 class SharedCore:
-    """What the threads of one process know together about one shared lock. ``cached``: by what nobody reads, and
-    anybody may again."""
+    """In-process state of a shared lock, shared by all its threads.
+
+    Attributes:
+        path: Path of the queue.
+        name_suffixes: Suffixes of the names of readers and writers.
+        writer: State of the writers.
+        shares: Contenders by which threads of this process read.
+        cached: A contender that no thread reads by, but that can be acquired again, or None.
+        unreported_losses: Loss of each owner that was not yet notified.
+        contending: Whether a reader of this process is enqueued.
+        changed: Fires at the next change of this state.
+        names: Watched names of the contenders.
+    """
 
     def __init__(self, path: str, name_suffixes: NodeNames | None = None) -> None:
         self.path = path
@@ -72,23 +90,22 @@ class SharedCore:
         self.unreported_losses: dict[object, Grant] = {}
         self.contending = False
         self.changed = Signal()
-        #: Who is in the line, as the watch kept it.
         self.names: WatchCache[tuple[str, ...]] = WatchCache(path, partial(holder_names, path))
 
     @property
     def idle(self) -> bool:
-        """Nothing is held or waited for, and nobody has to be told of a loss."""
+        """Whether this state can be discarded: nothing is held, cached, awaited or unreported."""
         cached = self.cached is not None and not self.cached.grant.loss.fired
         return not (self.shares or cached or self.contending or self.unreported_losses) and self.writer.idle
 
-    # ---- who reads
+    # ---- state of the readers
 
     def share_of(self, owner: object) -> ReadGrant | None:
-        """By what ``owner`` reads."""
+        """Return the contender by which ``owner`` reads."""
         return next((share for share in tuple(self.shares) if owner in share.owners), None)
 
     def reads(self, owner: object) -> bool:
-        """Whether ``owner`` does, and it was not lost."""
+        """Return whether ``owner`` reads, and has not lost the lock."""
         share = self.share_of(owner)
         return share is not None and not share.grant.loss.fired
 
@@ -97,18 +114,18 @@ class SharedCore:
         return 0 if share is None else share.owners.get(owner, 0)
 
     def reading(self, owner: object) -> ReadSnapshot:
-        """How ``owner`` does."""
+        """Return a snapshot of the state of ``owner``."""
         return ReadSnapshot(self.depth(owner), self.unreported_losses.get(owner))
 
     def deepen(self, owner: object) -> bool:
-        """He reads once more, if he does already; no request."""
+        """Acquire the lock again if ``owner`` already reads. Costs no request."""
         return self.reads(owner) and self._reenter(owner)
 
     def reads_under(self, grant: Grant | None) -> ReadGrant | None:
-        """What is read, or was first read, under the writer's ``grant``."""
+        """Return the contender that was acquired by the writer that holds ``grant``, if any."""
         return next((share for share in tuple(self.shares) if grant is not None and share.writing is grant), None)
 
-    # ---- reading
+    # ---- acquire
 
     async def acquire(
         self,
@@ -119,9 +136,19 @@ class SharedCore:
         *,
         linger: float = 0.0,
     ) -> bool:
-        """``owner`` reads. False: not at once if he does not ``blocking``, or not before the deadline, which is near
-        with ``is_short_wait``. It is kept for ``linger`` seconds after the release of the last one, as
-        ``contender_data`` then says."""
+        """Acquire the reader for ``owner``.
+
+        Args:
+            owner: The thread or task that will read.
+            contender_data: Data of the contender's znode. It must state ``linger``.
+            blocking: Whether to wait if a writer holds the lock or waits for it.
+            is_short_wait: Whether the deadline is too close to wait for a cached lock to be evicted.
+            linger: Seconds for which the lock stays cached after its last release; 0 disables caching.
+
+        Returns:
+            True if the lock was acquired. False at the deadline, or if ``blocking`` is False and the
+            lock is not available.
+        """
         while True:
             self._apply_losses()
             try:
@@ -131,7 +158,7 @@ class SharedCore:
             if self._reenter(owner):
                 return True
             if self.writer.owner is owner and self.writer.grant is not None:
-                await self._read_inside(owner, without_cache_flag(contender_data), self.writer.grant)
+                await self._read_under_writer(owner, without_cache_flag(contender_data), self.writer.grant)
                 return True
             share = self._open_share()
             if share is not None and await Proven(share.grant.place.session_id) and share is self._open_share():
@@ -147,24 +174,30 @@ class SharedCore:
                 return False
         self.contending = True
         try:
-            if (is_short_wait or not blocking) and await self._kept_out() and not blocking:
+            if (is_short_wait or not blocking) and await self._is_blocked() and not blocking:
                 return False
             return await self._contend(owner, contender_data, linger)
         except DeadlineError:
             return False
         finally:
             self.contending = False
-            self._change()
+            self._notify()
 
     def _reenter(self, owner: object) -> bool:
-        """Who reads already reads once more, whoever waits: he would wait for himself."""
+        """Acquire the lock again if ``owner`` reads.
+
+        A waiting writer does not prevent this: it would be a deadlock.
+        """
         share = self.share_of(owner)
         if share is not None:
             share.owners[owner] += 1
         return share is not None
 
     def _join(self, share: ReadGrant, owner: object) -> None:
-        """No request. Who is interrupted in this reads by it, and lets it go, or it is still kept."""
+        """Read by an existing or cached contender. Costs no request.
+
+        If interrupted, ``owner`` reads by it and the undo releases it, or it is still cached.
+        """
         if share is self.cached:
             share.owners = {owner: 1}
             self.shares.append(share)
@@ -173,13 +206,16 @@ class SharedCore:
                 cache.idle, cache.uses = False, cache.uses + 1
         else:
             share.owners[owner] = 1
-        if not share.grant.may_be_kept:  # a writer waits, as far as we know
+        if not share.grant.may_be_kept:  # a writer may be waiting
             share.joined += 1
         self.unreported_losses.pop(owner, None)
 
     def _open_share(self) -> ReadGrant | None:
-        """What one more thread may read by. A writer of this process that waits comes first; of one in another process
-        nobody here may know, so only so many may join."""
+        """Return a contender that another reader may join, or None.
+
+        A waiting writer of this process has precedence. A waiting writer of another process may be
+        unknown here, so the number of readers that join is limited.
+        """
         if self._is_writer_waiting:
             return None
         cached = (
@@ -189,7 +225,7 @@ class SharedCore:
 
     @property
     def _is_writer_waiting(self) -> bool:
-        """One of this process."""
+        """Whether a writer of this process waits."""
         return self.writer.contending or bool(self.writer.local_waiters)
 
     def _is_open(self, share: ReadGrant) -> bool:
@@ -197,12 +233,12 @@ class SharedCore:
         closed = share.inside or share.turning or grant.loss.fired or grant.revoke_requested.fired
         return not closed and share.joined < MAX_LOCAL_HANDOVERS
 
-    async def _kept_out(self) -> bool:
-        """One read instead of a create and a delete."""
+    async def _is_blocked(self) -> bool:
+        """Return whether there is a writer. This does not enqueue (see LockCore.occupied)."""
         return await is_occupied(self.path, lambda order: any(map(wait_queue.shared, order)))
 
     async def _contend(self, owner: object, contender_data: bytes, linger: float) -> bool:
-        """Obtaining a read lock, steps 1 to 6."""
+        """Enqueue and wait ("Obtaining a read lock", steps 1 to 6)."""
         place = await wait_queue.acquire(self.path, self.name_suffixes.read, contender_data, wait_queue.shared)
         if place is None:
             return False
@@ -215,26 +251,28 @@ class SharedCore:
         except BaseException:
             await Background(delete_until_session_ends(place.path, place.session_id))
             raise
-        self._begin(share)
+        self._add_share(share)
         return True
 
-    async def _read_inside(self, owner: object, contender_data: bytes, writing: Grant) -> None:
-        """The writer reads too: his znode keeps everybody out. A loss is told to both."""
-        grant = await hold(writing.place, owner)
-        self._begin(ReadGrant(grant, {owner: 1}, contender_data, writing, inside=True))
+    async def _read_under_writer(self, owner: object, contender_data: bytes, writing: Grant) -> None:
+        """Let the writer read under its own znode, which keeps all others out.
 
-    def _begin(self, share: ReadGrant) -> None:
+        Its loss is reported to the reader and to the writer.
+        """
+        grant = await hold(writing.place, owner)
+        self._add_share(ReadGrant(grant, {owner: 1}, contender_data, writing, inside=True))
+
+    def _add_share(self, share: ReadGrant) -> None:
         self.shares.append(share)
         for owner in share.owners:
             self.unreported_losses.pop(owner, None)
 
-    def _change(self) -> None:
-        """Whoever waits inside the process looks again."""
+    def _notify(self) -> None:
         changed, self.changed = self.changed, Signal()
         changed.fire()
 
     def _apply_losses(self) -> None:
-        """What was lost is held no more; its owners learn of it at their releases."""
+        """Clear lost grants. The owner of a lost lock is notified when it releases the lock."""
         self.writer._apply_losses()
         for share in tuple(self.shares):
             if share.grant.loss.fired:
@@ -245,15 +283,20 @@ class SharedCore:
             self.cached = None
 
     async def is_held(self, matches: wait_queue.Rule) -> bool:
-        """Whether anybody who is meant holds: what the watch kept, or a look. What this process has done counts: the
-        event of a write comes before its answer."""
+        """Return whether a matching contender holds the lock, by the watched names or by a read.
+
+        The result reflects the writes of this process: the event of a write comes before its reply.
+        """
         return any(map(matches, wait_queue.current_holders(wait_queue.in_order(await self.names.get()))))
 
-    # ---- no longer reading
+    # ---- release
 
     async def release(self, owner: object, linger: bool = True) -> None:
-        """``owner`` reads once less; what nobody reads by is kept, if no writer wants it. Raises LockLostError if it
-        was lost meanwhile, NotHeldError if he does not."""
+        """Release the lock once. The last release caches it, or deletes its znode.
+
+        Raises LockLostError if the lock was lost while it was held, NotHeldError if ``owner`` does
+        not read.
+        """
         share = self._claim(owner)
         if share.owners[owner] > 1:
             share.owners[owner] -= 1
@@ -267,15 +310,18 @@ class SharedCore:
         try:
             if linger and proven and self._release_to_cache(share, owner):
                 return
-            there = not self._depart(share, owner) or await self._delete_node(share)
+            existed = not self._remove_reader(share, owner) or await self._delete_node(share)
         except BaseException:
             await Background(self._leave(share, owner))
             raise
-        if not there or not proven:
+        if not existed or not proven:
             raise LockLostError(self.path, share.grant.loss.reason or (ZNODE_DELETED if proven else "lease ran out"))
 
     def _claim(self, owner: object) -> ReadGrant:
-        """By what he reads. Who lost it is told so, once."""
+        """Return the contender by which ``owner`` reads.
+
+        Raise LockLostError, once, if it was lost.
+        """
         self._apply_losses()
         share = self.share_of(owner)
         if share is not None:
@@ -283,10 +329,10 @@ class SharedCore:
         grant = self.unreported_losses.pop(owner, None)
         if grant is not None:
             raise LockLostError(self.path, grant.loss.reason or "session expired")
-        raise NotHeldError(f"release of the reader of {self.path}, which this thread does not hold")
+        raise NotHeldError(f"cannot release the reader of {self.path}: it is not held by this thread")
 
     async def force_release(self, share: ReadGrant, owner: object) -> None:
-        """A call of ``owner``'s was interrupted anywhere: he reads no more."""
+        """Release ``share`` after a call of ``owner`` was interrupted at an unknown point."""
         if self.unreported_losses.get(owner) is share.grant:
             del self.unreported_losses[owner]
         share.owners.pop(owner, None)
@@ -297,7 +343,10 @@ class SharedCore:
             await self._delete_node(share)
 
     def _leave(self, share: ReadGrant, owner: object) -> Coroutine[Any, Any, None]:
-        """``owner`` reads no more, from now on, and may read anew; what is returned ends it for a stranger."""
+        """Stop reading now, so that ``owner`` may acquire the lock again. Return a coroutine.
+
+        The coroutine completes the release, on behalf of a temporary owner.
+        """
         stranger = object()
         if self.unreported_losses.get(owner) is share.grant:
             del self.unreported_losses[owner]
@@ -309,8 +358,12 @@ class SharedCore:
     def undo_acquire(
         self, owner: object, before: ReadSnapshot, temporary_owner: object
     ) -> Coroutine[Any, Any, None] | None:
-        """``owner`` reads as ``before``, at most. What is returned, if anything, ends it. May be done twice, with the
-        same ``temporary_owner``: who reads until then, so that ``owner`` does not find himself among the readers."""
+        """Undo acquisitions by ``owner`` made after the snapshot ``before``.
+
+        Return a coroutine that releases the lock, or None if it stays held. Until then
+        ``temporary_owner`` reads, so that ``owner`` cannot mistake itself for a reader. Idempotent
+        if called again with the same ``temporary_owner``.
+        """
         share = self.share_of(owner) or self.share_of(temporary_owner)
         if not before.depth and self.unreported_losses.get(owner) is not before.unreported_losses:
             self.unreported_losses.pop(owner, None)
@@ -324,7 +377,10 @@ class SharedCore:
         return self.force_release(share, temporary_owner)
 
     def _release_to_cache(self, share: ReadGrant, owner: object) -> bool:
-        """Whether he was the last one, and it is kept. No request."""
+        """Cache the lock if ``owner`` is its last reader.
+
+        Return whether it was cached. No request.
+        """
         cache = share.grant.cache
         if cache is None or not share.grant.may_be_kept or len(share.owners) > 1 or share.over:
             return False
@@ -338,17 +394,20 @@ class SharedCore:
         return True
 
     async def evict(self, share: ReadGrant | None) -> None:
-        """This is kept no more."""
+        """Delete the znode of a cached lock."""
         if share is not None and self.cached is share:
             try:
                 self.cached, share.over = None, True
                 await self._delete_node(share)
-            except BaseException:  # nobody else knows of it any more
+            except BaseException:  # no other reference to the share is left
                 await Background(self._delete_node(share))
                 raise
 
     async def make_way(self) -> bool:
-        """The same, for a call that goes on then; False at its deadline."""
+        """Evict the cached lock for a call that goes ahead afterwards.
+
+        Return False at its deadline.
+        """
         share = self.cached
         if share is None:
             return True
@@ -362,8 +421,8 @@ class SharedCore:
             await Background(delete_until_session_ends(place.path, place.session_id))
             raise
 
-    def _depart(self, share: ReadGrant, owner: object) -> bool:
-        """Whether he was the last one."""
+    def _remove_reader(self, share: ReadGrant, owner: object) -> bool:
+        """Release the lock for ``owner``. Return whether it was the last reader."""
         share.owners.pop(owner, None)
         if share.owners or share.over:
             return False
@@ -372,8 +431,11 @@ class SharedCore:
         return True
 
     async def _delete_node(self, share: ReadGrant) -> bool:
-        """The unlock protocol, begun in the moment in which it is over. Of a writer's znode, and of one that becomes
-        ours just then, others take care."""
+        """Delete the znode of a contender that was released (unlock protocol of the recipe).
+
+        The znode of a writer, or of a downgrade in progress, is left to be deleted by that. Return
+        False if the lock was lost.
+        """
         place, not_ours = share.grant.place, share.inside or share.turning
         try:
             share.grant.end()
@@ -386,28 +448,30 @@ class SharedCore:
                 await Background(delete_until_session_ends(place.path, place.session_id))
             raise
 
-    # ---- from writer to reader
+    # ---- downgrade
 
     async def downgrade(self, share: ReadGrant) -> bool:
-        """Who wrote and reads too reads on, and nobody comes in between. It is done apart from the call, which may be
-        interrupted."""
+        """Downgrade atomically from writer to reader. Return False if the lock was lost.
+
+        This continues in the background if the call is interrupted.
+        """
         share.inside, share.turning = False, True
         done = Signal()
-        await Background(self._turn(share, done))
+        await Background(self._run_downgrade(share, done))
         await Wait(done)
         return not share.grant.loss.fired
 
-    async def _turn(self, share: ReadGrant, finished: Signal) -> None:
+    async def _run_downgrade(self, share: ReadGrant, finished: Signal) -> None:
         try:
             await into_reader(share, self.name_suffixes.read)
         finally:
             share.turning = False
             finished.fire()
-            self._change()
+            self._notify()
 
 
 class WriterCore(LockCore):
-    """The writers: a Lock whose holder may be a reader too."""
+    """In-process state of the writers: a Lock whose holder may also read."""
 
     def __init__(self, shared: SharedCore) -> None:
         super().__init__(shared.path, shared.name_suffixes.write)
@@ -422,7 +486,10 @@ class WriterCore(LockCore):
         linger: float = 0.0,
         is_short_wait: bool = False,
     ) -> bool:
-        """``owner`` writes. Raises UpgradeError if he reads: he would wait for himself."""
+        """Acquire the writer.
+
+        Raise UpgradeError if ``owner`` reads, as it would wait for itself.
+        """
         if self.shared.reads(owner):
             raise UpgradeError(self.path)
         if not await self.shared.make_way():
@@ -439,7 +506,7 @@ class WriterCore(LockCore):
         share = self.shared.reads_under(grant)
         if share is None:
             return await super()._delete_node(grant)
-        if not share.inside:  # done before: this call was interrupted, and is made again
+        if not share.inside:  # downgraded already: an interrupted call is repeated
             return True
         grant.end()
         try:

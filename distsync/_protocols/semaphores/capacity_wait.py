@@ -1,12 +1,11 @@
-"""Waiting until fewer than ``limit`` stand ahead, without a herd and without a lost wake-up.
+"""Wait until fewer than ``limit`` contenders are ahead, without a herd effect or lost wakeups.
 
-Rules for this file: pure; it knows neither leases nor items.
+Whichever contender leaves, the first waiter has to wake up, so it watches the children of the
+queue. Every other waiter watches its predecessor, which marks its znode when it is admitted. So one
+departure wakes one waiter, and its admission wakes the next. (A waiter that only watches the znode
+whose departure usually makes room misses the departure of another one.)
 
-Whoever leaves, in whatever order, the first one that waits must wake: it watches the children of the line. Everyone
-else watches the one right ahead of him, who marks his znode when he gets in. So one departure wakes one waiter, and
-one entry wakes the next. (Watching only the znode whose departure makes room in the usual order loses the wake-up
-when another one departs first.) A waiter that is stopped in front of us holds us up only until we look again by
-ourselves.
+A predecessor that is stopped delays a waiter only until the next poll.
 """
 
 from __future__ import annotations
@@ -20,39 +19,42 @@ from distsync.errors import NoNodeError
 
 
 class QueueSnapshot(NamedTuple):
-    """Who stands ahead of us now, first one first, and how many may be in; None ahead: we are not there any more."""
+    """Contenders ahead of ours, in order, or None if ours is missing; and how many are admitted."""
 
     ahead: tuple[str, ...] | None
     limit: int
 
 
 class CapacityQueue(Protocol):
-    """What is waited in."""
+    """The queue, as admit() needs it."""
 
-    #: Look again after so many seconds, whatever was heard.
+    #: Seconds after which the queue is read again if no watch fires.
     poll_interval: float
 
     def read(self) -> Awaitable[QueueSnapshot]:
-        """The present state."""
+        """Read the current state."""
 
     def watch(self, view: QueueSnapshot, watch: Watch) -> Awaitable[QueueSnapshot]:
-        """The present state, with ``watch`` armed on everything that may let the first waiter in."""
+        """Read the current state, with ``watch`` set on all that can admit the first waiter."""
 
     def check_session(self) -> Awaitable[None]:
-        """Raises SessionLostError when our place has gone with its session. Asked after a watch was armed."""
+        """Raise SessionLostError if our session has ended. Called after a watch was set."""
 
     def is_admitted(self, node: Node) -> bool:
-        """Whether the one ahead says that he is in."""
+        """Return whether the contender with this znode has marked itself as admitted."""
 
     def mark_admitted(self) -> Awaitable[None]:
-        """Say that we are in."""
+        """Mark our contender as admitted."""
 
 
 async def admit(queue: CapacityQueue, view: QueueSnapshot) -> bool | None:
-    """True once we are in, False at the deadline, None when we are not there any more."""
+    """Wait to be admitted.
+
+    Return True then, False at the deadline, None if our znode is missing.
+    """
     waited = False
     while view.ahead is not None and len(view.ahead) >= view.limit:
-        waited = True  # also if we do not sleep: somebody behind us may have seen us outside
+        waited = True  # even without sleeping: a waiter behind us may have seen us waiting
         watch, last = Watch(), view.ahead[-1:]
         first = len(view.ahead) == view.limit
         if not first:
@@ -77,8 +79,11 @@ async def admit(queue: CapacityQueue, view: QueueSnapshot) -> bool | None:
 
 
 async def _waits(queue: CapacityQueue, path: str, watch: Watch) -> bool | None:
-    """Whether ``path``, which is watched now, still waits; None if it may be gone. Who is in can have too many ahead of
-    him again, when what does not count for a while counts anew: he wakes nobody, so whoever is next is the first."""
+    """Return whether the watched contender ``path`` still waits, or None if it may be deleted.
+
+    An admitted contender may have too many ahead of it again, if some count that did not count for
+    a while. It wakes no other, so the next waiter acts as the first one.
+    """
     try:
         return not queue.is_admitted(await GetData(path, watch))
     except (NoNodeError, *INTERRUPTED):

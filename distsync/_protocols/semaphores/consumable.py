@@ -1,11 +1,10 @@
-"""Semaphore(0), a signal: a permit is a znode, and one that is taken is used up for good.
+"""Semaphore(0), used as a signal: a permit is a znode, and acquiring it deletes it.
 
-Source: recipes.txt, "Queues", with empty items.
+Source: ZooKeeper recipes, "Queues", with empty items.
 
-Rules for this file: pure.
-
-Picture: ``<path>/permits/p_<guid>-<sequence>``          persistent, one a permit
-         ``<path>/takers/_c_<guid>-lock-<sequence>``     ephemeral, one a waiter
+Znodes:
+``<path>/permits/p_<guid>-<sequence>``       persistent, one for each permit
+``<path>/takers/_c_<guid>-lock-<sequence>``  ephemeral, one for each waiter
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from distsync.errors import NoNodeError, OverReleaseError
 
 
 class SignalCore:
-    """What the threads of one process know together about one signal."""
+    """In-process state of a signal, shared by all its threads."""
 
     initial = 0
 
@@ -34,17 +33,20 @@ class SignalCore:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits."""
+        """Whether no thread waits."""
         return not self.turns.taken
 
     async def acquire(
         self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
     ) -> bool:
-        """A permit is used up. False: not at once if we do not ``blocking``, or not before the deadline."""
+        """Consume a permit.
+
+        Return False at the deadline, or if not ``blocking`` and there is none.
+        """
         return await take(self, self.turns, self.takers, contender_data, blocking) is not None
 
     async def attempt(self) -> str | None:
-        while names := await self._names():  # where others took all of these, more may have come
+        while names := await self._names():  # if others took all of these, there may be new ones
             for name in names:
                 try:
                     await self.receipts.commit(Delete(f"{self.permits}/{name}"), on_unknown_outcome=self._undo)
@@ -54,7 +56,7 @@ class SignalCore:
         return None
 
     async def _undo(self, committed: bool | None) -> None:
-        """A permit was used up by a call that had ended: it comes back."""
+        """Add a permit again that was consumed by a call that had already ended."""
         if committed:
             await self.release()
 
@@ -72,7 +74,10 @@ class SignalCore:
     async def release(
         self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
     ) -> None:
-        """``count`` more permits. Raises OverReleaseError if then more than ``max_permits`` would be there."""
+        """Add ``count`` permits.
+
+        Raise OverReleaseError if there would be more than ``max_permits``.
+        """
         if started is not None:
             started[0] = True
         if max_permits is not None and await self.value() + count > max_permits:
@@ -86,5 +91,5 @@ class SignalCore:
                 await ensure(self.permits)
 
     async def value(self) -> int:
-        """How many permits are there now."""
+        """Return the number of permits."""
         return len(await self._names())

@@ -1,14 +1,13 @@
-"""Permits that any process may release, whichever process acquired them.
+"""Permits that any process may release, whichever process acquired them, as in multiprocessing.
 
-Source: recipes.txt, "Locks", the unlock protocol, done for any holder; stdlib ``multiprocessing.Semaphore``.
+Source: ZooKeeper recipes, "Locks", the unlock protocol, applied to the znode of any holder.
 
-Rules for this file: pure; what this process itself holds is released by leases.py.
+If another process releases a permit, the former holder simply forgets it. The end of a session is a
+loss as for every permit.
 
-If another process releases a permit, the former holder simply forgets it. The end of a session is a loss as for every
-permit.
-
-A release takes any permit. If it deletes the znode of a call that ends without a permit, that call releases another
-one. So a call enqueues with a receipt, and knows afterwards whether it was in the queue.
+A release takes any permit. If it deletes the znode of a call that ends without a permit, that call
+releases another one. So a call enqueues with a receipt, and knows afterwards whether it was in the
+queue.
 """
 
 from __future__ import annotations
@@ -45,8 +44,6 @@ from distsync.errors import (
     SessionLostError,
 )
 
-# Permits
-
 
 async def acquire_permit(
     core: SemaphoreCore,
@@ -55,9 +52,13 @@ async def acquire_permit(
     owner: object = None,
     max_permits: int | None = None,
 ) -> Grant | None:
-    """As core.acquire; who is admitted, and loses his place to a release before he knows, has had the permit: it is in
-    no table any more. Whose place was released when he does not want it any more gives back another one for that."""
-    _forget_given_back(core)
+    """Acquire a permit like core.acquire, although any process may release it at any time.
+
+    If our contender is released before we learn that it was admitted, it has had the permit, and
+    the returned grant is not registered in ``core``. If it is released although we no longer want a
+    permit, release another one instead.
+    """
+    _forget_released_elsewhere(core)
     while True:
         try:
             place, answers = await _enqueue_with_receipt(core, contender_data, max_permits)
@@ -93,7 +94,10 @@ async def acquire_permit(
 async def _enqueue_with_receipt(
     core: SemaphoreCore, contender_data: bytes, max_permits: int | None
 ) -> wait_queue.Enqueued:
-    """As wait_queue.enqueue, with a receipt: who finds that he stands there no more knows whether he ever did."""
+    """Enqueue like wait_queue.enqueue, with a receipt.
+
+    If the contender is missing afterwards, it is known whether it was ever enqueued.
+    """
     reads = (Children(core.path), GetData(core.path))
     while True:
         prefix, guid = wait_queue.node_name(await Guid(), wait_queue.LOCK)
@@ -120,7 +124,7 @@ async def _enqueue_with_receipt(
 
 
 async def _withdraw(core: SemaphoreCore, guid: str, max_permits: int | None, committed: bool | None) -> None:
-    """A call has ended that stood there, if it is ``committed``, in the present session or in one that has ended."""
+    """Cancel the wait of a contender after its call has ended, if its create was ``committed``."""
     if committed:
         session_id = (await Connected()).session_id
         place = await wait_queue.find(core.path, guid)
@@ -128,7 +132,10 @@ async def _withdraw(core: SemaphoreCore, guid: str, max_permits: int | None, com
 
 
 async def _cancel_wait(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits: int | None) -> None:
-    """A call has ended, and its place is free: if somebody else released it, he is owed another one."""
+    """Delete the contender of a call that has ended.
+
+    If another process has released it, release another permit on behalf of that process.
+    """
     if (await Connected()).session_id != place.session_id:
         return
     with suppress(OverReleaseError):
@@ -137,9 +144,12 @@ async def _cancel_wait(core: SemaphoreCore, place: wait_queue.QueueEntry, max_pe
 
 
 async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits: int | None) -> bool:
-    """Our place is free, or will surely be. False: somebody else has released it. Raises OverReleaseError. Whatever
-    interrupts it, it is done, as _cancel_wait does it."""
-    asking = False
+    """Delete our contender, in the background if interrupted or at the deadline.
+
+    Return False if another process has released it. Raise OverReleaseError if too many permits
+    would be free.
+    """
+    in_flight = False
 
     async def settle(committed: bool | None) -> None:
         if committed is False:
@@ -148,13 +158,13 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     try:
         while True:
             change, over = (None, False) if max_permits is None else await core.release_operations(max_permits)
-            asking = True
+            in_flight = True
             try:
                 operations = (Delete(place.path),) if change is None else (change, Delete(place.path))
                 await core.receipts.commit(*operations, on_unknown_outcome=settle)
                 break
             except BadVersionError:
-                core.version, asking = -1, False
+                core.version, in_flight = -1, False
     except NoNodeError:
         return False
     except OutcomeUnknownError:
@@ -165,7 +175,7 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     except Exception:
         raise
     except BaseException:
-        if not asking:
+        if not in_flight:
             await Background(_cancel_wait(core, place, max_permits))
         raise
     if over:
@@ -173,8 +183,8 @@ async def _cancel(core: SemaphoreCore, place: wait_queue.QueueEntry, max_permits
     return True
 
 
-def _forget_given_back(core: SemaphoreCore) -> None:
-    """Permits that others gave back are not held any more, and nobody needs to be told."""
+def _forget_released_elsewhere(core: SemaphoreCore) -> None:
+    """Forget permits that other processes have released. Their owners need not be notified."""
     for grant in tuple(core.grants):
         if grant.loss.fired and grant.loss.reason == ZNODE_DELETED:
             core.grants.remove(grant)
@@ -183,10 +193,11 @@ def _forget_given_back(core: SemaphoreCore) -> None:
 async def release_permits(
     core: SemaphoreCore, count: int, max_permits: int | None, started: list[bool], owner: object
 ) -> None:
-    """``count`` permits are free again: those of this process first, then those of others, then new ones.
+    """Release ``count`` permits: first those of this process, then those of others, then new ones.
 
-    Raises ReleasedTooOftenError if more than ``max_permits`` would be free; LockLostError if one of this process was
-    lost, and then the others are free. Once ``started`` says so, whatever interrupts it, they go.
+    Raises OverReleaseError if more than ``max_permits`` would be free. Raises LockLostError if a
+    permit of this process was lost; the others are released. Sets the element of ``started`` to
+    True at the start. From then on, an interrupted call is completed in the background.
     """
     started[0] = True
     lost: LockLostError | None = None
@@ -210,14 +221,14 @@ async def release_permits(
 
 
 async def _release_rest(core: SemaphoreCore, count: int, max_permits: int | None, owner: object) -> None:
-    """As release_permits, of a call that was interrupted: nobody is told of one too many any more."""
+    """Complete an interrupted release. Excessive releases and losses are not reported."""
     with suppress(OverReleaseError, LockLostError):
         await release_permits(core, count, max_permits, [True], owner)
 
 
 async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: object) -> bool:
-    """False: another process has given this permit back before."""
-    _forget_given_back(core)
+    """Release a permit. Return False if it was one that another process had already released."""
+    _forget_released_elsewhere(core)
     if not core.grants:
         await _release_permit_elsewhere(core, max_permits)
         return True
@@ -228,12 +239,12 @@ async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: obje
     except BaseException:
         await Background(_cancel_wait(core, grant.place, max_permits))
         raise
-    there = await _cancel(core, grant.place, max_permits)
+    existed = await _cancel(core, grant.place, max_permits)
     if grant.loss.fired:
         raise LockLostError(core.path, grant.loss.reason)
     try:
-        if there or (await Connected()).session_id == grant.place.session_id:
-            return there
+        if existed or (await Connected()).session_id == grant.place.session_id:
+            return existed
     except BaseException as error:
         await Background(_cancel_wait(core, grant.place, max_permits))
         if isinstance(error, DeadlineError):
@@ -243,7 +254,11 @@ async def _release_one(core: SemaphoreCore, max_permits: int | None, owner: obje
 
 
 async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None) -> None:
-    """Its acquire was interrupted when it had it. A release that has met it since was meant for another one."""
+    """Release a permit whose acquire was interrupted after it was granted.
+
+    If another process has released it since, that release was meant for another permit, so release
+    another one.
+    """
     if grant in core.grants:
         core.grants.remove(grant)
         await StopHolding(grant.loss)
@@ -253,13 +268,16 @@ async def drop_permit(core: SemaphoreCore, grant: Grant, max_permits: int | None
 
 
 async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None) -> None:
-    """A permit that is taken is free, whoever has it; one more if none is. What was interrupted, also by a deadline, is
-    done all the same, but not what has an outcome that the caller learns."""
-    asking = told = False
+    """Release any permit that is held, or add one if none is.
+
+    If interrupted, or at the deadline, this is completed in the background, unless an outcome has
+    already been reported to the caller.
+    """
+    in_flight = is_reported = False
     path = core.path
 
     async def settle(committed: bool | None) -> None:
-        if committed is False and not told:
+        if committed is False and not is_reported:
             await _release_another(core, max_permits)
 
     try:
@@ -267,17 +285,17 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
             _, listing, node = await read_all(Sync(path), Children(path), GetData(path))
             limit = core.limit(node) if isinstance(node, Node) else core.initial
             holders = wait_queue.in_order(listing.names)[:limit] if isinstance(listing, Listing) else []
-            asking = True
+            in_flight = True
             if not holders:
                 if max_permits is not None and limit >= max_permits:
-                    raise OverReleaseError("Semaphore released too many times")  # not the one who comes just now
+                    raise OverReleaseError("Semaphore released too many times")
                 await core.release(1, max_permits)
                 return
             try:
                 await core.receipts.commit(Delete(f"{path}/{holders[0].name}"), on_unknown_outcome=settle)
                 return
             except NoNodeError:
-                asking = False
+                in_flight = False
             except OutcomeUnknownError as error:
                 if error.args[2] != "deadline":
                     raise
@@ -285,15 +303,15 @@ async def _release_permit_elsewhere(core: SemaphoreCore, max_permits: int | None
     except DeadlineError:
         await Background(_release_another(core, max_permits))
     except Exception:
-        told = True
+        is_reported = True
         raise
     except BaseException:
-        if not asking:
+        if not in_flight:
             await Background(_release_another(core, max_permits))
         raise
 
 
 async def _release_another(core: SemaphoreCore, max_permits: int | None) -> None:
-    """As _release_permit_elsewhere, for a call that has ended: nobody is told of one too many any more."""
+    """Complete an interrupted release. An excessive release is not reported."""
     with suppress(OverReleaseError):
         await _release_permit_elsewhere(core, max_permits)

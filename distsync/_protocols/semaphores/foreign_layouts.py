@@ -1,17 +1,17 @@
-"""Semaphores in the znodes of kazoo's own and of Curator's: a lock in front of a pool of leases.
+"""Semaphores in the layouts of kazoo and of Curator: a lock, and a pool of leases.
 
-Source: kazoo.recipe.lock.Semaphore, Curator's InterProcessSemaphoreV2: whoever wants a lease takes the lock first, and
-waits in it until the pool has room; so one waiter at a time watches the pool. Curator's waiter has put his lease into
-it by then; what counts is who was there before.
+Source: kazoo.recipe.lock.Semaphore, Curator's InterProcessSemaphoreV2.
 
-Rules for this file: pure; the state of a PoolSemaphoreCore is shared by the threads of one process. Permits are never
-added: in these znodes there is no place to note them.
+A client acquires the lock, waits in it until the pool has room, and adds a lease. So only one
+waiter watches the pool. Curator adds its lease before it waits; only the oldest leases count.
+Permits cannot be added, as these layouts do not store their number.
 
-Picture: kazoo    ``<path>``                                     data = the number of permits, as text
-                  ``<path>/<guid>``                              ephemeral, a lease
-                  ``<path>-__lock__/<guid>__lock__<sequence>``   ephemeral, who waits for one
-         Curator  ``<path>/leases/_c_<guid>-lease-<sequence>``   ephemeral, a lease
-                  ``<path>/locks/_c_<guid>-lock-<sequence>``     ephemeral, who waits for one
+Znodes:
+kazoo    ``<path>``                                    data = number of permits, as text
+         ``<path>/<guid>``                             ephemeral, a lease
+         ``<path>-__lock__/<guid>__lock__<sequence>``  ephemeral, a waiter
+Curator  ``<path>/leases/_c_<guid>-lease-<sequence>``  ephemeral, a lease
+         ``<path>/locks/_c_<guid>-lock-<sequence>``    ephemeral, a waiter
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ from distsync.errors import (
     SessionLostError,
 )
 
-#: More than any number of leases has.
+#: A number with this many digits is not taken for a number of leases.
 DIGITS = 20
 
 
 class PoolSemaphoreCore:
-    """What the threads of one process know together about one semaphore."""
+    """In-process state of a semaphore, shared by all its threads."""
 
-    #: How those are marked who wait for a lease.
+    #: Suffix of the names of waiters.
     name_suffix: str
 
     def __init__(self, path: str, initial: int) -> None:
@@ -67,33 +67,33 @@ class PoolSemaphoreCore:
 
     @property
     def idle(self) -> bool:
-        """No permit is held."""
+        """Whether this process holds no permit."""
         return not self.grants
 
     @property
     def pool(self) -> str:
-        """Where the leases are."""
+        """Path of the pool of leases."""
         raise NotImplementedError
 
     @property
     def wait_queue_path(self) -> str:
-        """Where those stand in line who want a lease."""
+        """Path of the lock that is held while waiting for a lease."""
         raise NotImplementedError
 
     def _name(self, guid: str, turn: wait_queue.QueueEntry) -> str:
-        """What a lease is called."""
+        """Return the name of a lease."""
         raise NotImplementedError
 
-    async def _agree(self) -> None:
-        """The pool is there, for as many leases as we think."""
+    async def _ensure_pool(self) -> None:
+        """Create the pool, or check that its number of permits is ours."""
         raise NotImplementedError
 
     async def acquire(
         self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
     ) -> Grant | None:
-        """A lease. None: not at once if we do not ``blocking``, or not before the deadline."""
+        """Acquire a lease. Return None at the deadline, or if not ``blocking`` and none is free."""
         try:
-            await self._agree()
+            await self._ensure_pool()
             if not blocking and await self._is_full():
                 return None
             while True:
@@ -113,7 +113,7 @@ class PoolSemaphoreCore:
             return None
 
     async def _release_turn(self, turn: wait_queue.QueueEntry, grant: Grant | None) -> Grant | None:
-        """It is the next one's turn; what we took is ours once that is done."""
+        """Release the lock, and then return the grant."""
         try:
             await delete_own(turn.path, turn.session_id)
         except BaseException:
@@ -135,12 +135,12 @@ class PoolSemaphoreCore:
     async def _take(
         self, turn: wait_queue.QueueEntry, contender_data: bytes, blocking: bool, owner: object
     ) -> Grant | None:
-        """It is our turn: a lease as soon as the pool has room. Who has the turn only can make one."""
+        """Wait until the pool has room, and add a lease. Only the holder of the lock can do so."""
         while True:
             watch = Watch()
             (pool,) = await wait_queue.read_consistent(turn, Children(self.pool, watch))
             if isinstance(pool, NoNodeError):
-                await self._agree()
+                await self._ensure_pool()
             elif isinstance(pool, DistsyncError):
                 raise pool
             elif len(pool.names) < self.initial:
@@ -154,37 +154,40 @@ class PoolSemaphoreCore:
             place = await self._create(path, turn, contender_data)
             return await hold(place, owner)
         except BaseException:
-            # it may have been made in a later session, beside a turn that lives on
+            # A later session may have created it while the lock's znode lived on.
             await Background(delete_guaranteed(path))
             raise
 
     async def _create(self, path: str, turn: wait_queue.QueueEntry, contender_data: bytes) -> wait_queue.QueueEntry:
-        """One transaction, which fails where our turn is over: somebody else may have taken the room."""
+        """Add a lease, in a transaction that fails if we no longer hold the lock.
+
+        Otherwise another client could already have filled the pool.
+        """
         while True:
             if (await Connected()).session_id != turn.session_id:
-                raise SessionLostError(f"waiting in {self.path}")
+                raise SessionLostError(f"the wait in {self.path}")
             try:
                 await Multi((Check(turn.path), Create(path, contender_data, ephemeral=True)))
             except DisconnectedError:
                 continue
             except NodeExistsError:
-                pass  # it was done, and the answer was lost
+                pass  # executed, but the reply was lost
             except NoNodeError as error:
                 if getattr(error, "index", 0) == 0:
-                    raise SessionLostError(f"waiting in {self.path}") from error
-                await self._agree()
+                    raise SessionLostError(f"the wait in {self.path}") from error
+                await self._ensure_pool()
                 continue
             stat = await read(Exists(path))
             if stat is None or stat.ephemeral_owner != turn.session_id:
-                raise SessionLostError(f"waiting in {self.path}")
+                raise SessionLostError(f"the wait in {self.path}")
             return wait_queue.QueueEntry(self.pool, path.rpartition("/")[2], stat.czxid, turn.session_id)
 
     async def capacity(self) -> int:
-        """How many permits there are, free or not."""
+        """Return the total number of permits, free or not."""
         return self.initial
 
     async def leases(self) -> list[tuple[str, Node]]:
-        """Path and znode of every lease that counts, the oldest first."""
+        """Return path and znode of each lease that counts, the oldest first."""
         try:
             listing = await read(Children(self.pool))
         except NoNodeError:
@@ -195,7 +198,7 @@ class PoolSemaphoreCore:
         return sorted(there, key=lambda lease: lease[1].stat.czxid)[: self.initial]
 
     async def value(self) -> int:
-        """How many permits are free now."""
+        """Return the number of free permits."""
         try:
             return max(0, self.initial - len((await read(Children(self.pool))).names))
         except NoNodeError:
@@ -204,9 +207,12 @@ class PoolSemaphoreCore:
     async def release(
         self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
     ) -> None:
-        """``count`` leases of this process go, those of ``owner`` first. Raises OverReleaseError if it has fewer, and
-        then none goes: a permit that nobody took cannot be added here. Once ``started`` says so, whatever interrupts
-        it, the leases go."""
+        """Release ``count`` leases of this process, those of ``owner`` first.
+
+        Raise OverReleaseError, and release none, if it has fewer: no permits can be added. Set the
+        element of ``started`` to True at the start. From then on, an interrupted call is completed
+        in the background.
+        """
         mine: list[Grant] = []
         try:
             if started is not None:
@@ -216,7 +222,7 @@ class PoolSemaphoreCore:
             mine += of_owner(self.grants, owner, count)
             for grant in mine:
                 self.grants.remove(grant)
-            lost = [grant for grant in mine if not await self._give_back(grant)]
+            lost = [grant for grant in mine if not await self._delete_lease(grant)]
         except OverReleaseError:
             raise
         except BaseException:
@@ -227,10 +233,10 @@ class PoolSemaphoreCore:
             raise LockLostError(self.path, lost[0].loss.reason or ZNODE_DELETED)
 
     async def force_release(self, grant: Grant) -> None:
-        """Its acquire or its release was interrupted somewhere."""
-        await self._give_back(grant)
+        """Release a permit whose acquire or release was interrupted at an unknown point."""
+        await self._delete_lease(grant)
 
-    async def _give_back(self, grant: Grant) -> bool:
+    async def _delete_lease(self, grant: Grant) -> bool:
         if grant in self.grants:
             self.grants.remove(grant)
         try:
@@ -242,7 +248,7 @@ class PoolSemaphoreCore:
 
 
 class KazooSemaphoreCore(PoolSemaphoreCore):
-    """The pool is the semaphore's own znode, which says for how many leases it is."""
+    """Layout of kazoo: the semaphore's znode is the pool, and its data the number of permits."""
 
     name_suffix = wait_queue.KAZOO_LOCK
 
@@ -257,8 +263,11 @@ class KazooSemaphoreCore(PoolSemaphoreCore):
     def _name(self, guid: str, turn: wait_queue.QueueEntry) -> str:
         return guid.replace("-", "")
 
-    async def _agree(self) -> None:
-        """The pool is there, for as many leases as we think. Whatever is no number says nothing, as with kazoo."""
+    async def _ensure_pool(self) -> None:
+        """Create the pool, or check that its number of permits is ours.
+
+        Like kazoo, ignore data that is not a number.
+        """
         await ensure(self.path, str(self.initial).encode())
         try:
             node = await read(GetData(self.path))
@@ -270,7 +279,7 @@ class KazooSemaphoreCore(PoolSemaphoreCore):
 
 
 class CuratorSemaphoreCore(PoolSemaphoreCore):
-    """Nothing says for how many leases it is: all who use it have to agree, as in Curator."""
+    """Layout of Curator. No znode states the number of permits, so all clients must agree on it."""
 
     name_suffix = wait_queue.LOCK
 
@@ -283,8 +292,11 @@ class CuratorSemaphoreCore(PoolSemaphoreCore):
         return f"{self.path}/locks"
 
     def _name(self, guid: str, turn: wait_queue.QueueEntry) -> str:
-        """No sequence of its own, so that it is known before it is made; leases are made in the order of the turns."""
+        """Return a name without a sequence number of its own, so that it is known in advance.
+
+        The number is that of the lock's znode, and leases are created in the same order.
+        """
         return f"_c_{guid}-lease-{turn.name[-10:]}"
 
-    async def _agree(self) -> None:
+    async def _ensure_pool(self) -> None:
         await wait_queue.ensure_container(self.pool)

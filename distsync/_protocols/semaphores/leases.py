@@ -1,11 +1,12 @@
-"""Semaphores of leases: fewer than ``limit`` ahead in the line is a permit; a dead holder's permit comes back.
+"""Counting semaphores: a contender with fewer than ``limit`` contenders ahead holds a permit.
 
-Source: recipes.txt, "Locks", with a limit; the extra permits and the marks are ours.
+Source: ZooKeeper recipes, "Locks", with a limit. Extra permits and the marks of admitted contenders
+are not from the recipe.
 
-Rules for this file: pure; the state of a SemaphoreCore is shared by the threads of one process.
-
-Picture: ``<path>``                            data = ``{"initial": n, "extra": k}``
-         ``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one a permit taken or waited for; version 0: has not waited
+Znodes:
+``<path>``                            data = ``{"initial": n, "extra": k}``
+``<path>/_c_<guid>-lock-<sequence>``  ephemeral, one for each permit that is held or waited for;
+                                      its version is above 0 once it was admitted after a wait
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ from distsync.errors import (
 
 
 def parse_permits(path: str, data: bytes) -> tuple[int, int]:
-    """The initial number of permits, and how many were released beyond."""
+    """Return the initial number of permits, and the number released beyond it."""
     try:
         fields = json.loads(data)
         return int(fields["initial"]), int(fields["extra"])
@@ -68,12 +69,11 @@ def parse_permits(path: str, data: bytes) -> tuple[int, int]:
 
 
 def format_permits(initial: int, extra: int) -> bytes:
-    """The data of the semaphore's own znode."""
     return json.dumps({"initial": initial, "extra": extra}).encode()
 
 
 class SemaphoreCore:
-    """What the threads of one process know together about one semaphore."""
+    """In-process state of a semaphore, shared by all its threads."""
 
     def __init__(self, path: str, initial: int, receipts: Receipts) -> None:
         self.path = path
@@ -84,7 +84,7 @@ class SemaphoreCore:
 
     @property
     def idle(self) -> bool:
-        """No permit is held."""
+        """Whether this process holds no permit."""
         return not self.grants
 
     async def parents(self, directory: str) -> None:
@@ -93,8 +93,18 @@ class SemaphoreCore:
     async def acquire(
         self, contender_data: bytes, blocking: bool = True, owner: object = None, max_permits: int | None = None
     ) -> Grant | None:
-        """A permit. None: not at once if we do not ``blocking``, or not before the deadline; then no more than
-        ``max_permits`` are free for it, should one have been released to us in this moment."""
+        """Acquire a permit.
+
+        Args:
+            contender_data: Data of the contender's znode.
+            blocking: Whether to wait if no permit is free.
+            owner: The thread or task that will hold the permit.
+            max_permits: Maximum number of free permits after an unsuccessful call that was admitted in
+                the last moment and so releases a permit. None if unlimited.
+
+        Returns:
+            The grant. None at the deadline, or if ``blocking`` is False and no permit is free.
+        """
         while True:
             try:
                 reads = (Children(self.path), GetData(self.path))
@@ -120,7 +130,7 @@ class SemaphoreCore:
                 return None
 
     async def _abandon_wait(self, place: wait_queue.QueueEntry, max_permits: int | None) -> None:
-        """We do not wait any more."""
+        """Delete our contender."""
         try:
             if max_permits is None:
                 await delete_own(place.path, place.session_id)
@@ -134,26 +144,30 @@ class SemaphoreCore:
     async def enter(
         self, place: wait_queue.QueueEntry, contender_data: bytes, answers: tuple[Any, ...], blocking: bool
     ) -> bool | None:
-        """True: we are in, and our session provably lives. False: not in time. None: our znode is gone."""
-        crowd = Lease(self, place, contender_data)
-        crowd.poll_interval = (await Connected()).timeout_ms / 2000
-        view = crowd.view(answers) or await crowd.read()
+        """Wait until our contender is admitted.
+
+        Return True if it was, and our session is proven alive. Return False at the deadline, or if
+        ``blocking`` is False and no permit is free. Return None if our znode was deleted.
+        """
+        lease = Lease(self, place, contender_data)
+        lease.poll_interval = (await Connected()).timeout_ms / 2000
+        view = lease.view(answers) or await lease.read()
         while True:
             if not blocking and view.ahead is not None and len(view.ahead) >= view.limit:
                 return False
-            admitted = await capacity_wait.admit(crowd, view)
-            if not admitted or await Proven(crowd.place.session_id):
+            admitted = await capacity_wait.admit(lease, view)
+            if not admitted or await Proven(lease.place.session_id):
                 return admitted
-            view = await crowd.read()
+            view = await lease.read()
 
     async def granted(self, place: wait_queue.QueueEntry, owner: object) -> Grant:
-        """Who has this place holds a permit."""
+        """Hold a permit by an admitted contender."""
         grant = await hold(place, owner)
         self.grants.append(grant)
         return grant
 
     def limit(self, node: Node) -> int:
-        """How many permits there are in all."""
+        """Return the total number of permits."""
         initial, extra = parse_permits(self.path, node.data)
         if initial != self.initial:
             raise MismatchError("the initial value", self.path, initial, self.initial)
@@ -161,7 +175,7 @@ class SemaphoreCore:
         return initial + extra
 
     async def capacity(self) -> int:
-        """How many permits there are, free or not."""
+        """Return the total number of permits, free or not."""
         try:
             return self.limit(await read(GetData(self.path)))
         except NoNodeError:
@@ -170,11 +184,21 @@ class SemaphoreCore:
     async def release(
         self, count: int = 1, max_permits: int | None = None, started: list[bool] | None = None, owner: object = None
     ) -> None:
-        """``count`` permits are free again: leases of ``owner`` first, so that who lost one is told, then others of
-        this process, then permits added for good.
+        """Release ``count`` permits.
 
-        Raises OverReleaseError if then more than ``max_permits`` would be free: no more are. Once ``started`` says
-        so, whatever interrupts it, the leases go.
+        The order is: permits of ``owner``, so that it is notified of a loss, then others of this
+        process, then new permits, which raise the total number.
+
+        Args:
+            count: Number of permits.
+            max_permits: Maximum number of free permits afterwards, or None if unlimited.
+            started: Its element is set to True at the start. From then on, an interrupted call is
+                completed in the background, except for new permits.
+            owner: The thread or task that releases.
+
+        Raises:
+            OverReleaseError: More than ``max_permits`` would be free. No new ones were added.
+            LockLostError: A permit was lost while it was held.
         """
         mine: list[Grant] = []
         try:
@@ -192,7 +216,7 @@ class SemaphoreCore:
             lost, over = [], None
             for grant in mine:
                 try:
-                    if not await self._give_back(grant, max_permits):
+                    if not await self._delete_lease(grant, max_permits):
                         lost.append(grant)
                 except OverReleaseError as error:
                     over = error
@@ -208,19 +232,19 @@ class SemaphoreCore:
             raise LockLostError(self.path, lost[0].loss.reason or ZNODE_DELETED)
 
     async def force_release(self, grant: Grant) -> None:
-        """Its acquire or its release was interrupted somewhere."""
+        """Release a permit whose acquire or release was interrupted at an unknown point."""
         if grant in self.grants:
             self.grants.remove(grant)
-        await self._give_back(grant, None)
+        await self._delete_lease(grant, None)
 
-    async def _give_back(self, grant: Grant, max_permits: int | None) -> bool:
+    async def _delete_lease(self, grant: Grant, max_permits: int | None) -> bool:
         path, session_id = grant.place.path, grant.place.session_id
         try:
             await StopHolding(grant.loss)
-            there = await (
+            existed = await (
                 delete_own(path, session_id) if max_permits is None else self._leave_bounded(path, max_permits)
             )
-            return there and not grant.loss.fired
+            return existed and not grant.loss.fired
         except OverReleaseError:
             raise
         except (DeadlineError, OutcomeUnknownError):
@@ -231,7 +255,10 @@ class SemaphoreCore:
             raise
 
     async def _leave_bounded(self, path: str, max_permits: int) -> bool:
-        """As delete_own; a permit added meanwhile is removed too if more than ``max_permits`` would be free."""
+        """Delete our contender like delete_own.
+
+        Also remove an extra permit if too many would be free.
+        """
         while True:
             try:
                 change, over = await self.release_operations(max_permits)
@@ -246,19 +273,23 @@ class SemaphoreCore:
             return True
 
     async def release_operations(self, max_permits: int) -> tuple[Check | SetData, bool]:
-        """What is done in the transaction in which one leaves, and whether there are too many permits then. Raises
-        NoNodeError; a BadVersionError of the transaction means that ``version`` is not known, -1."""
-        behind: tuple[Sync, ...] = ()
+        """Return the operation to send with a release, and whether too many permits would be free.
+
+        The operation removes an extra permit in that case. Raise NoNodeError if there is no
+        semaphore. If the transaction raises BadVersionError, set ``version`` to -1 and call this
+        again.
+        """
+        sync: tuple[Sync, ...] = ()
         while self.extra or self.version < 0:
-            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+            *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 raise NoNodeError(self.path)
             if listing.stat.version != node.stat.version:
                 continue
             free, leases = self.limit(node), len(wait_queue.in_order(listing.names))
             over = free - leases + 1 > max_permits and self.extra > 0
-            if over and not behind:
-                behind = (Sync(self.path),)  # our server may lag
+            if over and not sync:
+                sync = (Sync(self.path),)  # the server may lag
                 continue
             if self.extra:
                 return SetData(self.path, format_permits(self.initial, self.extra - over), self.version), over
@@ -266,11 +297,11 @@ class SemaphoreCore:
         return Check(self.path, self.version), False
 
     async def _add(self, count: int, max_permits: int | None, returned: list[Grant]) -> None:
-        """More permits for good. They, and those that are ``returned`` beside them, may be over the bound."""
+        """Add permits, unless too many would be free together with those that are ``returned``."""
         returning = {grant.place.name for grant in returned}
-        behind: tuple[Sync, ...] = ()
+        sync: tuple[Sync, ...] = ()
         while True:
-            *_, listing, node = await read_all(*behind, Children(self.path), GetData(self.path))
+            *_, listing, node = await read_all(*sync, Children(self.path), GetData(self.path))
             if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
                 await self.parents(self.path)
                 continue
@@ -278,20 +309,20 @@ class SemaphoreCore:
             holders = wait_queue.in_order(listing.names)[: initial + extra]
             taken = [f"{self.path}/{lease.name}" for lease in holders if lease.name not in returning]
             over = 0 if max_permits is None else max(0, initial + extra + count - max_permits)
-            if over > len(taken) and not behind:
-                behind = (Sync(self.path),)  # our server may lag
+            if over > len(taken) and not sync:
+                sync = (Sync(self.path),)  # the server may lag
                 continue
             if over > len(taken):
                 raise OverReleaseError("Semaphore released too many times")
             change = SetData(self.path, format_permits(initial, extra + count), node.stat.version)
-            try:  # so many are taken still
+            try:  # only if enough permits are still held
                 await self.receipts.commit(change, *map(Check, taken[len(taken) - over :]))
                 return
             except (BadVersionError, NoNodeError):
                 continue
 
     async def value(self) -> int:
-        """How many permits are free now."""
+        """Return the number of free permits."""
         listing, node = await read_all(Children(self.path), GetData(self.path))
         if isinstance(node, NoNodeError) or isinstance(listing, NoNodeError):
             return self.initial
@@ -299,7 +330,7 @@ class SemaphoreCore:
 
 
 class Lease:
-    """One contender of a semaphore, as something to wait in."""
+    """Contender of a semaphore, as a CapacityQueue to wait in."""
 
     def __init__(self, core: SemaphoreCore, place: wait_queue.QueueEntry, contender_data: bytes) -> None:
         self.core = core
@@ -308,7 +339,7 @@ class Lease:
         self.poll_interval = 60.0
 
     def view(self, answers: tuple[Any, ...]) -> capacity_wait.QueueSnapshot | None:
-        """What these answers say; None if they say nothing because the connection broke."""
+        """Interpret the replies. Return None if the connection was lost."""
         listing, node = answers
         if isinstance(listing, NoNodeError) or isinstance(node, NoNodeError):
             return capacity_wait.QueueSnapshot(None, 0)

@@ -111,7 +111,7 @@ def played(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_reader_who_holds_on_is_not_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    reader = played(monkeypatch, "_hold_on", seed)
+    reader = played(monkeypatch, "_hold_reader", seed)
     assert (reader.told, reader.held, reader.made) == ("done", True, True)
 
 
@@ -124,12 +124,12 @@ def test_reader_who_loses_it_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("seed", range(5))
 def test_call_that_has_no_time_to_wait_is_over_and_nothing_was_done(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    reader = played(monkeypatch, "_hold_on", seed, timeout=LATE_S / 10)
+    reader = played(monkeypatch, "_hold_reader", seed, timeout=LATE_S / 10)
     assert (reader.told, reader.held, reader.made) == (DeadlineError, True, False)
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_child_that_was_forked_meanwhile_is_refused(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """It has a copy of what was under way, which nothing ends."""
-    reader = played(monkeypatch, "_hold_on", seed, forked=True)
+    reader = played(monkeypatch, "_hold_reader", seed, forked=True)
     assert (reader.told, reader.held, reader.made) == (LockLostError, True, False)

@@ -78,7 +78,7 @@ async def give_back(world: Simulation, process: SimProcess, owner: object) -> No
         stale = core.grant is not None or bool(core.unreported_losses)
         try:
             if core.grant is not None:  # else a delete whose answer is lost is taken for the other's
-                await cross_process_locks._look_after(core.grant)
+                await cross_process_locks._check_still_held(core.grant)
             await cross_process_locks.release(core, owner)
             world.record("given back")
             return
