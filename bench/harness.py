@@ -22,7 +22,7 @@ from kazoo.exceptions import NoNodeError
 import distsync
 from bench.counting_proxy import Counts, Meter
 from bench.results import COUNTED, Goal, Result
-from distsync._protocols.delete_tree import remove_tree
+from distsync._protocols.retries import remove_tree
 from distsync._protocols.state.election import LEADER
 
 PATIENCE_S = 120

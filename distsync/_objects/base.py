@@ -22,8 +22,8 @@ from distsync._client.deadlines import read_timeout
 from distsync._client.naming import inference
 from distsync._client.naming.paths import check_path
 from distsync._pickle import at_home
-from distsync._protocols.delete_tree import remove_tree
 from distsync._protocols.receipts import Receipts
+from distsync._protocols.retries import remove_tree
 from distsync.errors import DistsyncError, LockLostError, NotHeldError
 
 if TYPE_CHECKING:

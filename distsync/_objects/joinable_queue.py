@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Generic
 from distsync._client.contender_info import describe
 from distsync._objects.queues import Item, Queue
 from distsync._objects.validation import validate_timeout
-from distsync._protocols.queues.batch_limits import BATCH
 from distsync._protocols.queues.bulk import Progress, put_many
 from distsync._protocols.queues.claim_layout import ClaimedItem as Claimed
 from distsync._protocols.queues.claim_layout import ItemHeader
 from distsync._protocols.queues.claim_queue import JoinableCore
+from distsync._protocols.queues.segments import BATCH
 from distsync.errors import DistsyncError, PayloadRefusedError, UsageError
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ from distsync.errors import (
     DistsyncError,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     SessionLostError,
 )
 
@@ -222,3 +223,34 @@ def attempted(function: Callable[[Argument], Result], argument: Argument) -> tup
         return function(argument), None
     except Exception as error:
         return None, error
+
+
+#: Maximum number of attempts, as other clients may add children in the meantime.
+DELETE_ROUNDS = 3
+
+
+async def remove_tree(path: str) -> None:
+    """Delete ``path`` and all below it, unless other clients keep adding children.
+
+    Raise no error of the server, such as a denied access.
+    """
+    for rounds_left in range(DELETE_ROUNDS, -1, -1):  # the last round deletes what the one before emptied
+        try:
+            await read(Delete(path))
+            return
+        except NoNodeError:
+            return
+        except NotEmptyError:
+            if rounds_left:
+                await _remove_children(path)
+        except DistsyncError:
+            return
+
+
+async def _remove_children(path: str) -> None:
+    try:
+        listing = await read(Children(path))
+    except DistsyncError:
+        return
+    for name in listing.names:
+        await remove_tree(f"{path}/{name}")

@@ -23,8 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from distsync._client.client import Client
-from distsync._protocols.delete_tree import remove_tree
-from distsync._protocols.retries import ensure
+from distsync._protocols.retries import ensure, remove_tree
 from distsync._server.autostart.find_or_start import find_or_start
 from distsync.cli.demo_pool import PoolDemo
 from distsync.cli.demo_processes import Report, WorkerFailed, Workers

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from distsync._client.client import Client
 from distsync._protocols.pool.callers import Caller, TaskReply, sweep_all
 from distsync._protocols.pool.tasks import DONE, REFUSED, PoolCore, Task
-from distsync._protocols.queues.batch_limits import BATCH
 from distsync._protocols.queues.bulk import Progress
+from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.retries import REFUSED_S, parent_of
 from distsync.errors import (
     ClientClosedError,

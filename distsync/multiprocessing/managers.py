@@ -25,7 +25,7 @@ from distsync._client.naming import inference, paths
 from distsync._objects import base
 from distsync._objects.base import SharedObject
 from distsync._pickle import at_home
-from distsync._protocols.delete_tree import remove_tree
+from distsync._protocols.retries import remove_tree
 from distsync.multiprocessing._manager_proxies import (
     ArrayProxy,
     DictProxy,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from distsync._protocols.barriers import double_records
+from distsync._protocols.barriers import double
 from distsync._protocols.pool import callers
 from distsync._protocols.semaphores import leases
 from distsync._protocols.state import condition, count_down_latch, election
@@ -33,7 +33,7 @@ DIGITS = b'{"initial": %s}' % (b"9" * 6000)
         condition.names_in,
         leases.parse_permits,
         lambda path, data: count_down_latch.tally_in(path, Node(data, Stat(*[0] * len(Stat._fields)))),
-        lambda path, data: double_records._fields(path, data),
+        lambda path, data: double._fields(path, data),
         lambda path, data: callers._wills(data),
         lambda path, data: election.leading(data),
     ],

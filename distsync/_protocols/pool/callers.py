@@ -2,7 +2,7 @@
 
 Source: ours; stdlib ``multiprocessing.pool``.
 
-Layout:
+Znodes:
   ``<path>/callers/<caller>``                              data: JSON about the caller
   ``<path>/callers/<caller>/alive``                        ephemeral; persistent during removal
   ``<path>/callers/<caller>/doubt``                        created and written when ``alive`` is missing
@@ -23,9 +23,8 @@ import json
 from typing import NamedTuple
 
 from distsync._protocols import payload_chunks
-from distsync._protocols.delete_tree import remove_tree
 from distsync._protocols.pool.tasks import DONE, PoolCore
-from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read, read_all
+from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read, read_all, remove_tree
 from distsync._protocols.steps import (
     Children,
     Connected,

@@ -8,7 +8,7 @@ that was delivered before is claimed alone, so that a task that kills its worker
 A task that was delivered ``max_deliveries`` times is ended with the answer ``worn``. A task whose
 caller was removed is deleted, with its parts.
 
-Layout: as queues/claim_layout.py, with items named ``i_<caller>.<job>.<part>_<guid>-<number>``, and
+Znodes: as in queues/claim_layout.py, with items named ``i_<caller>.<job>.<part>_<guid>-<number>``, and
 ``<path>/callers``, described in callers.py.
 """
 
@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from distsync._protocols import payload_chunks
-from distsync._protocols.queues.batch_limits import BATCH_BYTES, ITEM_BYTES
 from distsync._protocols.queues.bulk import Progress, put_many
 from distsync._protocols.queues.claim_layout import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.claim_queue import (
@@ -29,6 +28,7 @@ from distsync._protocols.queues.claim_queue import (
     if_unclaimed,
     never_delivered,
 )
+from distsync._protocols.queues.segments import BATCH_BYTES, ITEM_BYTES
 from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import ensure, parent_of, read, read_all
 from distsync._protocols.steps import Background, Children, Create, Delete, Exists, Guid, SetData, StopHolding

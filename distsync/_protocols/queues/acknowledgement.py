@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from distsync._protocols.group_commit import GroupCommitter
-from distsync._protocols.queues.batch_limits import BATCH
 from distsync._protocols.queues.claim_layout import SEGMENT, ClaimedItem, ClaimQueueLayout, ItemHeader
 from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.queues.segments import BATCH
 from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, always
 from distsync._protocols.retries import read
 from distsync._protocols.steps import (

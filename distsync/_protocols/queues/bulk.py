@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-from distsync._protocols.queues.batch_limits import BATCH, batches
 from distsync._protocols.queues.blocking_get import take
 from distsync._protocols.queues.fifo import QueueCore
+from distsync._protocols.queues.segments import BATCH, batches
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import Delete, GetData, GetEach, Guid, Node, SetData, Watch
 from distsync.errors import DeadlineError, Full, NoNodeError, RequestError

@@ -2,7 +2,7 @@
 
 Source: recipes.txt, "Queues"; claims, delays and keys are ours.
 
-Layout, in addition to that of segments.py:
+Znodes, in addition to those of segments.py:
   ``<path>/claims/<folder>~<item>``           ephemeral znode of the worker that has claimed the item
   ``<path>/delayed/d_<due>_<guid>-<number>``  an item available from ``due`` on (ms, server time)
   ``<path>/keys/<hash>``                      the key of an unfinished item

@@ -21,10 +21,10 @@ from functools import partial
 from typing import Any
 
 from distsync._protocols.queues.acknowledgement import AckQueue
-from distsync._protocols.queues.batch_limits import BATCH, BATCH_BYTES, ITEM_BYTES
 from distsync._protocols.queues.blocking_get import take
 from distsync._protocols.queues.bounded import PendingClaimPut
 from distsync._protocols.queues.claim_layout import ClaimedItem, ItemHeader, by_due_time, due_time
+from distsync._protocols.queues.segments import BATCH, BATCH_BYTES, ITEM_BYTES
 from distsync._protocols.receipts import Operation, Receipts
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import (

@@ -18,10 +18,9 @@ from functools import partial
 from typing import Any
 
 from distsync._protocols.group_commit import GroupCommitter
-from distsync._protocols.queues.batch_limits import BATCH, batches
 from distsync._protocols.queues.blocking_get import LocalTurnQueue, take
 from distsync._protocols.queues.bounded import PendingPut
-from distsync._protocols.queues.segments import SEGMENT, Segments, before_all
+from distsync._protocols.queues.segments import BATCH, SEGMENT, Segments, batches, before_all
 from distsync._protocols.receipts import CommitOutcome, Operation, Receipts, StillNeeded, always
 from distsync._protocols.retries import read, read_all
 from distsync._protocols.steps import (

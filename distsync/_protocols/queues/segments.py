@@ -3,7 +3,7 @@
 Source: recipes.txt, "Queues". The segments are ours: a list of children must fit into a reply of 1
 MiB.
 
-Layout:
+Znodes:
   ``<path>/state``                                  version 0 if open, greater if shut down
   ``<path>/puts``, ``gets``, ``dones``              the version is a counter that wraps at 32 bits
   ``<path>/hundreds``                               counts puts of 100 items; created with the first
@@ -12,6 +12,8 @@ Layout:
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
 
 from distsync._protocols.retries import INTERRUPTED, ensure, read, read_all
 from distsync._protocols.steps import Children, Connected, Create, Delete, Exists, Multi, SetData, Stat
@@ -187,3 +189,28 @@ class Segments:
             await self.make()
         if needs_batch_counter:
             await ensure(self.hundreds)
+
+
+#: Maximum number of items in a transaction: more save little, and delay the requests of others.
+BATCH = 100
+#: Maximum bytes of items in a transaction: a request larger than 1 MiB is refused (jute.maxbuffer).
+BATCH_BYTES = 900_000
+#: Bytes that an item needs in addition to its data: path, GUID, counter.
+ITEM_BYTES = 400
+
+
+def batches(
+    items: Sequence[tuple[str, bytes]], path_bytes: int, max_items: int = BATCH
+) -> Iterator[Sequence[tuple[str, bytes]]]:
+    """Split items, pairs of key and data, into transactions, in order."""
+    batch: list[tuple[str, bytes]] = []
+    size = 0
+    for item in items:
+        more = len(item[1]) + ITEM_BYTES + 2 * path_bytes
+        if batch and (len(batch) >= max_items or size + more > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += more
+    if batch:
+        yield batch

@@ -5,7 +5,7 @@ Source: ZooKeeper's conditional setData.
 What a process remembers of its last write is a guess: the version decides. A function that makes no
 change, or raises, is called again with the data as the leader of the ensemble has them.
 
-Layout:
+Znodes:
   ``<path>``  data: defined by the caller
 """
 

@@ -10,7 +10,7 @@ notification of a receiver that is gone passes to the next waiter: at once if th
 interrupted; if its session ended, at the next notify, or when a waiter looks by itself, at most
 half a session timeout later.
 
-Layout:
+Znodes:
   ``<path>``                                    data: JSON list of notified, unconfirmed waiters
   ``<path>/waiters/_c_<guid>-lock-<sequence>``  ephemeral; version greater than 0 if notified
 """

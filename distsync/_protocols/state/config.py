@@ -5,7 +5,7 @@ Source: recipes.txt, "Out of the Box Applications: ... Configuration ...".
 A change reads the settings, computes new ones, and writes them if the znode's version is unchanged.
 The caller supplies the encoding.
 
-Layout:
+Znodes:
   ``<path>``  data: JSON object of all settings
 """
 

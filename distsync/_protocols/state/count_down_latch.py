@@ -6,7 +6,7 @@ Source: recipes.txt, "Barriers" (the waiters); Java's ``CountDownLatch`` and Red
 A count-down wakes no waiter: waiters watch a znode that is deleted with the last one. A wakeup is a
 hint; the remaining count and the round decide.
 
-Layout:
+Znodes:
   ``<path>``         data: ``{"count": initial count, "left": n, "round": r}``
   ``<path>/closed``  exists while ``left`` is greater than 0
 """

@@ -5,7 +5,7 @@ Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Erro
 The threads of one process change the number one at a time. What the process remembers of it is a
 guess: the version decides.
 
-Layout:
+Znodes:
   ``<path>``  data: the number in decimal digits, as in kazoo's Counter
 """
 

@@ -14,7 +14,7 @@ first.
 
 Candidates of other clients lead in their turn; LEADER does not name them.
 
-Layout:
+Znodes:
   ``<path>/_c_<guid>-lock-<sequence>``  ephemeral candidate: JSON about it, with its data
   ``<path>/LEADER``                     ephemeral: the leader's JSON, its candidate's name and token
 """

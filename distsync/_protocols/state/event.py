@@ -6,7 +6,7 @@ Source: recipes.txt, "Barriers" (a watch on one znode); stdlib ``threading.Event
 the flag unset at version v, and sees it unset at a later version, knows that it was set in between.
 A wakeup is a hint; flag and version decide.
 
-Layout:
+Znodes:
   ``<path>``  data: ``1`` if set, otherwise ``0``
 """
 

@@ -5,7 +5,7 @@ Source: recipes.txt, "Barriers" (steps 1 to 4).
 Each closing creates a znode with a new czxid, so that a late waiter does not miss an opening. All
 waiters watch one znode: only this kind of object may wake all of them at once.
 
-Layout:
+Znodes:
   ``<path>``  exists while the gate is closed
 """
 

@@ -4,7 +4,7 @@ Source: recipes.txt, "Out of the Box Applications: ... Group Membership".
 
 Members are named ``m_<guid>``, or ``<hex>__party__`` as in kazoo's Party. Both count.
 
-Layout:
+Znodes:
   ``<path>/m_<guid>``  ephemeral, data: JSON about the member, with its data
 """
 

@@ -6,7 +6,7 @@ A block whose number was lost is used by no process: its ids are skipped, as are
 of a process that exits. Because a version is a 32-bit number, there are eras: the next one begins
 before one is used up.
 
-Layout:
+Znodes:
   ``<path>``        data: ``{"block": n, "start": first id}``
   ``<path>/<era>``  version: the number of blocks taken
 """

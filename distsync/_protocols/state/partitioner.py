@@ -8,7 +8,7 @@ its quota follows from the list of members. A member with too many shares gives 
 too few takes free ones, and the claim decides. So no two members hold a share at the same time,
 whatever they believe about the group, and a share moves only if its holder has too many or is gone.
 
-Layout:
+Znodes:
   ``<path>/members/m_<guid>``                    ephemeral member (group.py)
   ``<path>/claims/<share>;<member>-<sequence>``  ephemeral; the first claim on a share holds it
 """

@@ -7,7 +7,7 @@ ephemeral and is created again in the next session of its process (persistent_ep
 another client has taken the name since. A name is taken over in one transaction: it always has an
 entry.
 
-Layout:
+Znodes:
   ``<path>/<name>``  ephemeral or persistent, data: JSON of address, metadata and the registering process
 """
 

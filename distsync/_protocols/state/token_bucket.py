@@ -9,7 +9,7 @@ is granted; the data contains the level before. So one request makes a reservati
 are served in the order of their requests. A reservation whose reply was lost is recognized by its
 GUID if no other request has followed; otherwise its tokens are lost. The rate is never exceeded.
 
-Layout:
+Znodes:
   ``<path>``  data: ``{"rate": tokens per second, "burst": n, "level": tokens at time "at" (ms), "want": tokens
               requested at mtime, "debt": how many may be missing then (null for any number), "by": GUID}``
 """

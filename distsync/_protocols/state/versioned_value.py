@@ -4,7 +4,7 @@ Source: ZooKeeper's conditional setData; recipes.txt, "Important Note About Erro
 
 The version is the znode's own, a 32-bit number that wraps.
 
-Layout:
+Znodes:
   ``<path>``  data: the value
 """
 

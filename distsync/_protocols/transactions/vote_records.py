@@ -3,7 +3,7 @@ votes.
 
 Source: recipes.txt, "Two-phased Commit".
 
-Layout:
+Znodes:
   ``<path>``                       data: the configuration, the id of the current transaction, the last decisions
   ``<path>/sites/s_<site>``        ephemeral znode of a site that takes part
   ``<path>/t_<id>``                the current transaction, data: its payload

@@ -12,8 +12,8 @@ from simulation.engine.simulation import Simulation
 from simulation.scenarios.common import receipts
 
 from distsync._protocols.barriers.cyclic import BarrierCore
-from distsync._protocols.delete_tree import remove_tree
 from distsync._protocols.receipts import Receipts
+from distsync._protocols.retries import remove_tree
 from distsync._protocols.steps import Connected, Delete, Sync, Together, Wait
 from distsync.errors import BrokenBarrierError
 
