@@ -1,1 +1,3 @@
-"""What distsync costs beside others: ``python -m bench``. The scripts server.py, scale.py and pool.py stand alone."""
+"""What distsync costs compared with other libraries: ``python -m bench``. server.py, scale.py and
+pool.py are separate scripts.
+"""

@@ -1,9 +1,10 @@
-"""distsync beside others: one command, one run; a table, the figures, and plots.
+"""Compare distsync with other libraries: one command, one run; prints a table, and draws plots.
 
     python -m bench [--only NAME ...] [--rounds N] [--server embedded|zookeeper] [--hosts HOST:PORT] [--out FOLDER]
 
-All that is compared runs in the same run, in turn, on the same servers: a new embedded one, and Java's ZooKeeper where
-it is installed. What was measured before and is not measured now stays in the folder's results.
+Everything that is compared runs in the same run, in turn, on the same servers: a new embedded
+server, and Java's ZooKeeper if it is installed. Results of earlier runs that are not measured again
+stay in the folder.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ STARTED = time.monotonic()
 
 
 class ZooKeeperOfShortTicks(ZooKeeper):
-    """As it comes, but that sessions may be short, and still long."""
+    """Java's ZooKeeper with ticks that allow both short and long sessions."""
 
     def _settings(self) -> dict[str, object]:
         return {**super()._settings(), "tickTime": TICK_MS, "maxSessionTimeout": MAX_SESSION_MS}
@@ -48,7 +49,7 @@ KINDS: dict[str, type[ServerProcess]] = {"embedded": Embedded, "zookeeper": ZooK
 
 @contextmanager
 def running(kind: str) -> Iterator[Server]:
-    """A new one, gone at the end."""
+    """Run a new server, and stop it at the end."""
     with tempfile.TemporaryDirectory() as folder:
         server = KINDS[kind](Path(folder) / kind)
         server.start()
@@ -73,7 +74,7 @@ def load() -> list[float]:
     return [round(one, 1) for one in os.getloadavg()]
 
 
-#: That of others: the figures mean little where it is not near 0.
+#: Load of other programs: the figures mean little if it is not near 0.
 LOAD_BEFORE = load()
 
 
@@ -91,7 +92,7 @@ def earlier(folder: Path) -> Report:
 
 
 def write(folder: Path, report: Report) -> None:
-    """At once what was found: a run may be stopped."""
+    """Write the results so far, because a run may be interrupted."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / RESULTS).write_text(json.dumps(report.to_json(), indent=1) + "\n")
     (folder / "table.md").write_text(markdown(report, MEASURES))

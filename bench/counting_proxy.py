@@ -1,6 +1,5 @@
-"""A TCP proxy that counts what ZooKeeper's clients say: requests, events, bytes.
-
-Rules for this file: it changes nothing and knows nobody; pings are no requests, and neither is a greeting.
+"""A TCP proxy that counts the requests, events and bytes of ZooKeeper clients; pings and handshakes do
+not count.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _HEAD = struct.Struct(">ii")
 
 
 class Counts(NamedTuple):
-    """What went over the wire; bytes in both directions."""
+    """Numbers of requests, events, and bytes in both directions."""
 
     requests: int = 0
     events: int = 0
@@ -33,7 +32,7 @@ class Counts(NamedTuple):
 
 
 class Meter:
-    """Listens on loopback, passes everything on to ``upstream`` ("host:port") and counts it."""
+    """Listens on loopback, forwards everything to ``upstream`` ("host:port"), and counts it."""
 
     def __init__(self, upstream: str) -> None:
         host, _, port = upstream.rpartition(":")
@@ -56,7 +55,7 @@ class Meter:
         self._thread.join()
         self._loop.close()
 
-    # ---- in the thread of the meter
+    # ---- in the proxy's thread
 
     async def _close(self) -> None:
         self._server.close()

@@ -1,7 +1,7 @@
-"""How it is measured: contestants take turns on the same server, and are compared within a round.
+"""How measuring works: contestants take turns on the same server, and are compared within a round.
 
-Rules for this file: no contestant and no goal; those stand in measures/. What is counted is counted in a run of its
-own, through counting_proxy.py, which would be in the way of clocks.
+Requests are counted in a run of their own, through counting_proxy.py, because the proxy would
+distort the times.
 """
 
 from __future__ import annotations
@@ -28,17 +28,24 @@ from distsync._protocols.state.election import LEADER
 PATIENCE_S = 120
 
 FEWEST_ROUNDS = 3
-"""However long they take."""
+"""Minimum number of rounds, however long they take."""
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How much of everything.
+    """The amount of work.
 
-    ``settle``: what a contestant does for so long (seconds) after its turn, such as letting a kept lock go, is counted
-    as its own. ``session``: of who is killed, and of who is not and must not lose it, however busy the machine is.
-    ``quick``: one turn of each is enough, counted where there is something to count. ``row``: when the rounds of one
-    row, at one size, have taken so long (seconds), a few of them have to do.
+    Attributes:
+        seconds: Duration of a turn.
+        items: Number of items of a turn.
+        deep: Number of items of the deep queue.
+        window: Number of outstanding items.
+        largest: Maximum size of a row with sizes.
+        sides: Number of processes on each side.
+        session: Session timeout in seconds of processes that are killed, or must not lose their session.
+        settle: Seconds after a turn whose requests still count as the contestant's, for example the eviction of a cached lock.
+        row: Seconds after which the rounds of one row, at one size, end early.
+        quick: Whether one turn each is enough, counted where there is something to count.
     """
 
     seconds: float = 0.2
@@ -59,7 +66,7 @@ QUICK = Pace(seconds=0.02, items=100, deep=1000, window=100, largest=2, sides=1,
 
 @dataclass(frozen=True)
 class Done:
-    """One turn."""
+    """The result of one turn."""
 
     operations: float
     seconds: float
@@ -70,7 +77,7 @@ Work = Callable[[], Done]
 
 
 class Server(NamedTuple):
-    """``lasting``: it is there when we have gone, and what we have made there is to go with us."""
+    """A server. ``lasting`` means that it outlives the run, so that our znodes must be deleted."""
 
     name: str
     hosts: str
@@ -78,14 +85,14 @@ class Server(NamedTuple):
 
 
 class Place:
-    """A server, as contestants see it; what they open here is closed with it."""
+    """A server as used by contestants. What they open here is closed with it."""
 
     def __init__(self, server: Server, pace: Pace, hosts: str = "") -> None:
-        """``hosts``: a meter's, before it."""
+        """``hosts`` is the address of a counting proxy in front of it."""
         self.hosts = hosts or server.hosts
         self._lasting = server.lasting
         self.pace = pace
-        #: Past the meter, for those who only look.
+        #: Address without the proxy, for observers.
         self.observed = server.hosts
         self.top = f"/bench-{uuid.uuid4().hex[:8]}"
         self.stack = ExitStack()
@@ -99,12 +106,12 @@ class Place:
         return self.stack.enter_context(kazoo_client(hosts or self.hosts, **settings))
 
     def until(self, path: str, contenders: int) -> None:
-        """So many stand in the line, and who came last has looked who is ahead."""
+        """Wait until this many contenders are queued and the last one has read the queue."""
         self._observer = self._observer or self.kazoo(self.observed)
         limit = time.monotonic() + PATIENCE_S
         while self._standing(path) != contenders:
             if time.monotonic() > limit:
-                raise RuntimeError(f"there are not {contenders} in the line of {path}")
+                raise RuntimeError(f"{path} does not have {contenders} contenders")
             time.sleep(0.002)
         time.sleep(0.02)
 
@@ -138,8 +145,21 @@ def kazoo_client(hosts: str, **settings: Any) -> Iterator[KazooClient]:
 
 @dataclass(frozen=True)
 class Measure:
-    """A row: who is compared, and what must be reached. ``bound``: what keeps it from more. ``deep``: its one size is
-    that of the deep queue, whatever that is in this run."""
+    """A row of the table.
+
+    Attributes:
+        name: Its name for ``--only``.
+        title: Its title in the table.
+        prepare: Returns the contestants.
+        goals: What must be reached.
+        bound: What limits the result.
+        sizes: The sizes at which it is measured.
+        of_what: The unit of the sizes.
+        rounds: Maximum number of rounds.
+        counted: Whether requests are counted.
+        operation: The name of an operation.
+        deep: Whether its only size is that of the deep queue in this run.
+    """
 
     name: str
     title: str
@@ -154,11 +174,8 @@ class Measure:
     deep: bool = False
 
 
-# ---- turns
-
-
 def for_seconds(work: Callable[[], object], seconds: float, batch: int = 10) -> Done:
-    """As often as it goes."""
+    """Repeat ``work`` for this time."""
     done, began = 0, time.perf_counter()
     while (spent := time.perf_counter() - began) < seconds:
         for _ in range(batch):
@@ -175,7 +192,7 @@ def so_often(work: Callable[[], object], times: int, operations: int | None = No
 
 
 def at_once(works: list[Callable[[], object]], operations: float = 1) -> Done:
-    """Each in a thread of its own; over when the last one is."""
+    """Run each in a thread of its own, until the last one has ended."""
     threads = [threading.Thread(target=work, daemon=True) for work in works]
     began = time.perf_counter()
     for thread in threads:
@@ -183,15 +200,14 @@ def at_once(works: list[Callable[[], object]], operations: float = 1) -> Done:
     for thread in threads:
         thread.join(PATIENCE_S)
         if thread.is_alive():
-            raise RuntimeError("who takes part here waits for ever")
+            raise RuntimeError("a contestant does not end")
     return Done(operations, time.perf_counter() - began)
 
 
-# ---- rounds
-
-
 def rounds_of(works: Mapping[str, Work], rounds: int, seconds: float = math.inf) -> Iterator[dict[str, Done]]:
-    """In each round each has its turn, and each begins a round in its turn. After so many ``seconds`` it is enough."""
+    """Yield rounds, in which each contestant has a turn. Each starts a round in its turn. Stops after
+    ``seconds``.
+    """
     names, until = list(works), time.monotonic() + seconds
     for number in range(rounds):
         if number >= FEWEST_ROUNDS and time.monotonic() > until:
@@ -201,7 +217,7 @@ def rounds_of(works: Mapping[str, Work], rounds: int, seconds: float = math.inf)
 
 
 def counted_turns(works: Mapping[str, Work], meter: Meter, settle: float) -> Iterator[tuple[str, Done, Counts]]:
-    """One of each."""
+    """Yield one counted turn of each contestant."""
     for name, work in works.items():
         before = meter.counts
         done = work()
@@ -222,7 +238,7 @@ def warmed(measure: Measure, place: Place, size: int) -> Mapping[str, Work]:
 
 
 def measured(measure: Measure, server: Server, size: int, rounds: int, pace: Pace) -> Result:
-    """Rates of some rounds, and counts of one."""
+    """Return the rates of some rounds, and the counts of one."""
     rates: dict[str, list[float]] = defaultdict(list)
     figures: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[str, dict[str, float]] = {}

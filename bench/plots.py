@@ -1,7 +1,4 @@
-"""Cost against numbers: contenders, waiters, items, parties.
-
-Rules for this file: what was counted, and ratios; never a time.
-"""
+"""Plots of costs by the number of contenders, waiters, items or parties: counts and ratios, no times."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ SIZE_INCHES = (10.0, 2.8)
 
 
 def draw(report: Report, measures: Mapping[str, Measure], folder: Path) -> list[Path]:
-    """A file for each measure of several sizes; none where there is no matplotlib."""
+    """Draw a file for each measure with several sizes, if matplotlib is installed."""
     try:
         import matplotlib
     except ImportError:
@@ -55,7 +52,7 @@ def draw_one(report: Report, measure: Measure, folder: Path) -> Path:
 
 
 def draw_counts(axis: Any, report: Report, measure: Measure, kind: str) -> None:
-    """On the last server: they are the same on each."""
+    """Draw the counts on the last server: they are the same on all."""
     results = report.of(measure.name, report.servers[-1])
     for who, style in STYLES.items():
         counted = [(one.size, one.counts[who][kind]) for one in results if who in one.counts]
@@ -68,7 +65,7 @@ def draw_counts(axis: Any, report: Report, measure: Measure, kind: str) -> None:
 
 
 def draw_ratio(axis: Any, report: Report, measure: Measure) -> None:
-    """How many times as fast as kazoo, in the middle and from the worst to the best round."""
+    """Draw the rate relative to kazoo's: the median, and the range from the worst to the best round."""
     for server in report.servers:
         spreads = [(one.size, sorted(ratios(one, OURS, KAZOO))) for one in report.of(measure.name, server)]
         sizes = [size for size, _ in spreads]

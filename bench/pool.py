@@ -1,9 +1,10 @@
-"""A pool of 4 local processes beside multiprocessing's own: the same tasks, one after the other in one run.
+"""Compare a pool of 4 local processes with multiprocessing's own: the same tasks, in turn, in one run.
 
     python bench/pool.py [--tasks 10000] [--milliseconds 1] [--processes 4] [--rounds 3] [--single 1000]
 
-Times are from making the pool to the end of its ``join``; of several rounds the best counts. The server is
-that of DISTSYNC_HOSTS, or this user's embedded one. Exit status 1 if ``map`` takes more than 1.5 times as long.
+Times are from the creation of the pool to the end of its ``join``; the best of several rounds
+counts. The server is that of DISTSYNC_HOSTS, or this user's embedded one. Exit status 1 if ``map``
+takes more than 1.5 times as long.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ LIMIT = 1.5
 
 
 def work(milliseconds: float, number: int) -> int:
-    """A task that computes for so long."""
+    """Compute for this time."""
     until = time.perf_counter() + milliseconds / 1000
     while time.perf_counter() < until:
         pass
@@ -30,13 +31,13 @@ def work(milliseconds: float, number: int) -> int:
 
 
 def rest(milliseconds: float, number: int) -> int:
-    """A task that waits for so long."""
+    """Sleep for this time."""
     time.sleep(milliseconds / 1000)
     return number
 
 
 def mapped(module: Any, processes: int, task: Any, count: int) -> float:
-    """Seconds for ``map`` with its own chunks."""
+    """Return the seconds of a ``map`` with its default chunks."""
     began = time.perf_counter()
     with module.Pool(processes) as pool:
         assert pool.map(task, range(count)) == list(range(count))
@@ -46,7 +47,7 @@ def mapped(module: Any, processes: int, task: Any, count: int) -> float:
 
 
 def single(module: Any, processes: int, task: Any, count: int) -> float:
-    """Seconds for as many tasks one by one."""
+    """Return the seconds of submitting the tasks one by one."""
     began = time.perf_counter()
     with module.Pool(processes) as pool:
         assert sum(pool.imap_unordered(task, range(count))) == sum(range(count))
@@ -56,7 +57,7 @@ def single(module: Any, processes: int, task: Any, count: int) -> float:
 
 
 def ratio(what: str, measure: Any, options: argparse.Namespace, task: Any, count: int) -> float:
-    """Ours to the standard library's; printed."""
+    """Return, and print, our time relative to the standard library's."""
     rounds = [
         [measure(module, options.processes, task, count) for module in (multiprocessing, distsync.multiprocessing)]
         for _ in range(options.rounds)
@@ -74,7 +75,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--single", type=int, default=1000, help="tasks that go one by one; 0: none")
     options = parser.parse_args()
-    Event(name="bench").is_set()  # the server is there
+    Event(name="bench").is_set()  # start the server
     tasks = f"{options.tasks} tasks of {options.milliseconds:g} ms"
     resting, working = partial(rest, options.milliseconds), partial(work, options.milliseconds)
     ratios = [

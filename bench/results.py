@@ -1,7 +1,4 @@
-"""What was measured, and whether it is what was wanted.
-
-Rules for this file: pure; it compares within rounds, and knows no contestant but by name.
-"""
+"""Results of a run, and whether they reach the goals. Ratios are taken within rounds."""
 
 from __future__ import annotations
 
@@ -16,8 +13,9 @@ COUNTED = ("requests", "events", "bytes")
 
 @dataclass(frozen=True)
 class Result:
-    """Of one measure, on one server, at one size: rates (operations a second) and figures of each round, and counts for
-    each operation."""
+    """The result of one measure, on one server, at one size: rates (operations per second) and figures
+    of each round, and counts per operation.
+    """
 
     measure: str
     server: str
@@ -29,7 +27,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """All that one run has found, and where."""
+    """All results of one run, with its environment."""
 
     machine: dict[str, Any]
     results: list[Result]
@@ -51,13 +49,13 @@ class Report:
         return sorted(found, key=lambda one: one.size)
 
     def without(self, found: Sequence[Result]) -> list[Result]:
-        """What stays when these were measured again, at the same size."""
+        """Return the results that were not measured again at the same size."""
         again = {(one.measure, one.server, one.size) for one in found}
         return [one for one in self.results if (one.measure, one.server, one.size) not in again]
 
 
 class Spread(NamedTuple):
-    """The middle of some rounds, and how far the others are from it."""
+    """The median and the range of some rounds."""
 
     median: float
     low: float
@@ -69,7 +67,9 @@ class Spread(NamedTuple):
 
 
 Seen = Callable[[Sequence[Result]], Sequence[float]]
-"""From the results of a measure, smallest size first: what is to be compared with the goal, once for each round."""
+"""Maps the results of a measure, smallest size first, to the values to compare with the goal, one per
+round.
+"""
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Goal:
     unit: str = "x"
 
     def spread(self, results: Sequence[Result]) -> Spread | None:
-        """None if it was not measured."""
+        """Return the spread; None if it was not measured."""
         try:
             values = self.seen(results)
         except LookupError:
@@ -91,7 +91,7 @@ class Goal:
         return Spread.of(values) if values else None
 
     def is_reached(self, spread: Spread) -> bool | None:
-        """None if there is no bound."""
+        """Return whether the goal is reached; None without a bound."""
         if self.at_least is None and self.at_most is None:
             return None
         above = self.at_least is None or spread.median >= self.at_least
@@ -99,28 +99,28 @@ class Goal:
 
 
 def ratios(result: Result, of: str, than: str) -> list[float]:
-    """How many times as many operations a second, in each round."""
+    """Return how many times as many operations per second, for each round."""
     return [one / other for one, other in zip(result.rates[of], result.rates[than], strict=True)]
 
 
 def faster(at_least: float | None = None, *, than: str = KAZOO, of: str = OURS) -> Goal:
-    """``of`` does so many times as many operations a second as ``than``."""
+    """Return a goal: ``of`` performs this many times as many operations per second as ``than``."""
     what = f"{'' if of == OURS else of + ': '}rate of {than}"
     return Goal(what, lambda results: ratios(results[-1], of, than), at_least=at_least)
 
 
 def slower(at_most: float, *, than: str, of: str = OURS) -> Goal:
-    """An operation of ``of`` takes so many times as long as one of ``than``."""
+    """Return a goal: an operation of ``of`` takes this many times as long as one of ``than``."""
     return Goal(f"time of {than}", lambda results: ratios(results[-1], than, of), at_most=at_most)
 
 
 def counted(kind: str, per: str, at_most: float, of: str = OURS) -> Goal:
-    """``of`` sends, or gets, so many of a kind for each operation."""
+    """Return a goal: ``of`` sends, or gets, this many per operation."""
     return Goal(f"{kind} per {per}", lambda results: [results[-1].counts[of][kind]], at_most=at_most, unit="")
 
 
 def constant(kind: str, per: str, at_most: float, of: str = OURS) -> Goal:
-    """At the largest size no more than so many times as many as at the smallest."""
+    """Return a goal: at the largest size at most this many times as many as at the smallest."""
 
     def grown(results: Sequence[Result]) -> list[float]:
         return [results[-1].counts[of][kind] / results[0].counts[of][kind]]
@@ -131,6 +131,6 @@ def constant(kind: str, per: str, at_most: float, of: str = OURS) -> Goal:
 def figure(
     name: str, *, at_least: float | None = None, at_most: float | None = None, unit: str = "x", of: str = OURS
 ) -> Goal:
-    """What a contestant itself tells of each round."""
+    """Return a goal for a figure that a contestant reports for each round."""
     what = name if of == OURS else f"{of}: {name}"
     return Goal(what, lambda results: results[-1].figures[of][name], at_least, at_most, unit)

@@ -1,7 +1,4 @@
-"""Who gives less, and is compared all the same: multiprocessing.Manager and, where it is installed, redis.
-
-Rules for this file: what is not here is left out, never an error.
-"""
+"""Other rivals with weaker guarantees: multiprocessing.Manager, and redis if it is installed."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ def manager(place: Place) -> multiprocessing.managers.SyncManager:
 
 
 def redis(place: Place) -> Any | None:
-    """A client of a redis-server of its own; None where there is none."""
+    """Return a client of a redis server of its own; None if redis is not installed."""
     if not shutil.which(SERVER) or importlib.util.find_spec("redis") is None:
         return None
     return place.stack.enter_context(_redis())

@@ -1,7 +1,7 @@
-"""Processes that each do a role, together, on command.
+"""Processes that perform a role together, on command.
 
-Rules for this file: a role is a context manager at the top of a module, so that it can be sent; what it yields is
-called with each command, and answers.
+A role is a context manager at module level, so that it can be pickled. It yields a function that is
+called with each command and returns the answer.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SPAWN = multiprocessing.get_context("spawn")
 
 
 class Crew:
-    """One process for each tuple of arguments; all are ready when it is made."""
+    """Starts one process for each tuple of arguments, and waits until all are ready."""
 
     def __init__(self, role: Role, arguments: Sequence[tuple[Any, ...]]) -> None:
         self._pipes: list[Connection] = []
@@ -32,7 +32,7 @@ class Crew:
         self.answers()
 
     def do(self, command: Any) -> list[Any]:
-        """All have done it, at the same time."""
+        """Let all processes perform a command at the same time."""
         return self.begin(command).answers()
 
     def begin(self, command: Any) -> Crew:

@@ -1,10 +1,11 @@
-"""How the embedded server bears numbers: many watches, many nodes, many operations.
+"""Scalability of the embedded server: many watches, many znodes, many operations.
 
     python bench/scale.py [--clients N] [--watches N] [--nodes N] [--operations N]
 
-Each part has a server of its own, started as `distsync serve` is. The client is a bare socket in this process, so the
-rates are those of both together. Fails when a write fires wrong watches, a node costs more than 700 bytes beyond its
-data, a start takes 10 s or more, or memory grows under operations by more than a tenth.
+Each part has a server of its own, started like `distsync serve`. The client is a bare socket in
+this process, so that the rates are those of both together. Fails if a write fires wrong watches, a
+znode costs more than 700 bytes in addition to its data, a start takes 10 s or more, or memory grows
+during operations by more than a tenth.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def timed(function: Callable[[], object]) -> float:
 
 
 def processor_seconds(pid: int | None) -> float:
-    """What the process has used so far: more than that is waiting for others."""
+    """Return the processor time that the process has used so far."""
     user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
@@ -64,7 +65,7 @@ def tell(line: str, good: bool = True) -> None:
 
 
 def watches(clients: int, each: int) -> None:
-    """One write fires the watches of its node alone, while all the others stay."""
+    """A write fires only the watches of its znode."""
     with many_files(), running() as server, closing(Crowd(server.port, clients, each, 1000)) as crowd:
         armed = timed(crowd.arm)
         figures = server.figures()
@@ -75,11 +76,11 @@ def watches(clients: int, each: int) -> None:
         tell(f"{len(NUMBERS)} writes fired {fired} watches, wrong ones for {len(wrong)} writes", not wrong)
         with linked(server.port) as other:
             took = timed(lambda: pour(other, (r.ExistsRequest("/crowd") for _ in range(10_000))))
-        tell(f"another client meanwhile: {10_000 / took:,.0f} reads/s")
+        tell(f"another client at that time: {10_000 / took:,.0f} reads/s")
 
 
 def nodes(count: int) -> None:
-    """They cost little, and a start that finds them takes little time."""
+    """Znodes take little memory, and a start with many takes little time."""
     with running() as server:
         cost = 0.0
 
@@ -99,7 +100,7 @@ def nodes(count: int) -> None:
 
 
 def operations(count: int) -> None:
-    """Memory stays what it was after the first tenth."""
+    """Memory does not grow after the first tenth of the operations."""
     with running() as server:
         sizes, done, started = [], 0, time.perf_counter()
         for sample in range(1, SAMPLES + 1):

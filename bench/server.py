@@ -1,14 +1,16 @@
-"""How fast the embedded server is, next to ZooKeeper 3.8 on the same machine: ratios within one run, in turn.
+"""Speed of the embedded server relative to ZooKeeper 3.8 on the same machine: ratios within one run,
+in turn.
 
     python bench/server.py [--sync process|full] [--rounds N] [--requests N] [--only REQUEST] [--profile FILE]
 
-The client is the same for both: a bare socket, frames that were encoded before the clock runs, answers that are only
-counted. ``--sync process``: neither waits for the disk (ZooKeeper: forceSync=no). ``--sync full``: both do, which is
-ZooKeeper's default. ZooKeeper is warmed up, Java runs with its own defaults. Rounds are short and many; each measures
-both, one right after the other, in turn the one or the other first. A latency is the median of the requests of a round,
-a ratio the median of those of the rounds: what else the machine does then falls on both, or is left out. "Best
-rounds" is the ratio of the fastest rounds of both, which is what a machine without other work shows. Needs java and
-ZooKeeper's jars, as the tests do.
+The client is the same for both: a bare socket, frames encoded before the clock starts, replies that
+are only counted. With ``--sync process`` neither waits for the disk (ZooKeeper: forceSync=no). With
+``--sync full`` both do, which is ZooKeeper's default. ZooKeeper is warmed up; Java runs with its
+own defaults. Rounds are short and many; each measures both servers, alternately one or the other
+first. A latency is the median of the requests of a round, a ratio the median of those of the
+rounds, so that other load affects both, or is left out. "Best rounds" is the ratio of the fastest
+rounds of both, which is the result on a machine without other load. Requires Java and ZooKeeper's
+jars, as the tests do.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from helpers.servers import LOOPBACK, EmbeddedProcess, ServerProcess, ZooKeeperP
 
 DATA = bytes(100)
 WARM_UP = 25
-"""So many unmeasured rounds come first."""
+"""Number of unmeasured rounds at the start."""
 
 PIPELINE = 10_000
 CHUNK = 500
@@ -47,7 +49,7 @@ NUMBERS = itertools.count(1)
 
 
 class Embedded(EmbeddedProcess):
-    """As it comes, or with --sync full."""
+    """The embedded server with its defaults, or with --sync full."""
 
     sync = "process"
     profile = ""
@@ -58,7 +60,7 @@ class Embedded(EmbeddedProcess):
 
 
 class ZooKeeper(ZooKeeperProcess):
-    """Java as it comes: the tests start it for quick starts instead."""
+    """ZooKeeper with Java's defaults; the tests use options for quick starts."""
 
     sync = "process"
 
@@ -67,12 +69,12 @@ class ZooKeeper(ZooKeeperProcess):
         return [words[0], f"-Dzookeeper.forceSync={'yes' if self.sync == 'full' else 'no'}", *words[1:]]
 
     def _settings(self) -> dict[str, object]:
-        """Sessions outlive the turns of the other server."""
+        """Make sessions outlive the turns of the other server."""
         return {**super()._settings(), "tickTime": 2000}
 
 
 class Wire:
-    """A session that sends frames and counts answers."""
+    """A session that sends frames and counts replies."""
 
     def __init__(self, port: int, pid: int) -> None:
         self.pid = pid
@@ -83,7 +85,7 @@ class Wire:
         self.take(1)
 
     def take(self, answers: int) -> int:
-        """So many answers have come, or more; how many have."""
+        """Wait for at least this many replies. Return how many have arrived."""
         taken, pending = 0, self._pending
         while taken < answers:
             pending += self.socket.recv(1 << 16)
@@ -98,7 +100,7 @@ class Wire:
         return taken
 
     def latencies(self, frames: list[bytes]) -> float:
-        """Seconds for a request and its reply, one after the other: the median."""
+        """Return the median seconds of a request and its reply, one at a time."""
         send, take, now, times = self.socket.sendall, self.take, time.perf_counter, []
         for frame in frames:
             started = now()
@@ -108,7 +110,7 @@ class Wire:
         return statistics.median(times)
 
     def pipelined(self, frames: list[bytes]) -> float:
-        """Seconds per request, many under way."""
+        """Return the seconds per request with many outstanding."""
         chunks = [b"".join(frames[at : at + CHUNK]) for at in range(0, len(frames), CHUNK)]
         sent = taken = 0
         started = time.perf_counter()
@@ -152,7 +154,7 @@ def deletes(wire: Wire, count: int) -> float:
 
 
 def multis(wire: Wire, count: int) -> float:
-    """check, create, setData, delete of what was created."""
+    """Transactions of check, create, setData, and delete of the created znode."""
     groups = (
         (
             r.CheckVersionRequest("/bench", -1),
@@ -170,7 +172,9 @@ def pipelined_creates(wire: Wire, count: int) -> float:
 
 
 def pipelined_processor_time(wire: Wire, count: int) -> float:
-    """What a pipelined create costs the server's process, in all its threads: other work hardly shows."""
+    """Return the processor time of the server per pipelined create, in all its threads, which other
+    load hardly affects.
+    """
     before = processor_seconds(wire.pid)
     pipelined_creates(wire, count)
     return (processor_seconds(wire.pid) - before) / PIPELINE
@@ -191,11 +195,13 @@ MEASURES: dict[str, tuple[Measure, float]] = {
     "pipelined create": (pipelined_creates, 5.0),
     "its processor time": (pipelined_processor_time, 5.0),
 }
-"""What is measured, and the ratio that is wanted."""
+"""The measures, and the desired ratios."""
 
 
 class Row(NamedTuple):
-    """Microseconds per request, and how many times faster, in the middle of all rounds; and in the best of each."""
+    """Microseconds per request, and the ratio: the median of all rounds, and in the best rounds of
+    each.
+    """
 
     name: str
     embedded: float
@@ -227,7 +233,7 @@ def measure(servers: list[ServerProcess], rounds: int, count: int, names: Iterab
 
 
 def one_round(run: Measure, wires: list[Wire], count: int, first: int) -> tuple[float, float]:
-    """Microseconds of both, whichever is measured first."""
+    """Return the microseconds of both, whichever is measured first."""
     taken = {place: run(wires[place], count) * 1e6 for place in (first, 1 - first)}
     return taken[0], taken[1]
 

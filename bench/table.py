@@ -1,7 +1,4 @@
-"""The results as a table in Markdown.
-
-Rules for this file: text from results, nothing else; what a figure means stands in the measure, not here.
-"""
+"""The results as a table in Markdown."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ NOWHERE = 1e8
 
 
 def number(value: float) -> str:
-    """Three digits are enough."""
+    """Format a number with three digits."""
     if value >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
 
 
 def shown(spread: Spread, unit: str) -> str:
-    """The median, and the range of the rounds."""
+    """Return the median and the range of the rounds."""
     if spread.low == spread.high:
         return f"{number(spread.median)}{unit}"
     return f"{number(spread.median)}{unit} ({number(spread.low)} to {number(spread.high)})"
@@ -50,7 +47,7 @@ def cell(goal: Goal, results: Sequence[Result]) -> str:
 
 
 def lines_of(measure: Measure, server: str, results: Sequence[Result]) -> Iterator[str]:
-    """For who waits at the terminal."""
+    """Return the lines for a terminal."""
     for goal in measure.goals:
         if goal.spread(results):
             aim = f"  [{wanted(goal)}]" if wanted(goal) else ""
@@ -86,7 +83,7 @@ def counts_of(report: Report, measures: Mapping[str, Measure]) -> Iterator[list[
 
 
 def counted_pairs(result: Result) -> Iterator[str]:
-    """Ours and kazoo's."""
+    """Return our counts and kazoo's."""
     for kind in COUNTED:
         pair = (result.counts.get(who, {}).get(kind) for who in (OURS, KAZOO))
         yield " / ".join("" if one is None else f"{one:,.0f}" if one >= 10 else f"{one:.2f}" for one in pair)
@@ -100,7 +97,7 @@ def bounds_of(report: Report, measures: Mapping[str, Measure]) -> Iterator[str]:
 
 
 def not_reached(report: Report, measures: Mapping[str, Measure]) -> Iterator[str]:
-    """What was wanted and is not there, on any server."""
+    """Return the goals that are not reached on some server."""
     for measure in measures.values():
         for goal in measure.goals:
             spreads = {server: goal.spread(report.of(measure.name, server)) for server in report.servers}
@@ -117,7 +114,7 @@ def less_of(report: Report) -> Iterator[str]:
 
 
 def inserted(page: str, text: str) -> str:
-    """``page`` with ``text`` between its marks."""
+    """Return ``page`` with ``text`` between its marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return f"{before}{BEGIN}\n{text}\n{END}{after}"
@@ -134,7 +131,7 @@ def about(report: Report) -> str:
 
 
 def markdown(report: Report, measures: Mapping[str, Measure]) -> str:
-    """All of it."""
+    """Return the whole table."""
     return "\n".join(
         [
             about(report),

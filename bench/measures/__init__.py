@@ -1,4 +1,4 @@
-"""What is measured, a row each; its name is what ``--only`` takes."""
+"""The measures, a row of the table each; ``--only`` takes their names."""
 
 from __future__ import annotations
 

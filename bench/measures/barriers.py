@@ -1,4 +1,4 @@
-"""Barriers: threads of one process, each a party."""
+"""Barriers whose parties are threads of one process."""
 
 from __future__ import annotations
 
@@ -12,14 +12,16 @@ DOUBLE, BOTH = "distsync DoubleBarrier", "kazoo, both ways"
 
 
 def barrier(place: Place, parties: int) -> Mapping[str, Work]:
-    """kazoo's parties only enter; that they leave, so that there is a next time, is not timed, but for "both ways"."""
+    """kazoo's parties only enter; that they leave before the next round is timed only in "both ways"."""
     client, kazoo = place.client(), place.kazoo()
     ours = distsync.Barrier(parties, name="b", client=client)
     double = distsync.DoubleBarrier(parties, name="d", client=client)
     theirs = [kazoo.DoubleBarrier(f"{place.top}/kazoo", parties, identifier=str(one)) for one in range(parties)]
 
     def both(enter: list[Callable[[], object]], leave: list[Callable[[], object]]) -> Done:
-        """All enter, then all leave: who leaves kazoo's while others still enter keeps them there for ever."""
+        """All enter, then all leave: a party that leaves kazoo's while others still enter blocks them
+        forever.
+        """
         return Done(parties, at_once(enter).seconds + at_once(leave).seconds)
 
     def party() -> None:

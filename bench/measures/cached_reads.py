@@ -1,4 +1,4 @@
-"""What is read without a request while a watch stands."""
+"""Reads that cost no request until a watch fires."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One lock, many processes: how often it changes hands, and whether each has its share."""
+"""One lock and many processes: how often it changes hands, and whether each process gets its share."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from bench.results import KAZOO, OURS, faster, figure
 from bench.role_processes import SPAWN, Crew
 
 SMALLEST_SHARE, LARGEST_SHARE, HELD_ON = "least share / mean", "greatest share / mean", "holdings / hand-overs"
-"""A share: of the hand-overs. Who begins a moment before the others has it kept, and takes it a thousand times."""
+"""A share is one of the hand-overs. (A contender that starts a moment earlier has the lock cached, and
+acquires it a thousand times.)
+"""
 
 NOBODY = -1
 SECONDS = 8
-"""So many times longer than others' turns: each is to have its share."""
+"""Duration of a turn relative to others, so that each process gets its share."""
 
 
 @contextmanager
@@ -37,7 +39,9 @@ MAKERS = {OURS: ours, KAZOO: theirs}
 
 @contextmanager
 def contender(who: str, hosts: str, top: str, number: int, last: Any) -> Iterator[Callable[[float], tuple[int, int]]]:
-    """Answers how many holdings it had, and how many of them followed another process's. ``last``: who held last."""
+    """Returns the number of its holdings, and how many of them followed another process's. ``last`` is
+    the last holder.
+    """
     with MAKERS[who](hosts, top) as lock:
 
         def contend(seconds: float) -> tuple[int, int]:

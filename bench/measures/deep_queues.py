@@ -1,4 +1,6 @@
-"""Deep queues: whether the last items are as cheap as the first, and what many of them cost who comes anew."""
+"""Deep queues: whether the last items cost as little as the first, and what many items cost a new
+client.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from distsync.testing import java_process
 
 MIB = 1 << 20
 KAZOO_ENTRY = len("entry-100-0000000000") + 4
-"""Bytes of one name in kazoo's list."""
+"""Size in bytes of one name in kazoo's list."""
 
 PUTS, GETS, MEMORY = "puts, last / first", "gets, last / first", "client's memory grown (MiB)"
 PUTS_OF_READS, GETS_OF_READS = f"{PUTS}, in bare reads", f"{GETS}, in bare reads"
@@ -26,24 +28,28 @@ NEWCOMER = "get of a newcomer, in gets"
 
 LISTED, BROKEN = "items, which a Java client can still list", "items, which a Java client cannot list any more"
 PROBED = range(42_000, 46_001, 1000)
-"""The list of so many names passes 1 MiB, the most that Java's clients read at once; here it is tried."""
+"""Numbers of names at which the list may exceed 1 MiB, the most that Java's clients read at once."""
 
 SESSION_S = 40.0
-"""The embedded server answers nobody while it writes a snapshot of a million znodes."""
+"""Session timeout in seconds: the embedded server does not answer while it writes a snapshot of a
+million znodes.
+"""
 
 CLI = "org.apache.zookeeper.ZooKeeperMain"
 JAVA_S = 60
 
 
 class Rate(NamedTuple):
-    """Operations a second, and as a part of bare reads a second: what else the machine does counts less."""
+    """Operations per second, absolute and relative to bare reads per second, which other load affects
+    less.
+    """
 
     per_second: float
     of_reads: float
 
 
 def resident() -> float:
-    """What this process has in memory (MiB)."""
+    """Return the resident memory of this process (MiB)."""
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * 4096 / MIB
 
@@ -61,7 +67,7 @@ def rate(client: distsync.Client, work: Callable[[], object], times: int) -> Rat
 
 
 def deep(place: Place, items: int) -> Mapping[str, Work]:
-    """The first and the last are put, and got, one by one; those between, many at once."""
+    """The first and the last items are put, and got, one by one; those between, many at once."""
     client = place.client(session_timeout=SESSION_S)
     queue: distsync.Queue[bytes] = distsync.Queue(name="deep", client=client)
     window = place.pace.window
@@ -106,7 +112,7 @@ def deep(place: Place, items: int) -> Mapping[str, Work]:
 
 
 def deep_kazoo(place: Place, items: int) -> Done:
-    """As many in kazoo's Queue: all in one znode, whose children are listed as a whole."""
+    """As many in kazoo's Queue, all children of one znode, which are listed as a whole."""
     client, path, window = place.kazoo(timeout=SESSION_S), f"{place.top}/kazoo", place.pace.window
     fill, memory = partial(fill_kazoo, client, path), [resident()]
 
@@ -114,7 +120,7 @@ def deep_kazoo(place: Place, items: int) -> Done:
         return so_often(lambda: client.Queue(path).put(ITEM), window)
 
     def get() -> Done:
-        """Of one who has not read the list yet."""
+        """A get by a client that has not read the list yet."""
         getter = client.Queue(path)
         done = so_often(getter.get, window)
         memory.append(resident())
@@ -134,7 +140,7 @@ def deep_kazoo(place: Place, items: int) -> Done:
 
 
 def where_it_breaks(place: Place, path: str, fill: Callable[[int], None]) -> dict[str, float]:
-    """How many names Java's own client still lists, and how many not."""
+    """Return how many names Java's own client can list, and how many it cannot."""
     found: dict[str, float] = {}
     there = 0
     for items in () if java_process.missing() else PROBED:
@@ -149,7 +155,7 @@ def where_it_breaks(place: Place, path: str, fill: Callable[[int], None]) -> dic
 
 
 def newcomer(place: Place, size: int) -> Mapping[str, Work]:
-    """The first get of somebody who has not seen the queue before; the item is put again."""
+    """The first get of a client that has not used the queue before; the item is put again."""
     filler = distsync.connect(place.observed, namespace=place.top, default=False)
     place.stack.enter_context(filler)
     distsync.Queue(name="q", client=filler).put_many([ITEM] * size)

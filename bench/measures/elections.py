@@ -1,4 +1,4 @@
-"""Who leads next, and how soon: after a leader that steps down, and after one that is killed."""
+"""The time until the next leader leads, after one has resigned, and after one was killed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.results import KAZOO, OURS, faster, figure
 from bench.role_processes import Crew
 
 LONG_S = 10.0
-"""A session: where nobody is killed none is to end, however busy the machine is."""
+"""Session timeout in seconds that outlasts a busy machine, where no leader is killed."""
 
 TIMES = 10
 LATE = "seconds beyond the session time-out"
@@ -39,7 +39,7 @@ PATHS = {OURS: lambda place, name: f"{place.top}/election/{name}", KAZOO: lambda
 
 
 class Candidacy:
-    """A thread that leads until it is told to step down."""
+    """A thread that leads until it is asked to resign."""
 
     def __init__(self, election: Any) -> None:
         self.leads, self.enough = threading.Event(), threading.Event()
@@ -53,7 +53,7 @@ class Candidacy:
         self.enough.wait()
 
     def step_down(self) -> float:
-        """When."""
+        """Resign, and return when."""
         now = time.perf_counter()
         self.enough.set()
         return now
@@ -87,7 +87,7 @@ def hand_over(place: Place, _: int) -> Mapping[str, Work]:
 
 @contextmanager
 def leading(who: str, hosts: str, top: str, name: str, seconds: float) -> Iterator[Callable[[Any], None]]:
-    """It leads, until it is killed."""
+    """Lead until killed."""
     with MAKERS[who](hosts, top, name, seconds) as election:
         first = Candidacy(election)
         first.leads.wait()

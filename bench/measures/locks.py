@@ -1,4 +1,4 @@
-"""Locks and permits in one process: kept, not kept, and between threads."""
+"""Locks and permits in one process: cached, not cached, and between threads."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def kept(place: Place, _: int) -> Mapping[str, Work]:
 
 
 def kept_rlock(place: Place, _: int) -> Mapping[str, Work]:
-    """kazoo has none: beside its Lock."""
+    """kazoo's RLock does not cache: it is compared with kazoo's Lock."""
     locks = {
         OURS: distsync.RLock(name="kept", client=place.client()),
         KAZOO: place.kazoo().Lock(f"{place.top}/kazoo"),

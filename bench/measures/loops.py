@@ -1,4 +1,4 @@
-"""Tasks of one loop."""
+"""Tasks of one event loop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ THREADED = "distsync, 8 threads"
 
 @contextmanager
 def loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """One that is closed again, with the threads that it has started."""
+    """Yield a loop that is closed again, with the threads that it has started."""
     made = asyncio.new_event_loop()
     try:
         yield made
@@ -39,7 +39,7 @@ async def cycles(cycle: Callable[[], Awaitable[object]], seconds: float) -> Done
 
 
 def lock(place: Place, _: int) -> Mapping[str, Work]:
-    """kazoo's as one takes it to a loop: what waits is called in a thread."""
+    """kazoo's Lock, used in a loop: blocking calls run in a thread."""
     running = place.stack.enter_context(loop())
     ours = distsync.asyncio.Lock(name="kept", client=place.client())
     theirs: Any = place.kazoo().Lock(f"{place.top}/kazoo")

@@ -21,7 +21,7 @@ SLICE = 100
 
 
 def fill_kazoo(kazoo: KazooClient, path: str, items: int) -> None:
-    """So many more items in its Queue's place."""
+    """Put this many items into kazoo's queue, in transactions."""
     kazoo.ensure_path(path)
     for start in range(0, items, 500):
         transaction = kazoo.transaction()
@@ -70,7 +70,7 @@ def put_many(place: Place, _: int) -> Mapping[str, Work]:
 
 
 def put_fed(place: Place, _: int) -> Mapping[str, Work]:
-    """Over when the server has answered for all of them."""
+    """Put by a feeder thread, until the server has answered all requests."""
     ours = distsync.multiprocessing.Queue(name="q", client=place.client())
     theirs = place.kazoo().Queue(f"{place.top}/kazoo")
     many = place.pace.items * 10
@@ -107,7 +107,7 @@ def get(place: Place, _: int) -> Mapping[str, Work]:
 
 
 def past(place: Place) -> distsync.Queue[bytes]:
-    """The same queue, for who fills it and is not counted."""
+    """The same queue through another client, for filling it uncounted."""
     client = place.stack.enter_context(distsync.connect(place.observed, namespace=place.top, default=False))
     return distsync.Queue(name="q", client=client)
 

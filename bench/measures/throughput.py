@@ -1,4 +1,4 @@
-"""From end to end: items through a queue, from some processes to others."""
+"""Throughput: items through a queue, from several processes to others."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BATCHES = "distsync, 25 at a time"
 BATCH = 25
 LAST = b"the last one"
 EMPTY_S = 0.001
-"""For so long kazoo's getter, who does not wait, rests when there is nothing."""
+"""Seconds that kazoo's getter, which does not wait, sleeps if the queue is empty."""
 
 Ends = tuple[Callable[[list[bytes]], Any], Callable[[], list[bytes]]]
-"""What puts some items, and what gets some."""
+"""A function that puts several items, and one that gets several."""
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def ours(hosts: str, top: str) -> Iterator[Ends]:
 
 @contextmanager
 def batches(hosts: str, top: str) -> Iterator[Ends]:
-    """As a program that may wait a little writes it."""
+    """Batches, as a program writes them that can wait a little."""
     with distsync.connect(hosts, namespace=top, default=False) as client:
         queue: distsync.Queue[bytes] = distsync.Queue(name="batches", client=client)
 
@@ -71,7 +71,7 @@ def producing(who: str, hosts: str, top: str) -> Iterator[Callable[[int], None]]
 
 @contextmanager
 def consuming(who: str, hosts: str, top: str) -> Iterator[Callable[[object], None]]:
-    """Until there is nothing more: behind all items there is a last one for each consumer."""
+    """Consume until there are no more items: each consumer finds a last one behind all others."""
     with MAKERS[who](hosts, top) as (put, get):
 
         def consume(_: object) -> None:

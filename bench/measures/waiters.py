@@ -1,4 +1,4 @@
-"""A long line before one lock: what one release costs, and one acquisition, however many wait."""
+"""A long queue for one lock: the cost of a release and of an acquisition, by the number of waiters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SESSION_S = 10.0
 
 
 class Alone:
-    """A lock that no thread of this process shares: each waits in the line itself."""
+    """A lock that is not shared by threads of this process: each is in the queue itself."""
 
     def __init__(self, client: distsync.Client, path: str) -> None:
         self._client, self._core, self._owner = client, LockCore(path), object()
@@ -31,7 +31,7 @@ class Alone:
 
 
 def maker(who: str, hosts: str, path: str, stack: ExitStack) -> Callable[[], Any]:
-    """What makes contenders, on one session."""
+    """Return a function that creates contenders on one session."""
     if who == OURS:
         settings = {"session_timeout": SESSION_S, "default": False}
         client = stack.enter_context(distsync.connect(hosts, **settings))
@@ -42,7 +42,7 @@ def maker(who: str, hosts: str, path: str, stack: ExitStack) -> Callable[[], Any
 
 @contextmanager
 def queuing(who: str, hosts: str, path: str, number: int) -> Iterator[Callable[[str], None]]:
-    """ "stand": so many threads ask for the lock; "passed": each has had it."""
+    """ "stand": this many threads wait for the lock; "passed": each has had it."""
     with ExitStack() as stack:
         make = maker(who, hosts, path, stack)
         threads: list[threading.Thread] = []

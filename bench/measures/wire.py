@@ -1,4 +1,4 @@
-"""The wire beneath: creates that are sent together, and single reads, beside kazoo's and a bare socket."""
+"""The transport: creates sent together, and single reads, compared with kazoo and a bare socket."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KAZOOS_WIRE, BARE = "distsync, kazoo's wire", "bare socket"
 
 
 class Bare:
-    """A session that asks for one znode's data, with nothing around it."""
+    """A session that reads one znode's data, with nothing around it."""
 
     def __init__(self, hosts: str, path: str) -> None:
         host, _, port = hosts.rpartition(":")
