@@ -43,7 +43,7 @@ class Pace:
         largest: Maximum size of a row with sizes.
         sides: Number of processes on each side.
         session: Session timeout in seconds of processes that are killed, or must not lose their session.
-        settle: Seconds after a turn whose requests still count as the contestant's, for example the eviction of a cached lock.
+        settle: Seconds after a turn whose requests still count, such as the eviction of a cached lock.
         row: Seconds after which the rounds of one row, at one size, end early.
         quick: Whether one turn each is enough, counted where there is something to count.
     """
