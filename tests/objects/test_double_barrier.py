@@ -298,7 +298,7 @@ def test_bad_input_is_refused(client: Client) -> None:
     with pytest.raises(NotHeldError, match=r"call enter\(\) first"):
         barrier.leave()
     with barrier:
-        with pytest.raises(UsageError, match="is inside"):
+        with pytest.raises(UsageError, match="is already inside"):
             barrier.enter()
     with pytest.raises(NotHeldError):
         barrier.leave()

@@ -5,7 +5,7 @@ Source: ZooKeeper recipes, "Double Barriers", both columns.
 The recipe's znode ``ready`` wakes the waiting members. Which ones are inside is stated by the data
 of the barrier's znode, which changes in the same transaction. So a slow member learns that it has
 entered, however late it reads the state. ``ready`` never belongs to an earlier meeting. Surplus
-members, and those that come again, wait until all of this meeting have left.
+members, and returning ones, wait until all of this meeting have left.
 
 On leaving, the lowest member waits for the highest one, and the others for the lowest. So each
 departure wakes one member, and only the last wakes all.

@@ -291,8 +291,8 @@ async def holders_and_waiters(directory: str) -> list[tuple[str, Node]]:
 async def _is_reading(directory: str, directory_stat: Stat, name: str) -> bool | None:
     """Return whether the contender ``name`` reads, rather than just caching the lock.
 
-    It is queried if necessary, unless that was done since ``directory_stat``, which is the Stat of
-    the queue. Return False if it was deleted, and None if it has to be checked again.
+    Query it, unless ``directory_stat``, the Stat of the queue, shows that it was queried. Return
+    False if it was deleted, and None if it has to be checked again.
     """
     path, watch = f"{directory}/{name}", Watch()
     try:
