@@ -28,7 +28,7 @@ def is_large(payload: bytes) -> bool:
     return len(payload) > PART_BYTES
 
 
-def whole(payload: bytes) -> bytes:
+def unsplit(payload: bytes) -> bytes:
     """Return the data of an item whose payload is not split."""
     return b"=" + payload
 
@@ -67,7 +67,7 @@ def parts_of(folder: str, data: bytes) -> list[str]:
     return [f"{folder}/{group}.{number}" for number in range(int(count))]
 
 
-async def joined(folder: str, data: bytes) -> bytes:
+async def join(folder: str, data: bytes) -> bytes:
     """Return the payload of an item.
 
     Raise NoNodeError if a chunk was deleted, and the item with it.
@@ -90,7 +90,7 @@ async def delete_all(paths: Sequence[str]) -> None:
     await read_all(*map(Delete, paths))
 
 
-async def throw_away_groups(folder: str, prefix: str) -> None:
+async def delete_groups(folder: str, prefix: str) -> None:
     """Delete all chunks whose group starts with ``prefix``."""
     (listing,) = await read_all(Children(folder))
     if not isinstance(listing, NoNodeError):

@@ -214,7 +214,9 @@ class DeferredWork:
                 self._works.remove(work)
 
 
-def attempted(function: Callable[[Argument], Result], argument: Argument) -> tuple[Result | None, Exception | None]:
+def call_user_function(
+    function: Callable[[Argument], Result], argument: Argument
+) -> tuple[Result | None, Exception | None]:
     """Call a user function. Return its result and None, or None and its exception.
 
     An exception that is not an Exception, such as KeyboardInterrupt, is raised.

@@ -40,6 +40,7 @@ from typing import Any
 
 from distsync._protocols.receipts import Receipts, raise_deadline
 from distsync._protocols.retries import (
+    DECODE_ERRORS,
     INTERRUPTED,
     DeferredWork,
     cancel_pending_create,
@@ -156,7 +157,7 @@ class BarrierGeneration:
         return self.after is None or sequence_distance(contender.number, self.after) > 0
 
 
-def turn_in(path: str, node: Node) -> BarrierGeneration:
+def generation_in(path: str, node: Node) -> BarrierGeneration:
     """Parse the data of a barrier's znode."""
     try:
         fields = json.loads(node.data)
@@ -165,7 +166,7 @@ def turn_in(path: str, node: Node) -> BarrierGeneration:
         passed = tuple(tuple(map(str, names)) for names in fields["passed"])
         left = tuple(map(str, fields.get("left", ())))  # older versions do not write it
         return BarrierGeneration(parties, generation, broken, after, passed, left, node.stat.version)
-    except (ValueError, KeyError, TypeError):
+    except DECODE_ERRORS:
         raise CorruptNodeError(path, node.data) from None
 
 
@@ -417,7 +418,7 @@ class BarrierCore:
         return BarrierSnapshot([contender.name for contender in waiting if turn.includes(contender)], present, turn)
 
     def _turn(self, node: Node) -> BarrierGeneration:
-        turn = turn_in(self.path, node)
+        turn = generation_in(self.path, node)
         self.agreed = turn.parties == self.parties
         if not self.agreed:
             raise MismatchError("the number of parties", self.path, turn.parties, self.parties)

@@ -148,7 +148,7 @@ class Caller:
         if kind != DONE:
             return data
         try:
-            payload = await payload_chunks.joined(self.parts, data)
+            payload = await payload_chunks.join(self.parts, data)
             self._read += payload_chunks.parts_of(self.parts, data)
             return payload
         except (CorruptNodeError, NoNodeError):

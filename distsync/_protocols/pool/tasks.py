@@ -161,7 +161,7 @@ class PoolCore(JoinableCore):
 
     async def _split(self, task: Task, payload: bytes) -> bytes:
         if not payload_chunks.is_large(payload):
-            return payload_chunks.whole(payload)
+            return payload_chunks.unsplit(payload)
         return await payload_chunks.split(self.znodes.parts_folder(task.caller), task.group, payload)
 
     async def withdraw_tasks(self, caller: str, job: int | None = None) -> list[Task]:
@@ -176,7 +176,7 @@ class PoolCore(JoinableCore):
             for start in range(0, len(paths), OUT_AT_ONCE):
                 withdrawn += await self._take_out(paths[start : start + OUT_AT_ONCE])
         for task in withdrawn if job is not None else ():  # otherwise they are deleted with the caller's folder
-            await payload_chunks.throw_away_groups(self.znodes.parts_folder(caller), task.group + ".")
+            await payload_chunks.delete_groups(self.znodes.parts_folder(caller), task.group + ".")
         return withdrawn
 
     async def _take_out(self, paths: Sequence[str]) -> list[Task]:
@@ -211,7 +211,7 @@ class PoolCore(JoinableCore):
         """Return the payload of a task. Raises NoNodeError if the task has ended already, and
         CorruptNodeError.
         """
-        return await payload_chunks.joined(self.znodes.parts_folder(task_of(delivery.path).caller), delivery.payload)
+        return await payload_chunks.join(self.znodes.parts_folder(task_of(delivery.path).caller), delivery.payload)
 
     async def is_there(self, caller: str) -> bool:
         """Return whether the caller still waits for answers."""
@@ -220,12 +220,12 @@ class PoolCore(JoinableCore):
     async def answer(self, delivery: ClaimedItem, kind: str, payload: bytes) -> TaskCompletion:
         """Prepare an answer to be put with others. The parts of a large answer are created here."""
         if kind != DONE or not payload_chunks.is_large(payload):
-            return TaskCompletion(self, delivery, kind, payload if kind != DONE else payload_chunks.whole(payload))
+            return TaskCompletion(self, delivery, kind, payload if kind != DONE else payload_chunks.unsplit(payload))
         task, deliveries = task_of(delivery.path), delivery.label.deliveries
         folder, group = self.znodes.parts_folder(task.caller), f"a{task.job}.{task.part}."
         try:
             if deliveries > 1:  # parts of a worker that exited before it could put its answer
-                await payload_chunks.throw_away_groups(folder, group)
+                await payload_chunks.delete_groups(folder, group)
             return TaskCompletion(
                 self, delivery, kind, await payload_chunks.split(folder, f"{group}{deliveries}", payload)
             )

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 
 from distsync._protocols.receipts import Receipts
-from distsync._protocols.retries import attempted, ensure, read_all
+from distsync._protocols.retries import call_user_function, ensure, read_all
 from distsync._protocols.state.versioned_value import ValueCore
 from distsync._protocols.steps import Call, GetData, Node, Sync, Watch
 
@@ -81,7 +81,7 @@ class CellCore:
             fresh = node is None
             if node is None:
                 node = await self.read()
-            data, error = await Call(partial(attempted, change, node.data))
+            data, error = await Call(partial(call_user_function, change, node.data))
             try:
                 if error is not None and fresh:
                     raise error

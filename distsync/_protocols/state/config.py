@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from distsync._protocols.receipts import Operation, Receipts
-from distsync._protocols.retries import attempted, ensure, parent_of, read
+from distsync._protocols.retries import call_user_function, ensure, parent_of, read
 from distsync._protocols.state.watch_cache import WatchCache
 from distsync._protocols.steps import Call, Create, Exists, GetData, SetData, Watch
 from distsync.errors import BadVersionError, NodeExistsError, NoNodeError
@@ -83,7 +83,7 @@ class ConfigCore:
         sync = False
         while True:
             current = await self.view.get(sync)
-            values, error = await Call(partial(attempted, change, dict(current.values)))
+            values, error = await Call(partial(call_user_function, change, dict(current.values)))
             if values is None:
                 if not sync:
                     sync = True

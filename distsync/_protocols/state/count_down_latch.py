@@ -43,7 +43,7 @@ class LatchRecord:
         return json.dumps({"count": self.count, "left": self.remaining, "round": self.round}).encode()
 
 
-def tally_in(path: str, node: Node) -> LatchRecord:
+def record_in(path: str, node: Node) -> LatchRecord:
     """Parse the data of the latch's znode. Raises CorruptNodeError."""
     try:
         fields = json.loads(node.data)
@@ -77,7 +77,7 @@ class LatchCore:
         return await self.tally() if isinstance(node, NoNodeError) else self._checked(node)
 
     def _checked(self, node: Node) -> LatchRecord:
-        tally = tally_in(self.path, node)
+        tally = record_in(self.path, node)
         if tally.count != self.count:
             raise MismatchError("the count", self.path, tally.count, self.count)
         return tally

@@ -20,7 +20,7 @@ import json
 from dataclasses import asdict, dataclass, replace
 
 from distsync._protocols.queues.blocking_get import LocalTurnQueue
-from distsync._protocols.retries import INTERRUPTED, ensure, read
+from distsync._protocols.retries import DECODE_ERRORS, INTERRUPTED, ensure, read
 from distsync._protocols.state.versioned_value import setting
 from distsync._protocols.steps import Background, GetData, Guid, Multi, Node, Stat, Wait, WakeReason
 from distsync.errors import (
@@ -91,7 +91,7 @@ def bucket_in(path: str, node: Node) -> Bucket:
         rate, burst, level = (float(fields[name]) for name in ("rate", "burst", "level"))
         bucket = Bucket(rate, burst, level, int(fields["at"]), float(fields["want"]), debt, str(fields["by"]))
         return bucket.made(node.stat)
-    except (ValueError, KeyError, TypeError):
+    except DECODE_ERRORS:
         raise CorruptNodeError(path, node.data) from None
 
 

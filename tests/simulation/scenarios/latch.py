@@ -22,7 +22,7 @@ from simulation.scenarios.common import (
 )
 from simulation.scenarios.gate import Closed
 
-from distsync._protocols.state.count_down_latch import LatchCore, tally_in
+from distsync._protocols.state.count_down_latch import LatchCore, record_in
 from distsync._protocols.steps import Exists, GetData, Node
 from distsync.errors import OutcomeUnknownError
 
@@ -100,7 +100,7 @@ def judge(world: Simulation, count: int) -> None:
     if world.external_client(Exists(PATH)) is None:
         return
     node: Node = world.external_client(GetData(PATH))
-    left = tally_in(PATH, node).remaining
+    left = record_in(PATH, node).remaining
     closed = world.external_client(Exists(f"{PATH}/closed")) is not None
     if closed != (left > 0):
         world.fail(f"{left} are left, and the latch is {'closed' if closed else 'open'}")
