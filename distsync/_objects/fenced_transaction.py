@@ -172,15 +172,15 @@ class GuardedTransaction:
             except NoNodeError as error:
                 if getattr(error, "index", None) != 0:
                     raise
-                turning = self._grant.turning  # read first: once it is None, the new place is known
+                downgrading = self._grant.downgrading  # read first: once it is None, the new place is known
                 if self._grant.place is not place:
                     continue
                 # A forked child has another session, and nothing there completes a downgrade in progress.
-                if turning is None or (await Connected()).session_id != place.session_id:
+                if downgrading is None or (await Connected()).session_id != place.session_id:
                     await ReportLoss(place.path)
                     raise LockLostError(place.directory, ZNODE_DELETED) from error
-                if await Wait(turning) is WakeReason.DEADLINE:
-                    raise DeadlineError(f"the downgrade in {place.directory}") from None
+                if await Wait(downgrading) is WakeReason.DEADLINE:
+                    raise DeadlineError(f"downgrading {place.directory}") from None
         return None if outcome.results is None else outcome.results[1:]
 
     def __enter__(self) -> GuardedTransaction:

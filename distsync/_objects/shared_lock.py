@@ -541,7 +541,7 @@ class SharedLock:
 
             Source: ZooKeeper recipes, "Revocable Shared Locks".
         """
-        return self._writer._revoke(grace, revocation.everybody, include_downgraded=True)
+        return self._writer._revoke(grace, revocation.any_contender, include_downgraded=True)
 
     def holders(self) -> list[Contender]:
         """Return the current readers or the current writer, in all processes.
@@ -552,7 +552,7 @@ class SharedLock:
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._writer._holding_line(), revocation.everybody, True)
+        return _chosen(self._writer._holding_line(), revocation.any_contender, True)
 
     def waiters(self) -> list[Contender]:
         """Return the current waiters of both sides, the first in the queue first.
@@ -563,7 +563,7 @@ class SharedLock:
         Note:
             Costs 1 request and 1 for each contender, in 2 round trips.
         """
-        return _chosen(self._writer._line(), revocation.everybody, False)
+        return _chosen(self._writer._line(), revocation.any_contender, False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shared_lock, (type(self), self._writer)

@@ -208,7 +208,7 @@ class DoubleBarrierCore:
     def __init__(self, path: str, parties: int) -> None:
         self.path = path
         self.parties = parties
-        self.stays: dict[object, Inside] = {}
+        self.visits: dict[object, Inside] = {}
         #: Whether the znode states the same number of parties. It is checked before enqueueing, so
         #: that a caller with another number is not counted.
         self.agreed = False
@@ -219,11 +219,11 @@ class DoubleBarrierCore:
     @property
     def idle(self) -> bool:
         """Whether no thread of this process is inside."""
-        return not self.stays
+        return not self.visits
 
     def check_outside(self, owner: object) -> None:
         """Raise UsageError if ``owner`` is inside."""
-        if owner in self.stays:
+        if owner in self.visits:
             raise UsageError(f"this thread is already inside {self.path}; call leave() first")
 
     async def state(self) -> tuple[int, int]:
@@ -292,7 +292,7 @@ class DoubleBarrierCore:
                     return False
                 raise
             if group is not None:
-                self.stays[owner] = Inside(arrival.place, group)
+                self.visits[owner] = Inside(arrival.place, group)
                 return True
             if arrival.late:
                 return False
@@ -431,8 +431,8 @@ class DoubleBarrierCore:
 
     def give_up(self, owner: object) -> Protocol[None] | None:
         """Stop being inside. Return the clean-up to run, or None if ``owner`` was not inside."""
-        stay = self.stays.pop(owner, None)
-        return None if stay is None else self._delete_later(stay.place)
+        visit = self.visits.pop(owner, None)
+        return None if visit is None else self._delete_later(visit.place)
 
     async def leave(self, owner: object) -> bool:
         """Leave, and wait until all have left.
@@ -441,20 +441,20 @@ class DoubleBarrierCore:
 
         Raise LockLostError if our znode had been deleted before, NotHeldError if we are not inside.
         """
-        stay = self.stays.get(owner)
-        if stay is None:
+        visit = self.visits.get(owner)
+        if visit is None:
             raise NotHeldError(f"this thread is not inside {self.path}; call enter() first")
         try:
-            remaining = await self._leave(stay)
+            remaining = await self._leave(visit)
             if not remaining:
-                await self._delete_in_background(stay.place)
+                await self._delete_in_background(visit.place)
         except BaseException as error:
-            await self._delete_in_background(stay.place)
-            self.stays.pop(owner, None)
+            await self._delete_in_background(visit.place)
+            self.visits.pop(owner, None)
             if isinstance(error, DeadlineError):
                 return False
             raise
-        self.stays.pop(owner, None)
+        self.visits.pop(owner, None)
         return remaining
 
     async def _delete_in_background(self, place: QueueEntry) -> None:
@@ -464,38 +464,38 @@ class DoubleBarrierCore:
     def _delete_later(self, place: QueueEntry) -> Coroutine[Any, Any, None]:
         return self.unfinished.deferred(partial(delete_guaranteed, place.path))
 
-    async def _leave(self, stay: Inside) -> bool:
-        mine = stay.place.name
+    async def _leave(self, visit: Inside) -> bool:
+        mine = visit.place.name
         while True:
-            meeting = await self._read_state(stay)  # step 1
-            remaining = [name for name in meeting.names if name in stay.group]
-            if mine not in remaining and not stay.going:
+            meeting = await self._read_state(visit)  # step 1
+            remaining = [name for name in meeting.names if name in visit.group]
+            if mine not in remaining and not visit.going:
                 raise LockLostError(self.path, "znode deleted")
             if not remaining:  # step 2
-                if meeting.inside == stay.group:
+                if meeting.inside == visit.group:
                     await self._try(*meeting.closing())
                     continue
                 return True
             if remaining == [mine]:  # step 3
-                stay.going = True
+                visit.going = True
                 if await self._try(*meeting.closing(mine)):
                     return True
             elif remaining[0] == mine:  # step 4
                 if await self._wait_until_deleted(remaining[-1]) is WakeReason.DEADLINE:
                     return False
-            elif await self._delete_and_wait(stay, mine in remaining, remaining[0]) is WakeReason.DEADLINE:  # step 5
+            elif await self._delete_and_wait(visit, mine in remaining, remaining[0]) is WakeReason.DEADLINE:  # step 5
                 return False
 
-    async def _read_state(self, stay: Inside) -> DoubleBarrierState:
+    async def _read_state(self, visit: Inside) -> DoubleBarrierState:
         """Read the state.
 
         After a change of session it is no older than what the former session read.
         """
         while True:
-            same = (await Connected()).session_id == stay.place.session_id
-            if not same and not stay.going:
+            same = (await Connected()).session_id == visit.place.session_id
+            if not same and not visit.going:
                 raise LockLostError(self.path, "session expired")
-            answers = await self._ask(same and await Proven(stay.place.session_id))
+            answers = await self._ask(same and await Proven(visit.place.session_id))
             try:
                 meeting = self._meeting(answers)
             except SessionLostError:
@@ -517,13 +517,13 @@ class DoubleBarrierCore:
             return WakeReason.SIGNAL
         return await Wait(watch)
 
-    async def _delete_and_wait(self, stay: Inside, present: bool, lowest: str) -> WakeReason:
+    async def _delete_and_wait(self, visit: Inside, present: bool, lowest: str) -> WakeReason:
         """Delete our znode if it exists, and wait for the lowest one."""
         if not present:
             return await self._wait_until_deleted(lowest)
-        stay.going = True
+        visit.going = True
         watch = Watch()
-        deleted, node = await Together(Delete(stay.place.path), GetData(f"{self.path}/{lowest}", watch))
+        deleted, node = await Together(Delete(visit.place.path), GetData(f"{self.path}/{lowest}", watch))
         for answer in (deleted, node):
             if isinstance(answer, DistsyncError) and not isinstance(answer, (NoNodeError, *INTERRUPTED)):
                 raise answer

@@ -52,7 +52,7 @@ class ReadGrant:
         writing: The grant of the writer that also read, if a writer acquired this.
         inside: Whether that writer still writes. When it stops, a downgrade replaces its znode.
         joined: How many readers have joined while a writer may have been waiting.
-        turning: Whether a downgrade is in progress.
+        downgrading: Whether a downgrade is in progress.
         over: Whether the last reader has released it.
     """
 
@@ -62,7 +62,7 @@ class ReadGrant:
     writing: Grant | None = None
     inside: bool = False
     joined: int = 1
-    turning: bool = False
+    downgrading: bool = False
     over: bool = False
 
 
@@ -74,7 +74,7 @@ async def into_reader(share: ReadGrant, name_suffix: str) -> None:
     grant = share.grant
     writer = grant.place
     reader = await _successor_node(writer, name_suffix)
-    grant.turning = finished = Signal()
+    grant.downgrading = finished = Signal()
     try:
         await StopHolding(grant.loss)  # otherwise the deletion of the writer's znode counts as a loss
         if not await _exchange(share, reader):
@@ -85,7 +85,7 @@ async def into_reader(share: ReadGrant, name_suffix: str) -> None:
         await Background(delete_guaranteed(reader.path))
         _lose(grant, "session expired" if isinstance(error, SessionLostError) else str(error))
     finally:
-        grant.turning = None
+        grant.downgrading = None
         finished.fire()
 
 
@@ -139,9 +139,9 @@ async def _hold_reader(share: ReadGrant, place: wait_queue.QueueEntry) -> None:
     await Hold(place.path, place.session_id, share.grant.loss)
     if share.grant.loss.fired:
         raise SessionLostError(f"the downgrade in {place.directory}")
-    if share.grant.heeded:
+    if share.grant.watched:
         await watch_revocation(share.grant)
-    share.turning = False  # from here on, a release deletes the znode
+    share.downgrading = False  # from here on, a release deletes the znode
     if share.over:
         await StopHolding(share.grant.loss)
         await delete_until_session_ends(place.path, place.session_id)

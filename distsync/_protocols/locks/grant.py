@@ -42,10 +42,10 @@ class Grant:
         place: The contender that holds it.
         loss: Fires when it is lost.
         owner: The thread or task that acquired it.
-        revoke_requested: Fires when another client requests revocation, if ``heeded``.
-        heeded: Whether revocation requests are watched for.
+        revoke_requested: Fires when another client requests revocation, if ``watched``.
+        watched: Whether revocation requests are watched for.
         cache: State of the cache, or None if it is not cached after its release.
-        turning: Set while a reader's znode replaces a writer's; fires afterwards. The replacement
+        downgrading: Set while a reader's znode replaces a writer's; fires afterwards. The replacement
             may be done although ``place`` does not show it yet.
         handed_over: Whether a thread of this process handed it to another one.
         ended: Whether its holder has begun to delete the znode.
@@ -55,9 +55,9 @@ class Grant:
     loss: Loss = field(default_factory=Loss)
     owner: object = None
     revoke_requested: Signal = field(default_factory=Signal)
-    heeded: bool = False
+    watched: bool = False
     cache: CacheState | None = None
-    turning: Signal | None = None
+    downgrading: Signal | None = None
     handed_over: bool = False
     ended: bool = False
 

@@ -94,7 +94,7 @@ async def watch_revocation(grant: Grant, reads: bool = False) -> None:
         if is_revoke_request(data) and not (reads and is_for_writer(data)):
             grant.revoke_requested.fire()
 
-    grant.heeded = True
+    grant.watched = True
     await WatchNode(grant.loss, on_data)
 
 
@@ -103,11 +103,13 @@ async def until_asked(grant: Grant) -> bool:
     return await Wait(grant.revoke_requested, grant.loss) is not WakeReason.DEADLINE
 
 
-def everybody(contender: wait_queue.ContenderNode) -> bool:
+def any_contender(contender: wait_queue.ContenderNode) -> bool:
     return True
 
 
-async def request_revocation(directory: str, matches: wait_queue.Rule = everybody, marker: object = True) -> list[str]:
+async def request_revocation(
+    directory: str, matches: wait_queue.Rule = any_contender, marker: object = True
+) -> list[str]:
     """Ask all holders that match to release the lock. Return the paths of their znodes.
 
     Raise NotHeldError if there are none.

@@ -230,7 +230,7 @@ class SharedCore:
 
     def _is_open(self, share: ReadGrant) -> bool:
         grant = share.grant
-        closed = share.inside or share.turning or grant.loss.fired or grant.revoke_requested.fired
+        closed = share.inside or share.downgrading or grant.loss.fired or grant.revoke_requested.fired
         return not closed and share.joined < MAX_LOCAL_HANDOVERS
 
     async def _is_blocked(self) -> bool:
@@ -436,7 +436,7 @@ class SharedCore:
         The znode of a writer, or of a downgrade in progress, is left to be deleted by that. Return
         False if the lock was lost.
         """
-        place, not_ours = share.grant.place, share.inside or share.turning
+        place, not_ours = share.grant.place, share.inside or share.downgrading
         try:
             share.grant.end()
             await StopHolding(share.grant.loss)
@@ -455,7 +455,7 @@ class SharedCore:
 
         This continues in the background if the call is interrupted.
         """
-        share.inside, share.turning = False, True
+        share.inside, share.downgrading = False, True
         done = Signal()
         await Background(self._run_downgrade(share, done))
         await Wait(done)
@@ -465,7 +465,7 @@ class SharedCore:
         try:
             await into_reader(share, self.name_suffixes.read)
         finally:
-            share.turning = False
+            share.downgrading = False
             finished.fire()
             self._notify()
 

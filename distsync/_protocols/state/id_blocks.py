@@ -58,7 +58,7 @@ class IdsCore:
     async def _refill(self) -> None:
         """Take a block if no ids are left. Only one thread does so at a time."""
         if not await self.turns.wait():
-            raise DeadlineError(f"ids of {self.path}")
+            raise DeadlineError(f"taking ids of {self.path}")
         try:
             if self.next == self.end:
                 number = await self._take_block()

@@ -101,7 +101,7 @@ class Presence:
         """Wait until no earlier request for a withdrawn znode is outstanding. Raises DeadlineError."""
         while self._making is not None:
             if await Wait(self._making) is WakeReason.DEADLINE:
-                raise DeadlineError(f"the end of {self.path}")
+                raise DeadlineError(f"deletion of {self.path}")
 
     async def _make(self) -> None:
         """Create the znode in the current session."""

@@ -105,7 +105,7 @@ class WatchCache(Generic[Value]):
             if looking is None:
                 return await self._look_again()
             if await Wait(looking) is WakeReason.DEADLINE:
-                raise DeadlineError(f"a look at {self.path}")
+                raise DeadlineError(f"reading {self.path}")
         return self._copy[0]
 
     async def _look_again(self) -> Value:

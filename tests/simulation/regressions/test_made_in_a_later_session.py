@@ -41,11 +41,11 @@ async def read_on(process: SimProcess, is_released: bool = False) -> None:
     await Run(core.writer.acquire("me", b"{}"))
     await Run(core.acquire("me", b"{}"))
     (share,) = core.shares
-    share.inside, share.turning = False, True
+    share.inside, share.downgrading = False, True
     if is_released:
         process.spawn(release(core), name="release")
     await Run(into_reader(share, core.name_suffixes.read))
-    share.turning = False
+    share.downgrading = False
     if not is_released:
         await Run(core.release("me"))
 

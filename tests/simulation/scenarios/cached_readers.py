@@ -183,7 +183,7 @@ def break_one(world: Simulation) -> None:
 
 async def ask(world: Simulation) -> None:
     """Who holds is asked, and after a while it is taken from him."""
-    rule = world.rng.choice((revocation.everybody, RULES["reader"], RULES["writer"]))
+    rule = world.rng.choice((revocation.any_contender, RULES["reader"], RULES["writer"]))
     try:
         asked = await Run(revocation.request_revocation(PATH, rule))
         left = await Run(revocation.still_held(asked, True), 0.4)

@@ -172,7 +172,7 @@ class Member:
         try:
             entered = await Run(self.core.enter(json.dumps(call).encode(), self), seconds)
         except BaseException:
-            self.core.stays.pop(self, None)
+            self.core.visits.pop(self, None)
             raise
         world.record("entered" if entered else "not entered", call=call)
         if not entered:

@@ -97,7 +97,7 @@ def granted(world: Simulation, core: SharedCore, owner: object, what: str) -> No
             session_id=grant.place.session_id,
             token=grant.place.token,
             loss=grant.loss,
-            name=None if share is not None and share.turning else grant.place.name,
+            name=None if share is not None and share.downgrading else grant.place.name,
         )
 
 
