@@ -325,7 +325,7 @@ class Gathering(Workload):
 
     def group(self) -> Any:
         """All who are inside with it, by the names of their znodes; False: it is not inside."""
-        stay = self.barrier._core.stays.get(current_owner())
+        stay = self.barrier._core.visits.get(current_owner())
         return stay is not None and list(stay.group)
 
 

@@ -130,7 +130,7 @@ class Inside:
 
     def _run(self) -> bool:
         self.barrier.enter()
-        (self.name,) = [stay.place.name for stay in self.barrier._core.stays.values()]
+        (self.name,) = [stay.place.name for stay in self.barrier._core.visits.values()]
         self.go.wait()
         return self.barrier.leave()
 
@@ -239,7 +239,7 @@ def test_touch_of_znodes_lets_nobody_in_or_out(barrier: DoubleBarrier, observer:
     assert [peer.result() for peer in peers] == [True] * 3
     for peer in peers:
         peer.start(barrier.leave)
-    (ours,) = (stay.place.name for stay in barrier._core.stays.values())
+    (ours,) = (stay.place.name for stay in barrier._core.visits.values())
     eventually(lambda: len(members(observer, barrier)) == (1 if members(observer, barrier)[0].endswith(ours) else 2))
     for path in members(observer, barrier):
         observer.kazoo.set(path, b"touched")
@@ -347,7 +347,7 @@ def test_interrupt_anywhere_leaves_nobody_inside(client: Client, observer: Obser
         if where.endswith(("__exit__, call", "_end_block, call", "leave, call", "exit_context, call")):
             remote.catch(barrier.leave)
         eventually(lambda: not members(observer, barrier), f"a member is left after an interrupt at {where}")
-        assert not barrier._core.stays, where
+        assert not barrier._core.visits, where
 
     use()
     assert strikes(use, check, STEP) > 100

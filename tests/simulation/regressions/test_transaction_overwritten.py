@@ -15,4 +15,4 @@ def test_transaction_that_is_forgotten_for_the_one_before_ends() -> None:
     world = run_seed(scenario, SEED, faults_of(scenario, SEED))
     left = world.server.engine.tree.node(PATH)
     assert left is not None
-    assert b"was forgotten for it" in (left.data or b"")
+    assert b"this one forgotten in its place" in (left.data or b"")
