@@ -21,7 +21,16 @@ from distsync._server.journal.change_records import (
     StoredNode,
 )
 from distsync._server.path_rules import SPECIAL, parent_of
-from distsync._server.quotas import QUOTA, apply_delta, held, is_limits, limits_path, prefix_of, stats_path, target_of
+from distsync._server.quotas import (
+    QUOTA,
+    apply_delta,
+    is_limits,
+    limits_path,
+    prefix_of,
+    stats_data,
+    stats_path,
+    target_of,
+)
 from distsync._wire.records import OPEN_ACL, Acl, StatRecord
 
 _stat: Callable[[type[StatRecord], tuple[int, ...]], StatRecord] = tuple.__new__
@@ -169,7 +178,7 @@ class Tree:
         prefix = prefix_of(path, self.limited) if self.limited else ""
         return (self.nodes.get(limits_path(prefix)), self.nodes.get(stats_path(prefix))) if prefix else (None, None)
 
-    def count_anew(self) -> None:
+    def recount_quotas(self) -> None:
         """The stats of all quotas say what there is, whatever they said."""
         for target in self.limited:
             if stats_path(target) in self.nodes:
@@ -186,13 +195,13 @@ class Tree:
 
     def inverse(self, change: NodeChange) -> Callable[[], None]:
         """Called before ``change`` is applied: what takes it back, when everything after it was taken back."""
-        take_back = self._reversal(change)
+        undo = self._undo_of(change)
         if not self.limited:
-            return take_back
+            return undo
         stats = self.quota_of(change.path)[1]
-        return take_back if stats is None else partial(self._also_put, take_back, stats, stats.data)
+        return undo if stats is None else partial(self._undo_with_quota, undo, stats, stats.data)
 
-    def _reversal(self, change: NodeChange) -> Callable[[], None]:
+    def _undo_of(self, change: NodeChange) -> Callable[[], None]:
         path, kind = change[0], type(change)
         if kind is CreateNode:
             return partial(self._undo_create, path, self.nodes[parent_of(path)].pzxid)
@@ -259,7 +268,7 @@ class Tree:
         parent = self.nodes[path[:cut] or "/"]
         del parent.children[path[cut + 1 :]]
         if node.owner > 0:
-            self._disown(node.owner, path)
+            self._remove_ephemeral(node.owner, path)
         elif node.owner:
             del self.ttls[path]
         elif node.container:
@@ -281,7 +290,7 @@ class Tree:
             return
         found = [target, *self.descendants(target)] if target in self.nodes else []
         size = sum(len(self.nodes[one].data or b"") for one in found)
-        self._put(self.nodes[path], held(len(found), size))
+        self._put(self.nodes[path], stats_data(len(found), size))
 
     def _update_quota(self, path: str, count: int, size: int) -> None:
         """A subtree with a quota holds more, or less."""
@@ -289,11 +298,11 @@ class Tree:
         if stats is not None:
             self._put(stats, apply_delta(stats.data, count, size))
 
-    def _also_put(self, take_back: Callable[[], None], node: TreeNode, data: bytes | None) -> None:
-        take_back()
+    def _undo_with_quota(self, undo: Callable[[], None], node: TreeNode, data: bytes | None) -> None:
+        undo()
         self._put(node, data)
 
-    def _disown(self, owner: int, path: str) -> None:
+    def _remove_ephemeral(self, owner: int, path: str) -> None:
         owned = self.ephemerals[owner]
         del owned[path]
         if not owned:

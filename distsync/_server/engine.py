@@ -152,10 +152,10 @@ class Engine:
 
     def _reap(self, now_ms: int) -> list[Effect]:
         tree = self.tree
-        done = [path for path in (*tree.containers, *tree.ttls) if self._is_done(tree.nodes[path], now_ms)]
-        return [effect for path in done for effect in self._core.transact(DeleteNode(path), now_ms)]
+        expired = [path for path in (*tree.containers, *tree.ttls) if self._is_expired(tree.nodes[path], now_ms)]
+        return [effect for path in expired for effect in self._core.transact(DeleteNode(path), now_ms)]
 
-    def _is_done(self, node: TreeNode, now_ms: int) -> bool:
+    def _is_expired(self, node: TreeNode, now_ms: int) -> bool:
         """A container had children and has none, or never had one for long; a time to live has passed without a
         change."""
         idle_ms = now_ms - node.mtime

@@ -126,9 +126,9 @@ class EngineState:
         if audience == EVERYBODY:
             return notices
         acls = {path: audience.of_node}
-        return [one for one in notices if self._may_hear(one, acls.get(one.event.path, audience.of_parent))]
+        return [one for one in notices if self._may_read(one, acls.get(one.event.path, audience.of_parent))]
 
-    def _may_hear(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
+    def _may_read(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
         return acl is OPEN_ACL or allows(acl, READ, self.links[notify.peer].identities)
 
     def end_session(self, session: Session, now_ms: int) -> list[Effect]:

@@ -79,14 +79,14 @@ def serve(
     With a ``secret``, who does not show it as digest identity ``distsync:<secret>`` is refused everything.
     Raises: ServeError (nothing was started), JournalError (it is corrupt, or the disk is full: nothing that was
     acknowledged is lost)."""
-    given = open_server(
+    opened = open_server(
         host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options
     )
-    with given as (rim, listening):
+    with opened as (server, listening):
         address = ServerAddress(host, listening.getsockname()[1], secret or "", os.getpid())
         with _published(address, Path(data_dir).absolute(), address_file, ready) as announce:
             gc.freeze()  # what was read stays, and is not looked through again
-            rim.run(listening, announce)
+            server.run(listening, announce)
 
 
 @contextmanager
@@ -106,8 +106,8 @@ def open_server(
     tls = options.tls
     context = tls_context(tls) if tls else None
     _check_schemes(options)
-    known = secret or options.required_schemes or (tls is not None and tls.ca and not tls.optional)
-    remote = allow_remote or (tls is not None and bool(known))
+    authenticated = secret or options.required_schemes or (tls is not None and tls.ca and not tls.optional)
+    remote = allow_remote or (tls is not None and bool(authenticated))
     with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
         folder = _folder(Path(data_dir))
         with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
@@ -201,7 +201,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
             journal.compact(engine.snapshot())
         for _, payload in _consume(contents.records):
             engine.replay(payload)
-        engine.tree.count_anew()
+        engine.tree.recount_quotas()
         if contents.died:
             _begin_epoch(engine, journal, contents.lost)
         if engine.zxid < 0:  # of an earlier version, on a clock before 2024

@@ -41,7 +41,7 @@ def prefix_of(path: str, limited: set[str]) -> str:
     return path
 
 
-def held(count: int, size: int) -> bytes:
+def stats_data(count: int, size: int) -> bytes:
     """What a stats node says of so many nodes with so many bytes of data."""
     return _write({"count": count, "bytes": size})
 
@@ -60,10 +60,10 @@ def violations(limits: bytes | None, stats: bytes | None, count: int, size: int)
     limit, now = _read(limits), _read(stats)
     for name, title, more in (("count", "Count", count), ("bytes", "Byte", size)):
         hard = limit.get(f"{title.lower()}HardLimit", -1)
-        most = hard if hard > -1 else limit.get(name, -1)
+        maximum = hard if hard > -1 else limit.get(name, -1)
         found = now.get(name, -1) + more
-        if more != 0 and -1 < most < found:
-            yield f"current {name}={found}, {'hard' if hard > -1 else 'soft'}{title}Limit={most}", hard > -1
+        if more != 0 and -1 < maximum < found:
+            yield f"current {name}={found}, {'hard' if hard > -1 else 'soft'}{title}Limit={maximum}", hard > -1
 
 
 def _read(text: bytes | None) -> dict[str, int]:

@@ -52,6 +52,6 @@ class PauseTolerantClock:
         self.active_ms = now_ms - self._lag_ms
         return self.active_ms
 
-    def wall(self, waking_ms: int) -> int:
-        """When, as far as is known, the waking time will be ``waking_ms``."""
-        return waking_ms + self._lag_ms
+    def wall(self, active_ms: int) -> int:
+        """When, as far as is known, the waking time will be ``active_ms``."""
+        return active_ms + self._lag_ms

@@ -27,12 +27,12 @@ def framed(payload: bytes) -> bytes:
 class FrameSplitter:
     """Cuts a stream into frames, whatever pieces it arrives in."""
 
-    __slots__ = ("limit", "_pending", "_wanted")
+    __slots__ = ("limit", "_pending", "_needed")
 
     def __init__(self, limit: int = MAX_FRAME_BYTES) -> None:
         self.limit = limit
         self._pending = bytearray()
-        self._wanted = 4
+        self._needed = 4
 
     @property
     def pending(self) -> int:
@@ -44,7 +44,7 @@ class FrameSplitter:
         before it are lost with the connection."""
         if self._pending:
             self._pending += piece
-            if len(self._pending) < self._wanted:
+            if len(self._pending) < self._needed:
                 return []
             piece = bytes(self._pending)
             self._pending.clear()
@@ -53,14 +53,14 @@ class FrameSplitter:
     def _cut(self, stream: bytes) -> list[bytes]:
         """The rest is kept until there is enough of it for its length, then for its frame."""
         frames, at, size, limit, read = [], 0, len(stream), self.limit, _LENGTH.unpack_from
-        self._wanted = 4
+        self._needed = 4
         while size - at >= 4:
             (length,) = read(stream, at)
             if not 0 < length <= limit:
                 raise WireError(f"a frame of {length} bytes, the limit is {limit}")
             end = at + 4 + length
             if end > size:
-                self._wanted = 4 + length
+                self._needed = 4 + length
                 break
             frames.append(stream[at + 4 : end])
             at = end

@@ -189,14 +189,14 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
     return "".join("\n\t".join([key, *values]) + "\n" for key, values in groups.items()) + "\n"
 
 
-FIXED: dict[str, str] = {
+_FIXED: dict[str, str] = {
     "ruok": "imok",
     "isro": "rw",
     "crst": "Connection stats reset.\n",
     "srst": "Server stats reset.\n",
 }
 
-TOLD: dict[str, Callable[[Metrics], str]] = {
+_FROM_METRICS: dict[str, Callable[[Metrics], str]] = {
     "srvr": _srvr,
     "stat": _stat,
     "mntr": _mntr,
@@ -205,9 +205,9 @@ TOLD: dict[str, Callable[[Metrics], str]] = {
     "envi": _envi,
 }
 
-LISTED: dict[str, Callable[[DetailLists], str]] = {"dump": _dump, "wchs": _wchs, "wchc": _wchc, "wchp": _wchp}
+_FROM_LISTS: dict[str, Callable[[DetailLists], str]] = {"dump": _dump, "wchs": _wchs, "wchc": _wchc, "wchp": _wchp}
 
-ALL = frozenset(FIXED) | frozenset(TOLD) | frozenset(LISTED)
+ALL = frozenset(_FIXED) | frozenset(_FROM_METRICS) | frozenset(_FROM_LISTS)
 
 CHANGING = frozenset({"crst", "srst"})
 """After them the counters begin anew."""
@@ -215,6 +215,6 @@ CHANGING = frozenset({"crst", "srst"})
 
 def answer_to(word: str, metrics: Callable[[], Metrics], lists: Callable[[], DetailLists]) -> str:
     """``word`` is one of ALL. Only what it tells is asked for."""
-    if word in TOLD:
-        return TOLD[word](metrics())
-    return LISTED[word](lists()) if word in LISTED else FIXED[word]
+    if word in _FROM_METRICS:
+        return _FROM_METRICS[word](metrics())
+    return _FROM_LISTS[word](lists()) if word in _FROM_LISTS else _FIXED[word]

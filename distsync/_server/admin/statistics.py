@@ -73,13 +73,13 @@ class ServerStatistics:
             return f"{word} is not executed because it is not in the whitelist.\n".encode()
         text = answer_to(word, self._figures, self._lists)
         if word in CHANGING:
-            self._begin_anew(whole=word == "srst")
+            self._reset_counters(server=word == "srst")
         return text.encode()
 
-    def _begin_anew(self, whole: bool) -> None:
+    def _reset_counters(self, server: bool) -> None:
         for connection in self.connections:
             connection.received = connection.sent = 0
-        if whole:
+        if server:
             self.reset()
 
     def _links(self) -> tuple[ConnectionRow, ...]:

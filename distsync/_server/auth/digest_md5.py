@@ -48,40 +48,40 @@ class DigestMd5Exchange:
         self._passwords = passwords
         self._realm = realm.encode()
         self._uri = uri.encode()
-        self._asked = self._over = False
+        self._challenged = self._finished = False
 
     def answer(self, token: bytes) -> bytes:
         """The server's next token. Raises ProofRefusedError."""
-        if self._over:
+        if self._finished:
             raise ProofRefusedError("it has been answered already")
         if len(token) > TOKEN_BYTES:
-            self._over = True
+            self._finished = True
             raise ProofRefusedError("the token is too long")
-        if not self._asked:
-            self._asked = True
+        if not self._challenged:
+            self._challenged = True
             return b'realm="%b",nonce="%b",charset=utf-8,algorithm=md5-sess' % (self._realm, self._nonce)
-        self._over = True
-        return self._proved(_directives(token))
+        self._finished = True
+        return self._verify(_directives(token))
 
-    def _proved(self, directives: dict[bytes, bytes]) -> bytes:
+    def _verify(self, directives: dict[bytes, bytes]) -> bytes:
         """What proves to the client that the server knows the password too."""
         for name in (b"username", b"nonce", b"cnonce", b"nc", b"digest-uri", b"response"):
             if not directives.get(name):
                 raise ProofRefusedError(f"there is no {name.decode()}")
-        for name, wanted in (
+        for name, expected in (
             (b"nonce", self._nonce),
             (b"nc", b"00000001"),
             (b"qop", b"auth"),
             (b"charset", b"utf-8"),
             (b"realm", self._realm),
         ):
-            if directives.get(name, wanted) != wanted:
+            if directives.get(name, expected) != expected:
                 raise ProofRefusedError(f"another {name.decode()} than it may be")
         if directives[b"digest-uri"].lower() != self._uri.lower():
             raise ProofRefusedError("the digest-uri is of another service")
-        return self._compared(directives)
+        return self._verify_response(directives)
 
-    def _compared(self, directives: dict[bytes, bytes]) -> bytes:
+    def _verify_response(self, directives: dict[bytes, bytes]) -> bytes:
         """It takes as long for who is unknown as for a wrong password, and tries each spelling, whichever is right."""
         user = self._user_of(directives[b"username"])
         password = DUMMY_PASSWORD if user is None else self._passwords[user]
@@ -89,7 +89,7 @@ class DigestMd5Exchange:
             (_response(secret, b"AUTHENTICATE:", directives), _response(secret, b":", directives))
             for secret in _secrets(user or "", directives.get(b"realm", b""), password)
         ]
-        right = [proof for wanted, proof in responses if hmac.compare_digest(wanted, directives[b"response"])]
+        right = [proof for expected, proof in responses if hmac.compare_digest(expected, directives[b"response"])]
         if user is None or not right:
             raise ProofRefusedError("an unknown user, or a wrong password")
         self.user = user

@@ -99,11 +99,11 @@ def _number(content: bytes) -> str:
 
 def _escaped(text: str) -> str:
     text = _SPECIAL.sub(r"\\\g<0>", text).replace("\0", r"\00")
-    kept = text.strip(" \r")
-    if not kept:
+    stripped = text.strip(" \r")
+    if not stripped:
         return "".join(f"\\{blank}" for blank in text)
-    lead, trail = text.split(kept, 1)
-    return "".join((*(f"\\{blank}" for blank in lead), kept, *(f"\\{blank}" for blank in trail)))
+    lead, trail = text.split(stripped, 1)
+    return "".join((*(f"\\{blank}" for blank in lead), stripped, *(f"\\{blank}" for blank in trail)))
 
 
 _KEYWORDS = (

@@ -85,8 +85,8 @@ def read_address(path: Path) -> ServerAddress | None:
         return None
     if address is None:
         return None
-    wanted = {"host": str, "port": int, "secret": str, "pid": int}
-    return address if all(type(getattr(address, name)) is kind for name, kind in wanted.items()) else None
+    expected = {"host": str, "port": int, "secret": str, "pid": int}
+    return address if all(type(getattr(address, name)) is kind for name, kind in expected.items()) else None
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -96,7 +96,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
     if log.exists() and log.stat().st_size > LOG_BYTES:
         log.replace(log.with_suffix(".old"))
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
-        done = subprocess.run(
+        process = subprocess.run(
             [_python(), "-m", "distsync._server.main", json.dumps(arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -106,7 +106,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
             timeout=timeout,
             check=False,
         )
-    return "" if done.returncode == 0 else done.stdout.decode(errors="replace").strip() or "it ended at once"
+    return "" if process.returncode == 0 else process.stdout.decode(errors="replace").strip() or "it ended at once"
 
 
 def _idle_exit() -> float:
@@ -132,5 +132,5 @@ def server_environment() -> dict[str, str]:
     roots = [str(Path(str(module.__file__)).resolve().parents[1]) for module in (distsync.errors, filelock)]
     added = [root for root in roots if root not in installed]
     path = [*filter(None, [os.environ.get("PYTHONPATH")]), *dict.fromkeys(added)]
-    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    return {**kept, **({"PYTHONPATH": os.pathsep.join(path)} if path else {})}
+    passed_on = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    return {**passed_on, **({"PYTHONPATH": os.pathsep.join(path)} if path else {})}

@@ -72,9 +72,9 @@ class Requests:
     def handle(self, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
         if link.admitted:
             return self._handlers[type(request)](link, xid, request, now_ms)
-        return self._outside(link, xid, request, now_ms)
+        return self._handle_unauthenticated(link, xid, request, now_ms)
 
-    def _outside(self, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
+    def _handle_unauthenticated(self, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
         """Who has not proved to be who he has to be."""
         if not isinstance(request, _PROOFS) and self._core.missing_scheme(link.identities):
             closed = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
@@ -146,19 +146,19 @@ class Requests:
             self._writes.plans,
             self._writes.result,
         )
-        reversals: list[Callable[[], None]] = []
+        undos: list[Callable[[], None]] = []
         try:
             for operation in map(in_multi, operations):
                 change = plans[type(operation)](link, operation)
                 if change is not None:
-                    reversals.append(state.tree.inverse(change))
+                    undos.append(state.tree.inverse(change))
                     audiences.append(self._core.audience(change) if watched else NOBODY)
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(result(operation, change))
         except BaseException as error:
-            for take_back in reversed(reversals):
-                take_back()
+            for undo in reversed(undos):
+                undo()
             if not isinstance(error, RequestRefused):
                 state.zxid -= 1
             raise
@@ -178,24 +178,24 @@ class Requests:
     def _auth(self, link: Peer, xid: int, request: r.AuthRequest, now_ms: int) -> list[Effect]:
         """Identities add up; a scheme that proves nothing here ends the connection. The zxid in the reply is 0."""
         if request.scheme == "digest":
-            proved = self._show_digest(link, Identity("digest", digest_of(request.auth or b"")))
+            proved = self._add_digest(link, Identity("digest", digest_of(request.auth or b"")))
         else:
             proved = request.scheme == "ip" or _is_named(link, request.scheme)
         if not proved:
             return [Reply(link.peer, xid, 0, ErrorCode.AUTH_FAILED, None), *self._core.drop(link.peer)]
         return [Reply(link.peer, xid, 0, 0, None)]
 
-    def _show_digest(self, link: Peer, identity: Identity) -> bool:
+    def _add_digest(self, link: Peer, identity: Identity) -> bool:
         """Anybody may make one up, who has proved nothing else too: False for one too many, or too long."""
         if identity not in link.identities:
             if len(link.identities) >= MAX_IDENTITIES or len(identity.id) > MAX_IDENTITY_LENGTH:
                 return False
-            self._know(link, identity)
+            self._add_identity(link, identity)
         if identity.id == self._core.config.super_digest:
-            self._know(link, SUPER)
+            self._add_identity(link, SUPER)
         return True
 
-    def _know(self, link: Peer, identity: Identity) -> None:
+    def _add_identity(self, link: Peer, identity: Identity) -> None:
         if identity not in link.identities:
             link.identities.append(identity)
             link.admitted = self._core.is_authorized(link.identities)
@@ -211,7 +211,7 @@ class Requests:
         except ProofRefusedError as refusal:
             return self._reject_authentication(link, xid, refusal)
         if link.sasl.user is not None:
-            self._know(link, Identity("sasl", link.sasl.user))
+            self._add_identity(link, Identity("sasl", link.sasl.user))
         return [Reply(link.peer, xid, 0, 0, r.SaslReply(token))]
 
     def _reject_authentication(self, link: Peer, xid: int, refusal: ProofRefusedError) -> list[Effect]:

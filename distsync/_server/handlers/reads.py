@@ -122,9 +122,9 @@ class Reads:
         node = self._readable(link, path)
         if watch:
             self._watches.children.arm(path, link.peer)
-        return self._in_no_order(node.children), node
+        return self._shuffled(node.children), node
 
-    def _in_no_order(self, children: dict[str, None]) -> tuple[str, ...]:
+    def _shuffled(self, children: dict[str, None]) -> tuple[str, ...]:
         """The order of children means nothing; each listing is turned another way, so that nobody relies on one."""
         names = tuple(children)
         if len(names) < 2:

@@ -29,7 +29,7 @@ class WatchHandlers:
     def __init__(self, tree: Tree, watches: Watches) -> None:
         self._tree = tree
         self._watches = watches
-        self._tables: dict[int, tuple[WatchIndex, ...]] = {
+        self._indexes: dict[int, tuple[WatchIndex, ...]] = {
             WatcherType.CHILDREN: (watches.children,),
             WatcherType.DATA: (watches.data,),
             WatcherType.ANY: (watches.children, watches.data),
@@ -46,9 +46,9 @@ class WatchHandlers:
         peer, relative = link.peer, request.relative_zxid
         missed = [(path, self._missed_data(path, relative)) for path in request.data]
         missed += [(path, EventType.NODE_CREATED if self._tree.node(path) else None) for path in request.exist]
-        events = self._tell_or_arm(peer, zxid, missed, self._watches.data)
+        events = self._notify_or_arm(peer, zxid, missed, self._watches.data)
         missed = [(path, self._missed_children(path, relative)) for path in request.child]
-        events += self._tell_or_arm(peer, zxid, missed, self._watches.children)
+        events += self._notify_or_arm(peer, zxid, missed, self._watches.children)
         if isinstance(request, r.SetWatches2Request):
             self._arm_all(peer, request.persistent, WatcherMode.ALWAYS)
             self._arm_all(peer, request.recursive, WatcherMode.ALWAYS_BELOW)
@@ -64,21 +64,21 @@ class WatchHandlers:
 
     def _check(self, link: Peer, request: r.CheckWatchesRequest) -> None:
         """As ZooKeeper 3.8 does it: anybody's watch counts, and a path without its "/" cannot be looked up."""
-        tables = self._chosen(request.type)
+        indexes = self._indexes_of(request.type)
         if request.path and not request.path.startswith("/"):
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
-        if not any(request.path in table.by_path for table in tables):
+        if not any(request.path in index.by_path for index in indexes):
             raise RequestRefused(ErrorCode.NO_WATCHER)
 
     def _remove(self, link: Peer, request: r.RemoveWatchesRequest) -> None:
-        removed = [table.disarm(request.path, link.peer) for table in self._chosen(request.type)]
+        removed = [index.disarm(request.path, link.peer) for index in self._indexes_of(request.type)]
         if not any(removed):
             raise RequestRefused(ErrorCode.NO_WATCHER)
 
-    def _chosen(self, type: int) -> tuple[WatchIndex, ...]:
-        if type not in self._tables:
+    def _indexes_of(self, type: int) -> tuple[WatchIndex, ...]:
+        if type not in self._indexes:
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
-        return self._tables[type]
+        return self._indexes[type]
 
     def _arm_all(self, peer: int, paths: tuple[str, ...], mode: WatcherMode) -> None:
         for path in paths:
@@ -97,7 +97,7 @@ class WatchHandlers:
             return EventType.NODE_DELETED
         return EventType.NODE_CHILDREN_CHANGED if node.pzxid > zxid else None
 
-    def _tell_or_arm(
+    def _notify_or_arm(
         self, peer: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchIndex
     ) -> list[Notify]:
         events = []

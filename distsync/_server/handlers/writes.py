@@ -82,8 +82,8 @@ class Writes:
         stat = self._tree.nodes[change[0]].stat
         if type(change) is CreateNode:
             return r.Create2Reply(change[0], stat)
-        made: r.Result = _new(r.StatReply, (stat,))
-        return made
+        reply: r.Result = _new(r.StatReply, (stat,))
+        return reply
 
     def _create(self, link: Peer, request: AnyCreate) -> CreateNode:
         """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
@@ -174,8 +174,8 @@ class Writes:
 def created(request: r.CreateRequest, change: NodeChange | None) -> r.CreateReply:
     """The answer to a plain create."""
     assert change is not None
-    made: r.CreateReply = _new(r.CreateReply, (change[0],))
-    return made
+    reply: r.CreateReply = _new(r.CreateReply, (change[0],))
+    return reply
 
 
 def in_multi(operation: r.Operation) -> r.Operation:
@@ -189,8 +189,8 @@ def in_multi(operation: r.Operation) -> r.Operation:
         if kind is r.CreateTtlRequest:
             return operation
         raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
-    meant = r.CreateContainerRequest if flags == _CONTAINER else r.CreateRequest
-    return operation if kind is meant else meant(*operation[:4])
+    kind_of_flags = r.CreateContainerRequest if flags == _CONTAINER else r.CreateRequest
+    return operation if kind is kind_of_flags else kind_of_flags(*operation[:4])
 
 
 def _owner(link: Peer, request: AnyCreate) -> int:

@@ -33,7 +33,7 @@ def pack_entry(kind: int, number: int, payload: bytes) -> bytes:
 
 
 def read_entries(file: IO[bytes], end: int) -> Iterator[JournalEntry]:
-    """The entries from the file's position on, up to the first one that is not whole, or to ``end``."""
+    """The entries from the file's position on, up to the first one that is not valid, or to ``end``."""
     while (entry := _read_entry(file, end)) is not None:
         yield entry
 
@@ -44,8 +44,8 @@ def _read_entry(file: IO[bytes], end: int) -> JournalEntry | None:
         return None
     kind, number, length = _HEAD.unpack(head)
     payload = file.read(length) if file.tell() + length <= end else b""
-    whole = len(payload) == length and _CRC.unpack(crc) == (zlib.crc32(payload, zlib.crc32(head)),)
-    return JournalEntry(kind, number, payload) if whole else None
+    valid = len(payload) == length and _CRC.unpack(crc) == (zlib.crc32(payload, zlib.crc32(head)),)
+    return JournalEntry(kind, number, payload) if valid else None
 
 
 def join(records: Sequence[tuple[int, bytes]]) -> bytes:

@@ -292,10 +292,10 @@ def _writing(path: Path) -> Iterator[None]:
 def _write_all(file: int, entry: bytes, at: int) -> int:
     """How many bytes that were. The system writes less than it was given only when there is no room for all of it, and
     says so the next time."""
-    done = os.pwrite(file, entry, at)
-    while done < len(entry):
-        done += os.pwrite(file, entry[done:], at + done)
-    return done
+    written = os.pwrite(file, entry, at)
+    while written < len(entry):
+        written += os.pwrite(file, entry[written:], at + written)
+    return written
 
 
 def _sync_folder(path: Path) -> None:

@@ -222,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if not self._lost:
                 self._write()
-                self._settle()
+                self._after_write()
         except Exception as error:
             self.close_with_error(error)
 
@@ -238,15 +238,15 @@ class Connection(asyncio.BufferedProtocol):
             output.clear()
             self._output_bytes = 0
 
-    def _settle(self) -> None:
+    def _after_write(self) -> None:
         if self._closing:
-            self._end()
+            self._close_transport()
         elif self.transport.get_write_buffer_size() > OUTPUT_BYTES:
             self.close_with_error(f"it does not take the {OUTPUT_BYTES} bytes sent to it")
         elif not self._stalled:
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self.process_requests()
         if self._reading_paused and not self._frames and not self._closing:
             self._reading_paused = False
@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._stalled = False
-        self._go_on()
+        self._resume()
 
     def close(self) -> None:
         """Nothing more is read; the connection ends when all was sent."""
@@ -265,9 +265,9 @@ class Connection(asyncio.BufferedProtocol):
         self.deadline = self.server.close_deadline()
         self._frames.clear()
         if not self._output:
-            self._end()
+            self._close_transport()
 
-    def _end(self) -> None:
+    def _close_transport(self) -> None:
         """Once: asyncio's TLS, closed a second time, forgets what an abort would end."""
         if not self.transport.is_closing():
             self.transport.close()

@@ -19,26 +19,26 @@ class Buffered(Protocol):
     def close_with_error(self, reason: object) -> None: ...
 
 
-def close_largest_buffers(connections: Collection[Buffered], most: int) -> None:
+def close_largest_buffers(connections: Collection[Buffered], limit: int) -> None:
     """When they hold more, those that hold most are closed until all that is held is half of what may be."""
     held = sum(connection.held for connection in connections)
-    if held > most:
+    if held > limit:
         for connection in sorted(connections, key=lambda one: -one.held):
             held -= connection.held
             connection.close_with_error(f"{connection.held} bytes wait for it, and all have too many")
-            if held <= most // 2:
+            if held <= limit // 2:
                 break
 
 
 class UnauthenticatedSessions:
-    """At most ``most`` sessions, each for ``seconds``, unless it is admitted.
+    """At most ``limit`` sessions, each for ``seconds``, unless it is admitted.
 
     Any user of the machine may open a session on a server with a secret, since the secret is shown inside the session;
     so sessions that have not shown it are few and short.
     """
 
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most = most
+    def __init__(self, limit: int, seconds: float) -> None:
+        self._limit = limit
         self._seconds = seconds
         self._since: dict[int, float] = {}  # the oldest first
 
@@ -53,7 +53,7 @@ class UnauthenticatedSessions:
 
     def due(self, now: float) -> list[int]:
         """The sessions that are to end now; they are strangers no more."""
-        over = len(self._since) - self._most
+        over = len(self._since) - self._limit
         latest = now - self._seconds
         done = [id for at, (id, since) in enumerate(self._since.items()) if at < over or since < latest]
         for id in done:

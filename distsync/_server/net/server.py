@@ -109,17 +109,17 @@ class NetworkServer:
         self._loop.set_exception_handler(self._on_loop_error)
         self._stopped = asyncio.Event()
         if threading.current_thread() is threading.main_thread():  # others cannot have signals
-            for number in (signal.SIGTERM, signal.SIGINT):
-                self._loop.add_signal_handler(number, self._stopped.set)
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                self._loop.add_signal_handler(signum, self._stopped.set)
         server = await self._accepting(listening)
         self._on_tick()
         ready()
         await self._stopped.wait()
         server.close()
         self._flush()
-        for farewell in (Connection.close, Connection.abort):
+        for shut_down in (Connection.close, Connection.abort):
             for connection in tuple(self._connections):
-                farewell(connection)
+                shut_down(connection)
             await asyncio.sleep(0)
 
     async def _accepting(self, listening: socket.socket) -> asyncio.AbstractServer | TlsAcceptor:
@@ -151,8 +151,8 @@ class NetworkServer:
 
     def _check_unauthenticated(self) -> None:
         now = time.monotonic()
-        for id in self._strangers.due(now):
-            self._execute(self.engine.expire, id, self._now_ms())
+        for session_id in self._strangers.due(now):
+            self._execute(self.engine.expire, session_id, self._now_ms())
         for connection in tuple(self._connections):
             if connection.deadline is not None and connection.deadline < now:
                 connection.close_with_error("it takes too long")
@@ -195,7 +195,7 @@ class NetworkServer:
         """The frames of a client are worked for, one after the other, while there is room for the answers."""
         if not connection.greeted:
             self._greet(connection, frames.popleft())
-        now_ms, peer, step, gather = self._now_ms(), connection.peer, self.engine.step, self._collect
+        now_ms, peer, step, collect = self._now_ms(), connection.peer, self.engine.step, self._collect
         done, frame = 0, b""
         while frames and connection.has_room:
             frame, done = frames.popleft(), done + 1
@@ -209,7 +209,7 @@ class NetworkServer:
             except Exception as error:
                 self._handle_engine_error(error, connection)
                 break
-            gather(effects)
+            collect(effects)
             if not connection.admitted:
                 self._look_whether_admitted(connection)
         connection.requests_done(done, frame)
@@ -247,12 +247,12 @@ class NetworkServer:
             self._strangers.admitted(connection.session_id)
 
     def _execute(
-        self, move: Callable[..., list[Effect]], *arguments: Any, connection: Connection | None = None
+        self, call: Callable[..., list[Effect]], *arguments: Any, connection: Connection | None = None
     ) -> None:
         if self.failure is not None:
             return
         try:
-            effects = move(*arguments)
+            effects = call(*arguments)
         except Exception as error:
             self._handle_engine_error(error, connection)
             return
@@ -299,7 +299,7 @@ class NetworkServer:
 
     def begin(self) -> None:
         """A piece of input is worked for, which end() follows. Where few clients are, no turn of the loop is waited
-        for: there is little to gather, and an idle turn costs as much as a request."""
+        for: there is little to collect, and an idle turn costs as much as a request."""
         self._at_once = len(self._connections) <= self._few
 
     def end(self) -> None:

@@ -37,7 +37,7 @@ class TlsAcceptor:
         self._seconds = seconds
         self._room = room
         self._loop = asyncio.get_running_loop()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._closed = False
         listening.setblocking(False)
         self._listen()
@@ -46,7 +46,7 @@ class TlsAcceptor:
         """Nobody is accepted any more."""
         self._closed = True
         self._loop.remove_reader(self._listening)
-        for task in self._under_way:
+        for task in self._handshakes:
             task.cancel()
 
     def _listen(self) -> None:
@@ -56,7 +56,7 @@ class TlsAcceptor:
     def _accept(self) -> None:
         for _ in range(backlog()):
             try:
-                link, address = self._listening.accept()
+                client, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -64,22 +64,22 @@ class TlsAcceptor:
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE_S, self._listen)
                 return
-            if len(self._under_way) >= self._room():
+            if len(self._handshakes) >= self._room():
                 log.info("closing connection from %s:%s: connection limit reached", *address[:2])
-                link.close()
+                client.close()
             else:
-                self._begin(link)
+                self._start_handshake(client)
 
-    def _begin(self, link: socket.socket) -> None:
-        link.setblocking(False)
-        task = self._loop.create_task(self._shake(link))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+    def _start_handshake(self, client: socket.socket) -> None:
+        client.setblocking(False)
+        task = self._loop.create_task(self._handshake(client))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
-    async def _shake(self, link: socket.socket) -> None:
+    async def _handshake(self, client: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._make, link, ssl=self._context, ssl_handshake_timeout=self._seconds
+                self._make, client, ssl=self._context, ssl_handshake_timeout=self._seconds
             )
         except OSError as error:  # ssl.SSLError is one, and the time-out too
             log.info("TLS handshake failed: %s", error)
