@@ -316,7 +316,7 @@ def test_who_was_reset_before_his_address_was_asked_for_is_not_worked_for(tmp_pa
             with suppress(ConnectionError):
                 link.sendall(HELLO + framed(encode_request(1, r.CreateRequest("/made"))))
                 assert link.recv(1) == b""
-        assert "it is gone already" in server.output()
+        assert "reset before its address was known" in server.output()
         assert witness.ask(1, r.ExistsRequest("/made"), r.StatReply)[2] == r.ErrorCode.NO_NODE
 
 

@@ -1,7 +1,6 @@
-"""The requests that are about watches and nothing else.
+"""Handlers of the requests that only concern watches.
 
-Rules for this file: it changes nothing but the watches. Paths are not checked: a watch on a path that no node can
-have never fires, and that is all.
+Paths are not validated: a watch on an invalid path never fires.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _MODES: dict[int, WatcherMode] = {
 
 
 class WatchHandlers:
-    """``answer(link, request)`` by type of request, and ``rearm`` for setWatches."""
+    """Watch handlers. ``answers`` maps types of requests to ``answer(link, request)``."""
 
     def __init__(self, tree: Tree, watches: Watches) -> None:
         self._tree = tree
@@ -41,8 +40,11 @@ class WatchHandlers:
         }
 
     def rearm(self, link: Peer, request: r.SetWatchesRequest | r.SetWatches2Request, zxid: int) -> list[Notify]:
-        """The watches of a client that has reconnected: what changed after the zxid it saw is told at once, but for
-        the watches that stay, which are only armed."""
+        """Re-arm the watches of a client that has reconnected.
+
+        A change after the last zxid that it saw fires the watch at once. Persistent watches are only
+        armed.
+        """
         peer, relative = link.peer, request.relative_zxid
         missed = [(path, self._missed_data(path, relative)) for path in request.data]
         missed += [(path, EventType.NODE_CREATED if self._tree.node(path) else None) for path in request.exist]
@@ -55,7 +57,7 @@ class WatchHandlers:
         return events
 
     def _add(self, link: Peer, request: r.AddWatchRequest) -> r.ErrorReply:
-        """Without the body, four zero bytes, Java's client breaks off."""
+        """Arm a persistent watch. The reply has a body (four zero bytes) because Java's client requires it."""
         mode = _MODES.get(request.mode)
         if mode is None:
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
@@ -63,7 +65,11 @@ class WatchHandlers:
         return r.ErrorReply(0)
 
     def _check(self, link: Peer, request: r.CheckWatchesRequest) -> None:
-        """As ZooKeeper 3.8 does it: anybody's watch counts, and a path without its "/" cannot be looked up."""
+        """Check whether a path is watched.
+
+        As in ZooKeeper 3.8, watches of other clients count as well, and a path without a leading
+        "/" is a MARSHALLING_ERROR.
+        """
         indexes = self._indexes_of(request.type)
         if request.path and not request.path.startswith("/"):
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
