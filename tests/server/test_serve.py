@@ -238,7 +238,7 @@ def test_full_disk_stops_it_with_a_clear_error_and_loses_nothing(embedded: Embed
         assert settled(embedded) == 1
         last = embedded.output().splitlines()[-1]
         assert last.startswith(f"distsync serve: cannot write to the journal {embedded.folder / 'data'}")
-        assert "make room on the disk" in last
+        assert "free space on the disk" in last
         embedded.start()
         eventually(lambda: client.connected)
         names = client.retry(client.get_children, "/")

@@ -1,7 +1,4 @@
-"""What the server says on standard error, or into server.log: lines, and not too many of them.
-
-Rules for this file: whoever can connect can make the server say something; so what is said is bounded.
-"""
+"""Logging to standard error with a rate limit, because any client that can connect can cause log lines."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ SECONDS = 60.0
 
 
 class RateLimitFilter(logging.Filter):
-    """At most LINES in SECONDS below errors; then one that tells how many were left out."""
+    """Passes at most LINES records below ERROR in SECONDS. The next record then reports how many were suppressed."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +22,7 @@ class RateLimitFilter(logging.Filter):
             return True
         suppressed = self._start_period(time.monotonic())
         if suppressed > 0:
-            record.msg = f"({suppressed} lines were left out) {record.msg}"
+            record.msg = f"({suppressed} lines suppressed) {record.msg}"
         self._count += 1
         return self._count <= LINES
 

@@ -1,7 +1,7 @@
-"""Connections that are to be encrypted: accepted here, so that they count before their handshake is over.
+"""Accept loop for TLS connections.
 
-Rules for this file: asyncio's own server makes a connection known only after the handshake; whoever never ends it
-would count for nothing. No more is done here than to accept, to shake hands, and to refuse.
+asyncio's servers report a connection only after its TLS handshake. Here it counts for the connection
+limit from the start, also if the client never completes the handshake.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from distsync._server.net.event_loop import backlog
 log = logging.getLogger("distsync.server")
 
 PAUSE_S = 1.0
-"""When the system has no file descriptor left; asyncio's own servers wait as long."""
+"""Pause in seconds if no file descriptor is left, as in asyncio's servers."""
 
 
 class TlsAcceptor:
-    """Accepts on ``listening``. ``room()`` is how many more connections there may be, those in a handshake included."""
+    """Accepts connections on ``listening``.
+
+    ``room()`` returns the number of further connections allowed, including those in a handshake.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,7 @@ class TlsAcceptor:
         self._listen()
 
     def close(self) -> None:
-        """Nobody is accepted any more."""
+        """Stop accepting, and cancel the handshakes."""
         self._closed = True
         self._loop.remove_reader(self._listening)
         for task in self._handshakes:
@@ -81,5 +84,5 @@ class TlsAcceptor:
             await self._loop.connect_accepted_socket(
                 self._make, client, ssl=self._context, ssl_handshake_timeout=self._seconds
             )
-        except OSError as error:  # ssl.SSLError is one, and the time-out too
+        except OSError as error:  # includes ssl.SSLError and timeouts
             log.info("TLS handshake failed: %s", error)
