@@ -1,8 +1,8 @@
-"""Who may do what: identities of a connection against the ACL of a znode.
+"""Access control: the identities of a connection against the ACL of a znode.
 
-Rules for this file: pure functions. An identity is (scheme, id); the first of a connection is its IP address, then
-comes whom its certificate names; further ones come from auth and sasl requests. Schemes: world, auth, digest, ip; x509
-and sasl where the server can tell who that is; and super, which no ACL binds.
+The first identity of a connection is its IP address, followed by the subject of its TLS
+certificate, if any. auth and sasl requests add more. The schemes are world, auth, digest and ip;
+x509 and sasl if the server is set up for them; and super, which bypasses all ACLs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from distsync._wire.records import OPEN_ACL, Acl
 READ, WRITE, CREATE, DELETE, ADMIN = (int(one) for one in Permission if one != Permission.ALL)
 READ_ONLY_ACL: tuple[Acl, ...] = (Acl(READ, "world", "anyone"),)
 
-
 MAX_ENTRIES = 256
-"""Of an ACL: each request of its znode may look at all of them."""
+"""Maximum number of entries of an ACL, because each request for the znode may check all of them."""
 
 MAX_NETWORK_LENGTH = 80
-"""With a zone and a length. What is longer is not kept to be known again."""
+"""Maximum length in characters of the id of an ``ip`` entry. Limits the memory of the cache of parsed networks."""
 
 
 class Identity(NamedTuple):
@@ -39,31 +38,31 @@ class Identity(NamedTuple):
 
 SUPER = Identity("super", "")
 PROVING = frozenset({"digest", "x509", "sasl"})
-"""What an entry ``auth`` stands for: ZooKeeper takes an address for no proof."""
+"""Schemes whose identities an ``auth`` entry stands for. As in ZooKeeper, an IP address is not one of them."""
 
 
 class Policy(NamedTuple):
-    """What one server makes of ACLs that another would not."""
+    """The settings of a server that affect ACLs."""
 
     schemes: frozenset[str] = frozenset()
-    """Of x509 and sasl, those that it knows."""
+    """Those of ``x509`` and ``sasl`` that the server supports."""
 
     shared: Identity | None = None
-    """All its users have it, so it makes no owner of who has another one."""
+    """Identity that all clients have. An ``auth`` entry stands for it only if the client has no other."""
 
 
 USUAL_POLICY = Policy()
 
 
 def digest_of(credentials: bytes) -> str:
-    """``user:base64(sha1(user:password))`` of ``user:password``."""
+    """Convert ``user:password`` to ``user:base64(sha1(user:password))``."""
     text = credentials.decode(errors="replace")
     sha1 = hashlib.sha1(text.encode(), usedforsecurity=False).digest()
     return f"{text.partition(':')[0]}:{base64.b64encode(sha1).decode()}"
 
 
 def permit(acl: tuple[Acl, ...], permission: int, identities: Iterable[Identity]) -> None:
-    """One of the identities has one of the bits of ``permission``; otherwise NO_AUTH."""
+    """Refuse with NO_AUTH unless an identity has one of the bits of ``permission``."""
     if acl is not OPEN_ACL and not allows(acl, permission, identities):
         raise RequestRefused(ErrorCode.NO_AUTH)
 
@@ -88,13 +87,15 @@ def _within(address: str, text: str) -> bool:
     network = _network(text)
     try:
         return network is not None and ipaddress.ip_address(address) in network
-    except ValueError:  # whose address nobody knows
+    except ValueError:  # the address is unknown
         return False
 
 
 def normalize(acl: tuple[Acl, ...], identities: Iterable[Identity], policy: Policy = USUAL_POLICY) -> tuple[Acl, ...]:
-    """The ACL as it is stored: without duplicates, ``auth`` replaced by who asks. INVALID_ACL when it is empty or too
-    long, or has an entry that makes no sense."""
+    """Return the ACL as stored: without duplicates, ``auth`` replaced by identities of the client.
+
+    Refuse with INVALID_ACL if it is empty or too long, or contains an invalid entry.
+    """
     if acl == OPEN_ACL:
         return OPEN_ACL
     entries = islice(dict.fromkeys(acl), MAX_ENTRIES + 1)
@@ -128,13 +129,13 @@ def _is_valid(entry: Acl, schemes: frozenset[str]) -> bool:
 
 
 def _is_principal(text: str) -> bool:
-    """ZooKeeper wants what Kerberos could call somebody: ``user``, ``user@realm``, ``user/host@realm``."""
+    """Whether ZooKeeper accepts the Kerberos name: ``user``, ``user@realm`` or ``user/host@realm``."""
     return "@" not in text or re.fullmatch(r"[^/@]*(/[^/@]*)?@[^/@]*", text) is not None
 
 
 @lru_cache(256)
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """Four numbers, as Java reads numbers, and how many bits of them count; or an IPv6 network."""
+    """Parse an IPv4 network (with numbers as Java parses them, such as ``+1``) or an IPv6 network."""
     address, slash, bits = text.partition("/")
     octets = address.split(".")
     if not all(map(_is_number, [*octets, bits] if slash else octets)):
@@ -157,13 +158,13 @@ _is_number = re.compile(r"[+-]?[0-9]{1,9}").fullmatch
 
 
 def public_form(identity: Identity) -> Identity:
-    """The identity without what proves it."""
+    """Remove the password hash from a digest identity."""
     scheme, id = identity
     return Identity(scheme, id.partition(":")[0]) if scheme == "digest" else identity
 
 
 def redact(acl: tuple[Acl, ...]) -> tuple[Acl, ...]:
-    """The ACL as it is shown to who may read it but not administer it: digests are hidden."""
+    """Hide the digests of an ACL from clients without ADMIN permission."""
     return tuple(
         entry._replace(id=f"{entry.id.partition(':')[0]}:x") if entry.scheme == "digest" else entry for entry in acl
     )

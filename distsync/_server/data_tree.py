@@ -1,7 +1,6 @@
-"""The znodes: who is whose child, with which data, versions and counters.
+"""The tree of znodes, with their data, versions and counters.
 
-Rules for this file: it applies what was decided and checks nothing; it knows no connection, watch or session but the
-owner's number. Numbers that are 32 bits on the wire wrap here.
+Changes are applied without checks, which handlers/ does before. Numbers of 32 bits on the wire wrap.
 """
 
 from __future__ import annotations
@@ -21,32 +20,45 @@ from distsync._server.journal.change_records import (
     StoredNode,
 )
 from distsync._server.path_rules import SPECIAL, parent_of
-from distsync._server.quotas import QUOTA, apply_delta, held, is_limits, limits_path, prefix_of, stats_path, target_of
+from distsync._server.quotas import (
+    QUOTA,
+    apply_delta,
+    is_limits,
+    limits_path,
+    prefix_of,
+    stats_data,
+    stats_path,
+    target_of,
+)
 from distsync._wire.records import OPEN_ACL, Acl, StatRecord
 
 _stat: Callable[[type[StatRecord], tuple[int, ...]], StatRecord] = tuple.__new__
-"""Half the time of its own constructor."""
+"""Faster than the constructor of StatRecord."""
 
 _NO_CHILDREN: dict[str, None] = {}
-"""Shared by all leaves, never written to."""
+"""Shared by all leaves. Never modified."""
 
 
 LAST_INT = 0x7FFFFFFF
 
 
 def wrapped(number: int) -> int:
-    """As a 32-bit number with a sign."""
+    """Wrap to a signed 32-bit number."""
     return number if -LAST_INT <= number <= LAST_INT else (number + 0x80000000 & 0xFFFFFFFF) - 0x80000000
 
 
 def next_version(version: int) -> int:
-    """The version after this one; never -1, which means "any" in a request."""
+    """Return the next version, skipping -1, which means "any" in a request."""
     return wrapped(version + 1) if version != -2 else 0
 
 
 class TreeNode:
-    """One znode. ``creates`` counts the children ever created: it is the next sequence number. ``owner`` is a session,
-    0, or below zero a time to live."""
+    """One znode.
+
+    Attributes:
+        creates: Number of children ever created, which is the next sequence number.
+        owner: Session id of an ephemeral node; negative for a TTL (see TTL_OWNER); otherwise 0.
+    """
 
     __slots__ = (
         "data",
@@ -80,7 +92,7 @@ class TreeNode:
 
     @property
     def stat(self) -> StatRecord:
-        """On the wire cversion counts creates and deletes of children: 2 * creates - children."""
+        """The znode's Stat. Its cversion counts creates and deletes of children, 2 * creates - children."""
         children, owner, data = len(self.children), self.owner, self.data
         return _stat(
             StatRecord,
@@ -101,7 +113,7 @@ class TreeNode:
 
     @property
     def ttl_ms(self) -> int:
-        """0 for none."""
+        """TTL in ms; 0 for none."""
         return self.owner - TTL_OWNER if self.owner < 0 else 0
 
 
@@ -109,7 +121,7 @@ _counters: Callable[[TreeNode], tuple[int, ...]] = attrgetter(*TreeNode.COUNTERS
 
 
 class Tree:
-    """All znodes by path; parents come before their children."""
+    """All znodes by path. Parents come before their children."""
 
     def __init__(self) -> None:
         self.nodes: dict[str, TreeNode] = {}
@@ -117,16 +129,16 @@ class Tree:
         self.containers: dict[str, None] = {}
         self.ttls: dict[str, None] = {}
         self.limited: set[str] = set()
-        """The paths that have a quota."""
+        """Paths that have a quota."""
         self.data_bytes = 0
-        """Of all paths and data."""
+        """Size of all paths and data."""
         for path in SPECIAL:
             self._add(path, TreeNode(b"", OPEN_ACL, 0, False, 0, 0))
         config = self.nodes["/zookeeper/config"]
         config.acl, config.aversion = READ_ONLY_ACL, -1
 
     def node(self, path: str) -> TreeNode | None:
-        """The znode; "" is the root too."""
+        """Return the znode, or None. "" is the root, like "/"."""
         return self.nodes.get(path or "/")
 
     def create(self, change: CreateNode, zxid: int, time_ms: int) -> None:
@@ -157,7 +169,7 @@ class Tree:
         node.aversion = next_version(node.aversion)
 
     def owned(self, session_id: int) -> tuple[str, ...]:
-        """The session's ephemeral nodes, in the order of their creation."""
+        """Return the session's ephemeral nodes in order of creation."""
         return tuple(self.ephemerals.get(session_id, ()))
 
     def delete_owned(self, session_id: int, zxid: int) -> None:
@@ -165,18 +177,18 @@ class Tree:
             self._delete(path, zxid)
 
     def quota_of(self, path: str) -> tuple[TreeNode | None, TreeNode | None]:
-        """The nodes with the limits that hold for the path, and with what is held of them; None where missing."""
+        """Return the limits node and the stats node that apply to the path; None where there is none."""
         prefix = prefix_of(path, self.limited) if self.limited else ""
         return (self.nodes.get(limits_path(prefix)), self.nodes.get(stats_path(prefix))) if prefix else (None, None)
 
-    def count_anew(self) -> None:
-        """The stats of all quotas say what there is, whatever they said."""
+    def recount_quotas(self) -> None:
+        """Recompute the stats of all quotas from the tree."""
         for target in self.limited:
             if stats_path(target) in self.nodes:
                 self._recount_quota(stats_path(target))
 
     def descendants(self, path: str) -> Iterator[str]:
-        """The node's children, their children, and so on."""
+        """Iterate over all paths below ``path``."""
         pending = [path.rstrip("/")]
         while pending:
             above = pending.pop()
@@ -185,14 +197,17 @@ class Tree:
             pending += below
 
     def inverse(self, change: NodeChange) -> Callable[[], None]:
-        """Called before ``change`` is applied: what takes it back, when everything after it was taken back."""
-        take_back = self._reversal(change)
-        if not self.limited:
-            return take_back
-        stats = self.quota_of(change.path)[1]
-        return take_back if stats is None else partial(self._also_put, take_back, stats, stats.data)
+        """Return a function that undoes ``change``. Must be called before the change is applied.
 
-    def _reversal(self, change: NodeChange) -> Callable[[], None]:
+        Changes must be undone in reverse order.
+        """
+        undo = self._undo_of(change)
+        if not self.limited:
+            return undo
+        stats = self.quota_of(change.path)[1]
+        return undo if stats is None else partial(self._undo_with_quota, undo, stats, stats.data)
+
+    def _undo_of(self, change: NodeChange) -> Callable[[], None]:
         path, kind = change[0], type(change)
         if kind is CreateNode:
             return partial(self._undo_create, path, self.nodes[parent_of(path)].pzxid)
@@ -202,7 +217,7 @@ class Tree:
         return partial(self._reset, node, node.data, node.acl, node.version, node.aversion, node.mzxid, node.mtime)
 
     def stored(self) -> Iterator[StoredNode]:
-        """Every node as a record, parents before their children."""
+        """Iterate over all nodes as records, parents before their children."""
         for path, node in self.nodes.items():
             yield StoredNode(path, node.data, node.acl, node.owner, node.container, _counters(node))
 
@@ -210,7 +225,7 @@ class Tree:
         path, data, acl, owner, container, counters = stored
         czxid, mzxid, pzxid, ctime, mtime, node_version, creates, aversion = counters
         node = TreeNode(data, acl, owner, container, czxid, ctime)
-        if mzxid != czxid:  # else both are one number, as in a new node: each takes memory
+        if mzxid != czxid:  # if equal, share the int object, which saves memory
             node.mzxid = mzxid
         if mtime != ctime:
             node.mtime = mtime
@@ -220,13 +235,13 @@ class Tree:
         self._add(path, node)
 
     def clear(self) -> None:
-        """Not even the root is there: only load() may follow."""
+        """Remove all nodes, including the root. Only `load` may follow."""
         for table in (self.nodes, self.ephemerals, self.containers, self.ttls, self.limited):
             table.clear()
         self.data_bytes = 0
 
     def _add(self, path: str, node: TreeNode) -> TreeNode:
-        """Answers the parent (the root's is itself)."""
+        """Add a node and return its parent (for the root, the root)."""
         nodes = self.nodes
         nodes[path] = node
         self.data_bytes += len(path) + len(node.data) if node.data else len(path)
@@ -241,7 +256,7 @@ class Tree:
         return parent
 
     def _enlist(self, path: str, node: TreeNode) -> None:
-        """In the tables of those that need care."""
+        """Add the node to the indexes of ephemeral, TTL, container and quota nodes."""
         if node.owner > 0:
             self.ephemerals.setdefault(node.owner, {})[path] = None
         elif node.owner:
@@ -252,14 +267,14 @@ class Tree:
             self.limited.add(target_of(path))
 
     def _remove(self, path: str) -> TreeNode:
-        """Answers the parent."""
+        """Remove a node and return its parent."""
         node = self.nodes.pop(path)
         self.data_bytes -= len(path) + len(node.data or b"")
         cut = path.rfind("/")
         parent = self.nodes[path[:cut] or "/"]
         del parent.children[path[cut + 1 :]]
         if node.owner > 0:
-            self._disown(node.owner, path)
+            self._remove_ephemeral(node.owner, path)
         elif node.owner:
             del self.ttls[path]
         elif node.container:
@@ -275,25 +290,25 @@ class Tree:
             self._update_quota(path, -1, -len(node.data or b""))
 
     def _recount_quota(self, path: str) -> None:
-        """A new stats node tells at once what its subtree holds."""
+        """If ``path`` is a stats node, count the nodes and bytes of its subtree."""
         target = target_of(path)
         if not target or path != stats_path(target):
             return
         found = [target, *self.descendants(target)] if target in self.nodes else []
         size = sum(len(self.nodes[one].data or b"") for one in found)
-        self._put(self.nodes[path], held(len(found), size))
+        self._put(self.nodes[path], stats_data(len(found), size))
 
     def _update_quota(self, path: str, count: int, size: int) -> None:
-        """A subtree with a quota holds more, or less."""
+        """Add to the stats of the quota that applies to the path, if any."""
         stats = self.quota_of(path)[1]
         if stats is not None:
             self._put(stats, apply_delta(stats.data, count, size))
 
-    def _also_put(self, take_back: Callable[[], None], node: TreeNode, data: bytes | None) -> None:
-        take_back()
+    def _undo_with_quota(self, undo: Callable[[], None], node: TreeNode, data: bytes | None) -> None:
+        undo()
         self._put(node, data)
 
-    def _disown(self, owner: int, path: str) -> None:
+    def _remove_ephemeral(self, owner: int, path: str) -> None:
         owned = self.ephemerals[owner]
         del owned[path]
         if not owned:
@@ -321,7 +336,7 @@ class Tree:
         node.acl, node.version, node.aversion, node.mzxid, node.mtime = acl, version, aversion, mzxid, mtime
 
     def _put(self, node: TreeNode, data: bytes | None) -> int:
-        """How many bytes more that are."""
+        """Set the data and return by how many bytes it grew."""
         more = (len(data) if data else 0) - (len(node.data) if node.data else 0)
         self.data_bytes += more
         node.data = data

@@ -1,7 +1,6 @@
-"""What survives a restart: znodes, sessions, the last zxid; and how a transaction changes it.
+"""The state that survives a restart (znodes, sessions, last zxid), and how transactions change it.
 
-Rules for this file: no connection, watch or clock. Applying needs no check: the same transactions in the same order
-lead to the same state, which is what the journal lives on.
+Invariant: the same transactions in the same order produce the same state. The journal relies on it.
 """
 
 from __future__ import annotations
@@ -35,12 +34,10 @@ from distsync._server.session_table import Sessions
 _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 PIECE_BYTES = 256 * 1024
-"""A snapshot's piece is at least this long, but for the last; a piece more than one record longer never is."""
+"""Minimum size of a snapshot piece, except the last. A piece exceeds it by less than one record."""
 
 
 class DurableState:
-    """The tree, the sessions and the last zxid."""
-
     def __init__(self, expiry_ms: int, zxid: int) -> None:
         self.zxid = zxid
         self.last_session_id = 0
@@ -60,11 +57,10 @@ class DurableState:
         self._apply[type(change)](change, zxid, time_ms)
 
     def commit(self, zxid: int, time_ms: int, changes: Sequence[Change]) -> Commit:
-        """The record of changes that were applied under this zxid."""
+        """Return the commit of changes that were already applied."""
         return Commit(zxid, pack_transaction(zxid, time_ms, changes))
 
     def apply_and_commit(self, change: Change, zxid: int, time_ms: int) -> Commit:
-        """One change, and its record."""
         self._apply[type(change)](change, zxid, time_ms)
         commit: Commit = _new(Commit, (zxid, pack_change(zxid, time_ms, change)))
         return commit
@@ -77,7 +73,7 @@ class DurableState:
             for change in changes:
                 self.apply(change, zxid, time_ms)
         except KeyError as error:
-            raise UnreadableStateError(f"transaction {zxid:#x} changes {error}, which is not there") from None
+            raise UnreadableStateError(f"transaction {zxid:#x} changes {error}, which does not exist") from None
         self.zxid = zxid
 
     def snapshot(self) -> Iterator[bytes]:
@@ -94,12 +90,12 @@ class DurableState:
         records = (record for piece in pieces for record in unpack(piece))
         head = next(records, None)
         if not isinstance(head, StoredHead):
-            raise UnreadableStateError("a snapshot without its head")
+            raise UnreadableStateError("the snapshot has no head")
         self.zxid, self.last_session_id = head.zxid, head.last_session_id
         self.tree.clear()
         self._load(records)
         if (len(self.sessions), len(self.tree.nodes)) != (head.sessions, head.nodes):
-            raise UnreadableStateError(f"a snapshot of {head.nodes} znodes has {len(self.tree.nodes)}")
+            raise UnreadableStateError(f"the snapshot has {len(self.tree.nodes)} of {head.nodes} znodes")
 
     def _records(self) -> Iterator[Stored]:
         yield StoredHead(self.zxid, self.last_session_id, len(self.sessions), len(self.tree.nodes))
@@ -116,12 +112,12 @@ class DurableState:
                 elif isinstance(record, OpenSession):
                     self.sessions.open(record.id, record.timeout_ms, 0)
                 else:
-                    raise UnreadableStateError(f"{record!r} in a snapshot")
+                    raise UnreadableStateError(f"unexpected {record!r} in the snapshot")
         except KeyError as error:
-            raise UnreadableStateError(f"a snapshot without {error}") from None
+            raise UnreadableStateError(f"the snapshot lacks {error}") from None
 
     def _open(self, change: OpenSession, zxid: int, time_ms: int) -> None:
-        """Its time-out starts when the engine touches it."""
+        """Open a session. Its timeout starts when the engine touches it."""
         self.last_session_id = max(self.last_session_id, change.id)
         self.sessions.open(change.id, change.timeout_ms, 0)
 
@@ -134,5 +130,5 @@ class DurableState:
 
 
 def _without_zxid(changes: Sequence[Change]) -> bool:
-    """They stand under the zxid of the transaction before them, and may be applied again."""
+    """Whether the changes reuse the zxid of the transaction before them. They may be applied twice."""
     return bool(changes) and all(isinstance(change, ResizeSession) for change in changes)

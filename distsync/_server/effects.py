@@ -1,7 +1,6 @@
-"""What the engine asks its surroundings to do: plain records, in the order in which they are to be delivered.
+"""Effects: what the engine asks the network server to do.
 
-Rules for this file: no behaviour. A list of effects is carried out in its order; a Commit is durable before any
-later effect of its list is sent. To peers that a list does not mention nothing is sent.
+Effects must be carried out in order. A Commit must be durable before any later effect is sent.
 """
 
 from __future__ import annotations
@@ -13,15 +12,17 @@ from distsync._wire.records import Body, ConnectResponse, WatcherEvent
 
 
 class Accepted(NamedTuple):
-    """Answer the handshake. A refusal (unknown session, wrong password) has session id 0, and a Drop follows."""
+    """Reply to a handshake. A refusal (unknown session, wrong password) has session id 0, and a Drop follows."""
 
     peer: int
     response: ConnectResponse
 
 
 class Reply(NamedTuple):
-    """Answer a request. ``body`` is None where the wire has a header only: when ``err`` is not 0, but for a
-    refused SaslRequest."""
+    """Reply to a request. ``body`` is None if the reply is only a header.
+
+    That is so for all errors, except of a SaslRequest.
+    """
 
     peer: int
     xid: int
@@ -34,13 +35,13 @@ _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 
 def reply(peer: int, xid: int, zxid: int, err: int, body: Body | None) -> Reply:
-    """A Reply, in half the time of its own constructor."""
+    """Create a Reply, faster than its constructor does."""
     made: Reply = _new(Reply, (peer, xid, zxid, err, body))
     return made
 
 
 class Notify(NamedTuple):
-    """Tell a watcher. ``zxid`` is the transaction that fired the watch."""
+    """Notify a watcher. ``zxid`` is the transaction that fired the watch."""
 
     peer: int
     zxid: int
@@ -48,13 +49,13 @@ class Notify(NamedTuple):
 
 
 class Drop(NamedTuple):
-    """Close the connection, after what was sent to it before. The engine has forgotten the peer already."""
+    """Close the connection once everything queued was sent. The engine has already forgotten the peer."""
 
     peer: int
 
 
 class Commit(NamedTuple):
-    """Store ``payload``, whose meaning only the engine knows, under ``zxid``; zxids of commits grow."""
+    """Store ``payload``, which only the engine interprets, under ``zxid``. The zxids of commits never decrease."""
 
     zxid: int
     payload: bytes

@@ -1,8 +1,8 @@
 """The server as a state machine: a request and the time go in, effects come out.
 
-Rules for this file: no clock, thread, socket, loop or file; time is an int in ms since the epoch, passed in, and a
-peer is an int that the rim chooses per connection, never the same twice. Everything happens in the order of the
-calls: that order is the one order of writes, of each session's requests, and of their replies.
+Times are ints in ms since the epoch. A peer is a number that the network server assigns to a
+connection and never reuses. The order of the calls is the order of writes, of the requests of each
+session, and of their replies.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ DEFAULTS = EngineConfig()
 
 
 class EngineStatistics(NamedTuple):
-    """What srvr and mntr tell. ``requests`` counts since the engine was made; ``data_bytes`` has paths and data."""
+    """Statistics for ``srvr`` and ``mntr``.
+
+    ``data_bytes`` is the size of all paths and data. ``requests`` counts since the engine was created.
+    """
 
     zxid: int
     znodes: int
@@ -41,7 +44,7 @@ class EngineStatistics(NamedTuple):
 
 
 class Engine:
-    """One ZooKeeper server. Effects are carried out in their order; see effects.py."""
+    """One ZooKeeper server. See effects.py for how its effects are to be carried out."""
 
     def __init__(self, config: EngineConfig = DEFAULTS) -> None:
         self.config = config
@@ -51,7 +54,7 @@ class Engine:
 
     @property
     def zxid(self) -> int:
-        """The last one given out."""
+        """The last zxid assigned."""
         return self._core.state.zxid
 
     @property
@@ -67,7 +70,7 @@ class Engine:
         return self._core.watches
 
     def paths(self) -> Iterator[str]:
-        """Every znode, ``/zookeeper`` and those below it included."""
+        """Iterate over the paths of all znodes, including ``/zookeeper`` and its descendants."""
         return iter(self.tree.nodes)
 
     def connect(
@@ -80,15 +83,18 @@ class Engine:
         subject: str = "",
         sasl: Authenticator | None = None,
     ) -> list[Effect]:
-        """The first frame of ``peer``, which connects from IP ``address``: accepted, refused (Accepted with session 0,
-        then Drop), or dropped without a word. ``subject`` is whom its certificate names; ``sasl`` answers its tokens.
+        """Handle the connect request of a new peer.
+
+        The peer is accepted, refused (Accepted with session 0, then Drop), or dropped without a
+        reply. ``address`` is its IP address, ``subject`` the subject of its certificate, and
+        ``sasl`` the authenticator for its SASL tokens.
         """
         self._core.advance_time(now_ms)
         named = (Identity("x509", subject),) if subject else ()
         return Handshake(self._core, peer, request, now_ms, (Identity("ip", address), *named), sasl).effects()
 
     def step(self, peer: int, xid: int, request: Request, now_ms: int) -> list[Effect]:
-        """One request of ``peer``. A peer without a session is dropped."""
+        """Handle a request of ``peer``. A peer without a session is dropped."""
         core = self._core
         link = core.links.get(peer)
         if link is None:
@@ -100,17 +106,17 @@ class Engine:
         return self._requests.handle(link, xid, request, now_ms)
 
     def admission(self, peer: int) -> tuple[int, bool]:
-        """The session that ``peer`` is attached to, 0 if to none, and whether it may ask for more than to be let in."""
+        """Return the session id of ``peer`` (0 if it has none), and whether it is sufficiently authenticated."""
         link = self._core.links.get(peer)
         return (0, False) if link is None else (link.session.id, link.admitted)
 
     def hang_up(self, peer: int, now_ms: int) -> list[Effect]:
-        """The connection of ``peer`` is gone; its session lives on until its time-out."""
+        """Handle a closed connection. Its session stays open until its timeout."""
         self._core.remove_peer(peer)
         return []
 
     def expire(self, session_id: int, now_ms: int) -> list[Effect]:
-        """The session has ended as if its time-out had passed."""
+        """Expire a session now, and drop its connection. No-op if there is no such session."""
         self._core.advance_time(now_ms)
         session = self.sessions.get(session_id)
         if session is None:
@@ -120,7 +126,7 @@ class Engine:
         return effects if owner is None else effects + self._core.drop(owner)
 
     def advance(self, now_ms: int) -> list[Effect]:
-        """Sessions that are due have expired; containers and nodes with a time to live that are due are gone."""
+        """Expire due sessions, and delete due containers and TTL nodes."""
         core = self._core
         active_ms = core.advance_time(now_ms)
         effects: list[Effect] = []
@@ -133,8 +139,11 @@ class Engine:
         return effects
 
     def next_tick(self) -> int | None:
-        """When advance() is to be called next, at the latest: at the next expiry, and twice a tick while there is
-        something to wait for, as a longer silence counts as a pause. None: there is nothing to wait for."""
+        """Return the latest time for the next call of `advance`, or None if nothing can become due.
+
+        That is the next expiry, but at most half a tick from now, because the engine counts more
+        than a tick without a call as a pause.
+        """
         clock, due = self._core.clock, self._next_due()
         if due is None or clock.now_ms is None:
             return None if due is None else 0
@@ -142,7 +151,7 @@ class Engine:
         return min(at_ms, clock.now_ms + clock.tick_ms // 2) if clock.tolerant else at_ms
 
     def _next_due(self) -> int | None:
-        """In waking time."""
+        """Return when something becomes due next, in active time (see session_clock.py)."""
         core = self._core
         dues = [core.containers_due] if self.tree.containers or self.tree.ttls else []
         session = self.sessions.next_due()
@@ -152,12 +161,16 @@ class Engine:
 
     def _reap(self, now_ms: int) -> list[Effect]:
         tree = self.tree
-        done = [path for path in (*tree.containers, *tree.ttls) if self._is_done(tree.nodes[path], now_ms)]
-        return [effect for path in done for effect in self._core.transact(DeleteNode(path), now_ms)]
+        expired = [path for path in (*tree.containers, *tree.ttls) if self._is_expired(tree.nodes[path], now_ms)]
+        return [effect for path in expired for effect in self._core.transact(DeleteNode(path), now_ms)]
 
-    def _is_done(self, node: TreeNode, now_ms: int) -> bool:
-        """A container had children and has none, or never had one for long; a time to live has passed without a
-        change."""
+    def _is_expired(self, node: TreeNode, now_ms: int) -> bool:
+        """Whether a container or TTL node is to be deleted.
+
+        A container is deleted once its last child is deleted, or if it was unused for long without
+        ever having had one. A TTL node is deleted if it has no children and has not been changed
+        for its TTL.
+        """
         idle_ms = now_ms - node.mtime
         if node.children:
             return False
@@ -166,33 +179,34 @@ class Engine:
         return idle_ms > node.ttl_ms
 
     def replay(self, payload: bytes) -> None:
-        """The state is as it was after the Commit of this payload; payloads that it contains already do nothing.
-        Only before the first call that tells the time. Raises UnreadableStateError."""
+        """Apply the payload of a Commit, unless the state contains it already.
+
+        Must be called before any method that passes the time. Raises UnreadableStateError.
+        """
         self._core.state.replay(payload)
 
     def snapshot(self) -> Iterator[bytes]:
-        """The whole state, in pieces; to be read to its end before the next call that changes the state."""
+        """Iterate over the whole state in pieces. The state must not be changed in the meantime."""
         return self._core.state.snapshot()
 
     def restore(self, pieces: Iterable[bytes]) -> None:
-        """The state is the one that snapshot() wrote; only on a fresh engine, before replay(). Raises
-        UnreadableStateError."""
+        """Restore a `snapshot`. Must be called on a new engine, before `replay`. Raises UnreadableStateError."""
         self._core.state.restore(pieces)
 
     def expiries(self) -> dict[int, list[int]]:
-        """The sessions by when, as far as is known, they expire."""
+        """Return the session ids by expected expiry time."""
         clock, found = self._core.clock, dict[int, list[int]]()
         for session in self.sessions.values():
             found.setdefault(clock.wall(session.due), []).append(session.id)
         return found
 
     def data_watches(self) -> list[tuple[str, int]]:
-        """Path and session of each watch of getData and exists."""
+        """Return the path and session id of each data watch."""
         links = self._core.links
         return [(path, links[peer].session.id) for path, peers in self.watches.data.by_path.items() for peer in peers]
 
     def statistics(self, now_ms: int) -> EngineStatistics:
-        """Cost: a walk over sessions and watchers, not over znodes."""
+        """Return the current statistics, without iterating over the znodes."""
         tree, watches = self.tree, self.watches
         return EngineStatistics(
             zxid=self.zxid,

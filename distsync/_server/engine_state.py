@@ -1,7 +1,7 @@
-"""The heart of the engine: the state, who is connected, who watches, what time it is; and how all of it moves together.
+"""State shared by the parts of an engine: durable state, connected peers, watches and clock.
 
-Rules for this file: it decides nothing about a request. Every transaction goes through here: the next zxid, the
-change applied, the commit, then what it fires.
+A transaction takes the next zxid, applies its change, is committed, and then fires watches. Which
+changes to make is decided in handlers/.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from distsync._wire.records import OPEN_ACL, Acl
 
 
 class ReadPermissions(NamedTuple):
-    """The ACLs of a znode and of its parent when it was changed: who may read it is told, if he watches."""
+    """The ACLs of a znode and of its parent at the time of a change. They decide which watchers are notified."""
 
     of_node: tuple[Acl, ...]
     of_parent: tuple[Acl, ...]
@@ -41,8 +41,6 @@ NOBODY = ReadPermissions((), ())
 
 
 class EngineState:
-    """Shared by the parts of one engine."""
-
     def __init__(self, config: EngineConfig) -> None:
         self.config = config
         shared = None if config.required_digest is None else Identity("digest", config.required_digest)
@@ -61,7 +59,7 @@ class EngineState:
         }
 
     def is_authorized(self, identities: Sequence[Identity]) -> bool:
-        """Whether who has these may ask for more than to prove who he is."""
+        """Whether a client with these identities may send requests other than authentication."""
         shared = self.policy.shared
         return (shared is None or shared in identities) and not self.missing_scheme(identities)
 
@@ -70,7 +68,10 @@ class EngineState:
         return bool(required) and not any(identity.scheme in required for identity in identities)
 
     def advance_time(self, now_ms: int) -> int:
-        """The waking time. Sessions that come from a journal start with their full time-out at the first call."""
+        """Set the time and return the active time.
+
+        The first call gives sessions that were restored from a journal their full timeout.
+        """
         clock = self.clock
         if clock.now_ms == now_ms:
             return clock.active_ms
@@ -82,7 +83,7 @@ class EngineState:
         return active_ms
 
     def touch_session(self, link: Peer, now_ms: int) -> None:
-        """The client of ``link`` has spoken: its session has its full time-out again."""
+        """Restart the timeout of the peer's session."""
         link.heard_ms = now_ms
         self.sessions.touch(link.session, self.advance_time(now_ms))
 
@@ -91,7 +92,7 @@ class EngineState:
         return self.state.zxid
 
     def transact(self, change: Change | None, now_ms: int) -> list[Effect]:
-        """The change is applied under the next zxid, committed, and its watches fire; None uses the zxid up."""
+        """Apply and commit ``change`` under the next zxid, and fire its watches. None only consumes a zxid."""
         state = self.state
         zxid = state.zxid = state.zxid + 1
         if change is None:
@@ -102,13 +103,13 @@ class EngineState:
         return [state.apply_and_commit(change, zxid, now_ms), *self.fire_watches(change, audience, zxid)]
 
     def record_extra(self, change: ResizeSession, now_ms: int) -> list[Effect]:
-        """The change is applied and committed under the last zxid once more: ZooKeeper gives it none."""
+        """Apply and commit ``change`` under the last zxid, because ZooKeeper assigns it none."""
         zxid = self.state.zxid
         self.state.apply(change, zxid, now_ms)
         return [self.state.commit(zxid, now_ms, (change,))]
 
     def audience(self, change: Change) -> ReadPermissions:
-        """Who may hear of a change that is about to be applied."""
+        """Return the ACLs for the notifications of a change. Must be called before the change is applied."""
         if not isinstance(change, (CreateNode, DeleteNode, SetNodeData)):
             return NOBODY
         nodes, path = self.tree.nodes, change.path
@@ -117,22 +118,22 @@ class EngineState:
         )
 
     def fire_watches(self, change: Change, audience: ReadPermissions, zxid: int) -> list[Notify]:
-        """The events of a change to one znode. What a closing session fires, end_session() tells."""
+        """Fire the watches of a change to one znode. For a CloseSession, see `end_session`."""
         fire = self._fires.get(type(change))
         return self._drop_unreadable(fire(change.path, zxid), change.path, audience) if fire else []  # type: ignore[union-attr]
 
     def _drop_unreadable(self, notices: list[Notify], path: str, audience: ReadPermissions) -> list[Notify]:
-        """A watch that fired is gone, also where its owner may not read the node and is told nothing."""
+        """Remove notifications of znodes that the watcher may not read. Their watches are used up as well."""
         if audience == EVERYBODY:
             return notices
         acls = {path: audience.of_node}
-        return [one for one in notices if self._may_hear(one, acls.get(one.event.path, audience.of_parent))]
+        return [one for one in notices if self._may_read(one, acls.get(one.event.path, audience.of_parent))]
 
-    def _may_hear(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
+    def _may_read(self, notify: Notify, acl: tuple[Acl, ...]) -> bool:
         return acl is OPEN_ACL or allows(acl, READ, self.links[notify.peer].identities)
 
     def end_session(self, session: Session, now_ms: int) -> list[Effect]:
-        """The session is over; its ephemeral nodes went under one zxid. The connection is still there."""
+        """Close a session and delete its ephemeral nodes under one zxid. Its connection stays open."""
         owned = [(path, self.audience(DeleteNode(path))) for path in self.tree.owned(session.id)]
         effects = self.transact(CloseSession(session.id), now_ms)
         for path, audience in owned:
@@ -140,7 +141,7 @@ class EngineState:
         return effects
 
     def remove_peer(self, peer: int) -> None:
-        """The connection is forgotten, with its watches and identities."""
+        """Forget a connection, its watches and its identities."""
         link = self.links.pop(peer, None)
         if link is not None:
             self.watches.forget(peer)

@@ -1,7 +1,4 @@
-"""Locks between processes, as files that only their user can read.
-
-Rules for this file: the one file of the server that knows filelock.
-"""
+"""File locks between processes. The files are readable by their owner only."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ PRIVATE = 0o600
 
 
 class LockedByAnotherError(Exception):
-    """It was not to be had in time."""
+    """Another process holds the lock."""
 
 
 def open_private(path: Path, flags: int) -> int:
-    """A descriptor of the file, which is made if need be; its mode is 0600, whatever the umask and whatever it was."""
+    """Open a file, creating it if needed, and set its mode to 0600."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
     os.fchmod(descriptor, PRIVATE)
     return descriptor
@@ -28,9 +25,10 @@ def open_private(path: Path, flags: int) -> int:
 
 @contextmanager
 def locked(path: Path, timeout: float) -> Iterator[None]:
-    """No other process has the lock meanwhile. Units: ``timeout`` in seconds.
+    """Hold the lock ``path`` during the block. ``timeout`` is in seconds.
 
-    Raises LockedByAnotherError; OSError when the file cannot be made."""
+    Raises LockedByAnotherError on timeout, and OSError if the file cannot be created.
+    """
     os.close(open_private(path, os.O_RDWR))
     lock = filelock.FileLock(path, timeout=timeout)
     try:
@@ -38,7 +36,7 @@ def locked(path: Path, timeout: float) -> Iterator[None]:
     except filelock.Timeout:
         raise LockedByAnotherError(path) from None
     try:
-        path.chmod(PRIVATE)  # filelock may have set another
+        path.chmod(PRIVATE)  # filelock may have changed it
         yield
     finally:
         lock.release()

@@ -1,8 +1,7 @@
-"""``serve``: a server in this process, from the lock on its data folder to its last farewell.
+"""Open, run and close a server in this process.
 
-Rules for this file: it opens what a server needs in the order in which it can be refused, and decides nothing else.
-``python -m distsync._server.main`` is for autostart/find_or_start.py alone: one JSON object of arguments, detached, no
-click needed.
+``python -m distsync._server.main`` is only for autostart/find_or_start.py. It takes one JSON object of
+arguments, and runs detached and without click.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ DIGEST = re.compile(r"[^\s:]+:[A-Za-z0-9+/]{27}=")
 USER_NAME = re.compile(r"[^\s:/@#][^\s:/@]*")
 
 LOCK_S = 3.0
-"""A server that is just stopping gives its folder up within that."""
+"""Maximum wait for the lock of the data folder, in case another server is just stopping."""
 
 log = logging.getLogger("distsync.server")
 
 EPOCH = 1_704_067_200
-"""2024-01-01: a new tree's zxids start at the seconds since then, above those of a tree that was thrown away. They are
-above 0 on a clock that is before it."""
+"""2024-01-01. The upper half of the first zxid of a new tree is the number of seconds since then (at least 1), so
+that its zxids are above those of an earlier tree that was deleted."""
 
 
 def serve(
@@ -73,20 +72,34 @@ def serve(
     address_file: Path | None = None,
     ready: Callable[[], None] = lambda: None,
 ) -> None:
-    """The server has served and was stopped: by SIGTERM, SIGINT, or ``idle_exit`` seconds without a session.
+    """Run a server until SIGTERM, SIGINT, or ``idle_exit`` seconds without a session.
 
-    Units: ``port`` 0 is any free one; None is the one of last time, or else any free one. ``idle_exit`` None is never.
-    With a ``secret``, who does not show it as digest identity ``distsync:<secret>`` is refused everything.
-    Raises: ServeError (nothing was started), JournalError (it is corrupt, or the disk is full: nothing that was
-    acknowledged is lost)."""
-    given = open_server(
+    Args:
+        host: Name or address of the interface.
+        port: Port number; 0 for any free port; None for the last port of this data folder, or
+            otherwise any free port.
+        data_dir: The data folder, which is created if needed.
+        secret: If not None, clients must add the digest identity ``distsync:<secret>`` first.
+        idle_exit: Seconds without a session after which the server stops; None for never.
+        allow_remote: Whether to listen on an interface that other machines can reach without both
+            encryption and authentication.
+        options: Further options.
+        address_file: An additional address file, which is deleted when the server stops.
+        ready: Called once the server accepts connections.
+
+    Raises:
+        ServeError: The server could not be started.
+        JournalError: The journal is corrupt, or cannot be written. A failed write is never
+            acknowledged.
+    """
+    opened = open_server(
         host, port, data_dir, secret=secret, idle_exit=idle_exit, allow_remote=allow_remote, options=options
     )
-    with given as (rim, listening):
+    with opened as (server, listening):
         address = ServerAddress(host, listening.getsockname()[1], secret or "", os.getpid())
         with _published(address, Path(data_dir).absolute(), address_file, ready) as announce:
-            gc.freeze()  # what was read stays, and is not looked through again
-            rim.run(listening, announce)
+            gc.freeze()  # the loaded tree is long-lived: do not scan it again
+            server.run(listening, announce)
 
 
 @contextmanager
@@ -100,14 +113,16 @@ def open_server(
     allow_remote: bool = False,
     options: Options = USUAL,
 ) -> Iterator[tuple[NetworkServer, socket.socket]]:
-    """A server that can be run, its socket bound, its folder locked, its journal read; all are given up at the end.
+    """Open a server that is ready to run, and its listening socket; close it after the block.
 
-    Raises: ServeError, JournalError."""
+    The socket is bound first, so that a server that cannot listen changes nothing. Raises ServeError
+    or JournalError.
+    """
     tls = options.tls
     context = tls_context(tls) if tls else None
     _check_schemes(options)
-    known = secret or options.required_schemes or (tls is not None and tls.ca and not tls.optional)
-    remote = allow_remote or (tls is not None and bool(known))
+    authenticated = secret or options.required_schemes or (tls is not None and tls.ca and not tls.optional)
+    remote = allow_remote or (tls is not None and bool(authenticated))
     with closing(listen(host, port, Path(data_dir), remote=remote)) as listening:
         folder = _folder(Path(data_dir))
         with _locked(folder), closing(Journal(folder, sync_full=options.sync_full)) as journal:
@@ -119,7 +134,7 @@ def open_server(
 
 
 def _schemes(options: Options) -> frozenset[str]:
-    """By which a client can prove here who it is."""
+    """Return the schemes by which clients can authenticate."""
     by_certificate = options.tls is not None and options.tls.ca is not None
     offered = {"x509": by_certificate, "sasl": options.passwords is not None}
     return frozenset(scheme for scheme, is_offered in offered.items() if is_offered)
@@ -128,27 +143,27 @@ def _schemes(options: Options) -> frozenset[str]:
 def _check_schemes(options: Options) -> None:
     for scheme in options.required_schemes - _schemes(options):
         needs = {"x509": "--tls-ca", "sasl": "--sasl-users"}[scheme]
-        raise ServeError(f"--require-auth {scheme} needs {needs}: without it nobody could prove who he is")
+        raise ServeError(f"--require-auth {scheme} needs {needs}")
 
 
 def _folder(data_dir: Path) -> Path:
     try:
         make_folder(data_dir.absolute())
     except OSError as error:
-        raise ServeError(f"{data_dir} cannot be the data folder: {error}") from error
+        raise ServeError(f"cannot create the data folder {data_dir}: {error}") from error
     return data_dir.absolute()
 
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Two servers never share a folder."""
+    """Hold the lock of the data folder during the block."""
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(folder / "lock", LOCK_S))
         except LockedByAnotherError:
             raise ServeError(f"the data folder {folder} is in use by {_owner(folder)}") from None
         except OSError as error:
-            raise ServeError(f"the data folder {folder} cannot be locked: {error}") from error
+            raise ServeError(f"cannot lock the data folder {folder}: {error}") from error
         yield
 
 
@@ -161,7 +176,7 @@ def _owner(folder: Path) -> str:
 def _published(
     address: ServerAddress, folder: Path, user_file: Path | None, ready: Callable[[], None]
 ) -> Iterator[Callable[[], None]]:
-    """What is to be called when the server can be found; when the block is over, it can no longer be."""
+    """Yield a function that writes the address files. After the block, delete the additional one."""
 
     def announce() -> None:
         for file in (folder / ADDRESS, user_file):
@@ -178,7 +193,7 @@ def _published(
 
 
 def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
-    """The state as it was when the journal was last written to."""
+    """Create an engine with the state from the journal."""
     contents = journal.load()
     required = digest_of(f"{USER}:{secret}".encode()) if secret else None
     first_zxid = max(1, int(time.time() - EPOCH)) << 32
@@ -201,10 +216,10 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
             journal.compact(engine.snapshot())
         for _, payload in _consume(contents.records):
             engine.replay(payload)
-        engine.tree.count_anew()
+        engine.tree.recount_quotas()
         if contents.died:
             _begin_epoch(engine, journal, contents.lost)
-        if engine.zxid < 0:  # of an earlier version, on a clock before 2024
+        if engine.zxid < 0:  # tree of an earlier version, created on a clock before 2024
             _advance_zxid(first_zxid, engine, journal)
     except JournalError:
         raise
@@ -214,7 +229,7 @@ def _engine(journal: Journal, secret: str | None, options: Options) -> Engine:
 
 
 def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
-    """zxids go on above all that was lost: clients have seen those, and would not come back to a server below them."""
+    """Continue above all zxids that were lost, because clients that have seen them refuse a server with lower ones."""
     lost_writes = f"the last {lost} or more groups of writes are" if lost else "some of the last writes may be"
     log.error("the server was killed and the machine rebooted: %s lost (use --sync full to prevent this)", lost_writes)
     _advance_zxid(((engine.zxid >> 32) + 1) << 32, engine, journal)
@@ -223,46 +238,55 @@ def _begin_epoch(engine: Engine, journal: Journal, lost: int) -> None:
 def _advance_zxid(zxid: int, engine: Engine, journal: Journal) -> None:
     payload = pack_transaction(zxid, time.time_ns() // 1_000_000, ())
     engine.replay(payload)
-    journal.append([(zxid, payload)], synced=True)  # another death must not lead to the same zxids again
+    journal.append([(zxid, payload)], synced=True)  # another crash must not reuse the same zxids
 
 
 def _consume(pieces: list[Piece]) -> Iterator[Piece]:
-    """Each is given up as the next one is read: together they are as large as the state."""
+    """Iterate over the pieces, freeing each, because together they are as large as the state."""
     pieces.reverse()
     while pieces:
         yield pieces.pop()
 
 
 def read_secret(path: Path) -> str:
-    """The content of a file that nobody else may read, without the line's end. Raises ServeError."""
+    """Read a secret from a private file. Raises ServeError."""
     secret = _read_private(path, "the secret").strip()
     if not secret or ":" in secret:
-        raise ServeError(f"{path} must hold a secret, in one line without colons")
+        raise ServeError(f"{path} must contain a secret, in one line without colons")
     return secret
 
 
 def read_passwords(path: Path) -> dict[str, str]:
-    """By user: lines ``user:password`` of a file that nobody else may read; empty ones and those that begin with ``#``
-    say nothing. Raises ServeError, which names the line and not what it says."""
+    """Read passwords by user from a private file.
+
+    Its lines are ``user:password``, blank, or comments that start with ``#``. Raises ServeError,
+    which contains the line number but not the content of the line.
+    """
     passwords: dict[str, str] = {}
     for number, line in enumerate(_read_private(path, "passwords").split("\n"), 1):
         user, _, password = line.removesuffix("\r").partition(":")
         if not line.strip() or line.startswith("#"):
             continue
         if not (USER_NAME.fullmatch(user) and password):
-            raise ServeError(f"{path}, line {number} must be user:password, the user without blanks, / and @")
+            raise ServeError(
+                f"{path}, line {number} must be user:password, and the user must not contain blanks, / or @"
+            )
         if user == "super" or user in passwords:
-            why = "super would be bound by no ACL of a ZooKeeper" if user == "super" else "that user is there already"
+            why = (
+                "the user super is reserved, ACLs of ZooKeeper do not apply to it"
+                if user == "super"
+                else "duplicate user"
+            )
             raise ServeError(f"{path}, line {number}: {why}")
         passwords[user] = password
     return passwords
 
 
 def read_digest(path: Path) -> str:
-    """The content of a file that nobody else may read, without the line's end. Raises ServeError."""
+    """Read the super user's digest from a private file. Raises ServeError."""
     digest = _read_private(path, "the super user's digest").strip()
     if not DIGEST.fullmatch(digest):
-        raise ServeError(f"{path} must hold USER:BASE64(SHA1(USER:PASSWORD)), in one line")
+        raise ServeError(f"{path} must contain USER:BASE64(SHA1(USER:PASSWORD)), in one line")
     return digest
 
 
@@ -270,18 +294,18 @@ def _read_private(path: Path, what: str) -> str:
     try:
         content = read_private(path)
         if content is None:
-            raise ServeError(f"{path} must belong to this user with mode 0600, it holds {what}")
+            raise ServeError(f"{path} contains {what}: it must belong to this user and have mode 0600")
         return io.StringIO(content.decode(), newline=None).read()
     except UnicodeError:
-        raise ServeError(f"{path} cannot be read: it is not UTF-8") from None  # the error shows the bytes
+        raise ServeError(f"cannot read {path}: it is not UTF-8") from None  # the error would show its content
     except OSError as error:
-        raise ServeError(f"{path} cannot be read, which holds {what}: {error}") from error
+        raise ServeError(f"cannot read {path} ({what}): {error}") from error
 
 
 def _prepare_process() -> None:
-    """It logs, may have as many connections as the system allows it, and makes no file that others can read."""
+    """Set up logging, garbage collection, the umask, and the limit of open files."""
     log_to_standard_error()
-    gc.set_threshold(20_000, 20, 100)  # nearly all that is made stays: znodes
+    gc.set_threshold(20_000, 20, 100)  # most new objects are znodes, which are long-lived
     os.umask(0o077)
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
@@ -300,7 +324,7 @@ def run(
     allow_remote: bool = False,
     options: Options = USUAL,
 ) -> int:
-    """serve() by hand; what it raises is one line on standard error. Returns the exit status."""
+    """Run `serve` for the command line. Print errors to standard error, and return the exit status."""
     _prepare_process()
     try:
         folder = data_dir or state_folder() / "serve"
@@ -317,7 +341,7 @@ def run(
 
 
 def main(argument: str) -> int:
-    """The embedded server, in a process of its own."""
+    """Run the embedded server in a detached process."""
     options = json.loads(argument)
     secret = read_secret(Path(options["secret_file"]))
 

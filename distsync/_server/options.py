@@ -1,7 +1,4 @@
-"""What a server can be told when it is started, beyond where it listens and keeps its data.
-
-Rules for this file: values only, no behaviour. What concerns the engine alone stands in engine_config.py.
-"""
+"""Options of a server, besides its address and data folder. See engine_config.py for those of the engine."""
 
 from __future__ import annotations
 
@@ -12,30 +9,30 @@ from pathlib import Path
 from distsync._pickle import public_in
 
 SCHEMES = frozenset({"x509", "sasl"})
-"""By which a client can prove who it is, beside digest, which anybody may make up."""
+"""Schemes by which clients can authenticate, besides digest, which any client may claim."""
 
 WORDS = frozenset({"ruok", "srvr", "isro", "mntr", "conf", "envi", "stat"})
-"""Allowed unless told otherwise: they change nothing and name no session and no znode (ZooKeeper: srvr alone)."""
+"""Four-letter words allowed by default: they change nothing and reveal no session or znode (ZooKeeper: srvr only)."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What strangers and bad clients can cost at most. ``Units``: seconds, bytes, items."""
+    """Limits on the cost of unauthenticated and misbehaving clients."""
 
     handshake_seconds: float = 10.0
-    """A connection that has not said by then who it is, is closed; so is a session that nobody showed the secret in."""
+    """Time to complete the handshake, and to show the secret. Then the connection is closed or the session expires."""
 
     linger_seconds: float = 10.0
-    """A connection that is over, but whose client does not take the last answers, is cut off after that."""
+    """Time to send the last replies of a connection that is closing. Then it is aborted."""
 
     strange_sessions: int = 1000
-    """Sessions that have not shown the secret; more of them, and the oldest ends."""
+    """Maximum number of sessions that have not shown the secret. If exceeded, the oldest expires."""
 
     held_bytes: int = 256 << 20
-    """Of all connections, half received or not yet taken; more of it, and those that hold most are closed."""
+    """Maximum size of the buffers of all connections. If exceeded, the connections with the largest are closed."""
 
     connections: int | None = None
-    """None: as many as there are file descriptors."""
+    """Maximum number of connections; None for as many as file descriptors allow."""
 
 
 @public_in("distsync.testing")
@@ -59,33 +56,33 @@ class Tls:
 
 @dataclass(frozen=True)
 class Options:
-    """How a server differs from the usual one."""
+    """Options of a server."""
 
     sync_full: bool = False
-    """True: an answer waits until the disk has what it tells, which outlives a power cut. False: until the operating
-    system has it, which outlives any death of the process."""
+    """Whether replies wait until writes are on disk, and so survive a power failure. If False, they wait until the
+    operating system has the writes, which survive only a crash of the process."""
 
     tls: Tls | None = None
     passwords: Mapping[str, str] | None = field(default=None, repr=False)
-    """By user: who may say by SASL who he is. None: nobody can."""
+    """Passwords for SASL by user; None disables SASL."""
 
     required_schemes: frozenset[str] = frozenset()
-    """Of x509 and sasl: who has not said by one of them who he is, is closed at his first request."""
+    """If set, clients must authenticate by one of these schemes, of ``x509`` and ``sasl``, before other requests."""
 
     words: frozenset[str] = WORDS
-    """The four-letter words that are answered; ``*`` is all of them."""
+    """Four-letter words that are answered; ``*`` stands for all."""
 
     jute_maxbuffer: int = 0xFFFFF
-    """Bytes of the longest frame that is read from a client (ZooKeeper: the same)."""
+    """Maximum size in bytes of a frame from a client (the same in ZooKeeper)."""
 
     super_digest: str | None = field(default=None, repr=False)
-    """``user:base64(sha1(user:password))`` of the identity that no ACL binds."""
+    """``user:base64(sha1(user:password))`` of the identity that bypasses all ACLs."""
 
     enforce_quota: bool = False
-    """True: hard limits of quotas refuse writes; False: they are advice, as in ZooKeeper."""
+    """Whether hard limits of quotas refuse writes. If False, usage is only counted, as in ZooKeeper."""
 
     reaping_seconds: float = 60.0
-    """How often empty containers and nodes that have outlived their time are looked for (ZooKeeper: the same)."""
+    """Interval between searches for empty containers and expired TTL nodes (the same in ZooKeeper)."""
 
     limits: Limits = field(default_factory=Limits)
 

@@ -1,7 +1,4 @@
-"""A connection, as the engine sees it.
-
-Rules for this file: no behaviour. It lives from the handshake to hang-up or drop; nothing of it survives a reconnect.
-"""
+"""The engine's record of a connection, from its handshake until it is closed or dropped."""
 
 from __future__ import annotations
 
@@ -13,17 +10,23 @@ from distsync._server.session_table import Session
 
 
 class Authenticator(Protocol):
-    """How a client proves who it is in several steps: each token is answered with one, until ``user`` is somebody."""
+    """A challenge-response exchange. ``user`` is None until the client is authenticated."""
 
     user: str | None
 
     def answer(self, token: bytes) -> bytes:
-        """Raises ProofRefusedError."""
+        """Return the reply to a token of the client. Raises ProofRefusedError."""
 
 
 class Peer:
-    """``identities`` grow with each proof; ``admitted`` is False while a required identity has not been shown;
-    ``sasl`` is None where that is not spoken; ``heard_ms``: when the last request came."""
+    """A connection with a session.
+
+    Attributes:
+        identities: Identities that the client has added or proved.
+        admitted: Whether the client has all required identities.
+        sasl: Its SASL exchange; None if the server does not support SASL.
+        heard_ms: When its last request was handled.
+    """
 
     __slots__ = ("peer", "session", "identities", "admitted", "sasl", "heard_ms")
 

@@ -1,35 +1,45 @@
-"""Waking time: the time in which sessions grow old.
+"""Active time: the time in which session timeouts are measured.
 
-Rules for this file: it reads no clock; it is told the time. A step of the wall's clock is no time. While the engine was
-not called for more than a tick (the process was stopped, or starved), and whenever the time that it is told jumps back,
-waking time stands still: a server that could not hear its clients must not expire them.
+It does not advance while the engine is not called for more than a tick (the process was stopped or
+starved), nor when the time jumps back. A server that could not receive from its clients must not
+expire their sessions.
 """
 
 from __future__ import annotations
 
 
 class SteadyClock:
-    """The wall's clock, without its steps of a tick or less, which an engine would take for time that has passed; a
-    longer one it takes for a pause."""
+    """Wall clock without small steps.
+
+    The engine would count a step of a tick or less as elapsed time. Longer steps are kept, because
+    the engine treats them as a pause.
+    """
 
     __slots__ = ("_least_ns", "_ahead_ns")
 
     def __init__(self, tick_ms: int, wall_ns: int, steady_ns: int) -> None:
-        self._least_ns = (tick_ms + 1) * 1_000_000  # longer than a tick in whole milliseconds too
+        self._least_ns = (tick_ms + 1) * 1_000_000  # still longer than a tick when rounded to ms
         self._ahead_ns = wall_ns - steady_ns
 
     def advance_time(self, wall_ns: int, steady_ns: int) -> int:
-        """The time in ms since the epoch; ``steady_ns`` is that of a clock that nobody sets."""
+        """Return the time in ms since the epoch, given the wall clock and the monotonic clock."""
         ahead_ns = wall_ns - steady_ns
         step_ns = ahead_ns - self._ahead_ns
         if abs(step_ns) > self._least_ns:
-            self._ahead_ns += step_ns // 1_000_000 * 1_000_000  # a part of a ms would be rounded to a ms of time
+            # Whole ms only: a fraction could be rounded to a ms of elapsed time.
+            self._ahead_ns += step_ns // 1_000_000 * 1_000_000
         return (steady_ns + self._ahead_ns) // 1_000_000
 
 
 class PauseTolerantClock:
-    """``now_ms``: the last time told, None before the first; ``active_ms``: the waking time then.
-    ``hold_until``: no expiry before this waking time, so that what the clients sent meanwhile is read first."""
+    """Clock of the active time.
+
+    Attributes:
+        now_ms: The time last passed in; None before the first call.
+        active_ms: The active time at ``now_ms``.
+        hold_until: Active time before which no session expires, so that requests sent during a
+            pause are read first.
+    """
 
     __slots__ = ("tick_ms", "tolerant", "now_ms", "active_ms", "hold_until", "_lag_ms")
 
@@ -42,7 +52,7 @@ class PauseTolerantClock:
         self._lag_ms = 0
 
     def advance_time(self, now_ms: int) -> int:
-        """The waking time at ``now_ms``."""
+        """Set the time and return the active time."""
         if self.now_ms is not None:
             gap = now_ms - self.now_ms
             if gap < 0 or (gap > self.tick_ms and self.tolerant):
@@ -52,6 +62,6 @@ class PauseTolerantClock:
         self.active_ms = now_ms - self._lag_ms
         return self.active_ms
 
-    def wall(self, waking_ms: int) -> int:
-        """When, as far as is known, the waking time will be ``waking_ms``."""
-        return waking_ms + self._lag_ms
+    def wall(self, active_ms: int) -> int:
+        """Convert active time to wall time, assuming no further pause."""
+        return active_ms + self._lag_ms

@@ -1,7 +1,7 @@
-"""How a connection gets its session: a new one, or the one that it had.
+"""Attach a connection to a new session or to an existing one.
 
-Rules for this file: a session goes to the connection that came last with its password; an unknown or expired one is
-never replaced by a fresh one: the client must learn that it lost it.
+The last connection that presents a session's password gets the session. An unknown or expired
+session is refused, not replaced by a new one, because the client must find out that it was lost.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_PASSWORD = bytes(16)
 
 
 class Handshake:
-    """One connect request, from ``peer``, who is ``identities`` so far, at a time."""
+    """A connect request of a peer. ``identities`` are those it has before it authenticates."""
 
     __slots__ = ("_core", "_peer", "_request", "_now_ms", "_identities", "_sasl")
 
@@ -41,7 +41,11 @@ class Handshake:
         self._sasl = sasl
 
     def effects(self) -> list[Effect]:
-        """Who has seen a later zxid than ours is dropped without a word, and so is a second handshake."""
+        """Handle the request.
+
+        A client that has seen a later zxid than the server's is dropped without a reply, and so is
+        a peer that sends a second connect request.
+        """
         core, request = self._core, self._request
         if self._peer in core.links or request.last_zxid_seen > core.state.zxid:
             return core.drop(self._peer)
@@ -74,7 +78,7 @@ class Handshake:
         return self._answer(session.timeout_ms, session.id, password_of(session.id, core.config.secret))
 
     def _answer(self, timeout_ms: int, session_id: int, password: bytes) -> Accepted:
-        """The read-only byte is sent to those who sent it; this server is never read-only."""
+        """Return the reply. It has the read-only byte (always 0) only if the request had one."""
         read_only = None if self._request.read_only is None else False
         return Accepted(self._peer, ConnectResponse(0, timeout_ms, session_id, password, read_only))
 

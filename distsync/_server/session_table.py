@@ -1,8 +1,8 @@
-"""The sessions: ids, passwords, and when each is due to expire.
+"""The sessions: ids, passwords and expiry times.
 
-Rules for this file: its time is the engine's waking time, in ms, which stands still while the engine was stopped. A
-session expires at a multiple of some time, the first one after its time-out has passed: all that share one stand in
-one bucket, so that a touch costs no more than a comparison most of the time.
+Times are in the engine's active time (session_clock.py). A session expires at the first multiple of
+``expiry_ms`` after its timeout. Sessions with the same expiry time share a bucket, so that most
+touches cost no more than a comparison.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _ID_MASK = (1 << 56) - 1
 
 
 class Session:
-    """``owner`` is the peer that is attached, None while none is."""
+    """A session. ``owner`` is the peer attached to it; None if it is disconnected."""
 
     __slots__ = ("id", "timeout_ms", "owner", "due")
 
@@ -26,17 +26,17 @@ class Session:
 
 
 def password_of(session_id: int, secret: bytes) -> bytes:
-    """16 bytes that only who was told them can know."""
+    """Return the 16-byte password of a session."""
     return hmac.digest(secret, session_id.to_bytes(8, "big", signed=True), "sha256")[:16]
 
 
 def new_session_id(last: int, now_ms: int, server_id: int) -> int:
-    """Above ``last``, and by its time part above those of a server that has forgotten what it gave out."""
+    """Return an id above ``last``. Its time part puts it above the ids of a server that lost its data."""
     return max(last + 1, (now_ms << 16) & _ID_MASK | server_id << 56)
 
 
 class Sessions(Mapping[int, Session]):
-    """Sessions by id."""
+    """The open sessions by id."""
 
     def __init__(self, expiry_ms: int) -> None:
         self._expiry_ms = expiry_ms
@@ -61,7 +61,7 @@ class Sessions(Mapping[int, Session]):
         self._leave_bucket(session)
 
     def touch(self, session: Session, active_ms: int) -> None:
-        """The session has its full time-out again."""
+        """Restart the session's timeout."""
         step = self._expiry_ms
         due = ((active_ms + session.timeout_ms) // step + 1) * step
         if due != session.due:
@@ -74,7 +74,7 @@ class Sessions(Mapping[int, Session]):
             self.touch(session, active_ms)
 
     def due(self, active_ms: int) -> list[int]:
-        """The sessions whose time is up, the longest silent first."""
+        """Return the ids of the sessions that are due, in order of expiry."""
         return [id for due in sorted(self._buckets) if due <= active_ms for id in self._buckets[due]]
 
     def next_due(self) -> int | None:

@@ -1,9 +1,9 @@
-"""Who waits for which change: watches, per path and connection.
+"""Watches by path and connection.
 
-Rules for this file: it knows paths and peers, no znodes. A watch belongs to a connection, not to a session; arming
-it twice is arming it once. Data watches are those of getData and exists, child watches those of getChildren; both
-are gone when they have fired. addWatch arms one of each that stays: as ZooKeeper 3.8 has it, a connection has one
-watch of a kind on a path, and it is what was asked for last.
+A watch belongs to a connection, not to a session. Data watches come from getData and exists, child
+watches from getChildren; they fire once. addWatch arms a persistent watch of each kind. As in
+ZooKeeper 3.8, a connection has at most one watch of each kind per path, with the mode that was
+requested last.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _NOBODY: dict[int, None] = {}
 
 
 class WatcherMode(IntEnum):
-    """The watch fires ..."""
+    """When a watch fires."""
 
     ONCE = 0
     ALWAYS = 1
     ALWAYS_BELOW = 2
-    """For the path and all below it, but not for changed lists of children."""
+    """For the path and its descendants, except for NODE_CHILDREN_CHANGED."""
 
 
 class WatchIndex:
@@ -37,7 +37,7 @@ class WatchIndex:
         self.by_path: dict[str, dict[int, WatcherMode]] = {}
         self.by_peer: dict[int, set[str]] = {}
         self.persistent_count = 0
-        """How many do not fire once only; most servers never have one."""
+        """Number of watches that are not ONCE; 0 on most servers."""
 
     def arm(self, path: str, peer: int, mode: WatcherMode = WatcherMode.ONCE) -> None:
         peers = self.by_path.setdefault(path, {})
@@ -46,7 +46,7 @@ class WatchIndex:
         self.by_peer.setdefault(peer, set()).add(path)
 
     def fire(self, path: str, of_children: bool = False) -> dict[int, None]:
-        """Who is to be told, in the order in which they came; those who waited once watch no more."""
+        """Return the peers to notify, and remove those of their watches that fire once."""
         if not self.persistent_count:
             return self._take(path)
         modes = self.by_path.get(path, {})
@@ -58,7 +58,7 @@ class WatchIndex:
         return peers
 
     def disarm(self, path: str, peer: int) -> bool:
-        """Whether there was a watch."""
+        """Remove a watch. Return whether it existed."""
         paths = self.by_peer.get(peer)
         if paths is None or path not in paths:
             return False
@@ -87,7 +87,7 @@ class WatchIndex:
         return dict.fromkeys(peers)
 
     def _above(self, path: str) -> dict[int, None]:
-        """Who watches a node above the path, and all below it."""
+        """Return the peers with a recursive watch on an ancestor of the path."""
         peers: dict[int, None] = {}
         while path != "/":
             path = parent_of(path)
@@ -104,7 +104,7 @@ class WatchIndex:
 
 
 class Watches:
-    """Both kinds, and which change fires what, in the order of the wire."""
+    """The watches of both kinds, and the notifications of each change, in ZooKeeper's order."""
 
     __slots__ = ("data", "children")
 
@@ -117,7 +117,7 @@ class Watches:
         return bool(self.data.by_path or self.children.by_path)
 
     def may_fire(self, change: Change) -> bool:
-        """Whether somebody may wait for it: nearly always nobody does."""
+        """Whether any watch may fire. Shortcut for the usual case that none does."""
         data, children, path = self.data.by_path, self.children.by_path, change[0]
         if not (data or children):
             return False
@@ -129,7 +129,7 @@ class Watches:
         return _notices(self.data.fire(path), zxid, EventType.NODE_CREATED, path) + self._of_parent(path, zxid)
 
     def deleted(self, path: str, zxid: int) -> list[Notify]:
-        """Who watches both the data and the children hears of it once."""
+        """Notify the watchers of a deleted node, each once, also if it watches both data and children."""
         watchers = self.data.fire(path) | self.children.fire(path)
         return _notices(watchers, zxid, EventType.NODE_DELETED, path) + self._of_parent(path, zxid)
 
@@ -137,7 +137,6 @@ class Watches:
         return _notices(self.data.fire(path), zxid, EventType.NODE_DATA_CHANGED, path)
 
     def forget(self, peer: int) -> None:
-        """The connection is gone, and its watches with it."""
         self.data.forget(peer)
         self.children.forget(peer)
 

@@ -1,8 +1,7 @@
-"""Bytes to records and back. But for framed_reply, no function here adds or expects the four bytes of length: frames.py
-does.
+"""Encoding and decoding of frames: a header, followed by a record (record_layouts.py).
 
-Rules for this file: pure; it knows headers, record_layouts.py knows what follows them. The server's direction comes
-first, then the client's (tests, tools).
+No function except framed_reply adds or expects the length of the frame; see frames.py. The functions
+for servers come first, then those for clients (tests and tools).
 """
 
 from __future__ import annotations
@@ -38,19 +37,22 @@ _REQUEST_READERS = {int(op): READERS[kind] for op, kind in REQUESTS.items()}
 
 
 def decode_connect(frame: bytes) -> ConnectRequest:
-    """Raises WireError when the frame is no connect request."""
+    """Decode a connect request. Raises WireError if the frame is not one."""
     try:
         protocol, zxid, timeout_ms, session = _CONNECT.unpack_from(frame)
         password, at = read_buffer(frame, _CONNECT.size)
     except struct.error:
-        raise WireError(f"a connect request of {len(frame)} bytes") from None
+        raise WireError(f"invalid connect request of {len(frame)} bytes") from None
     return ConnectRequest(protocol, zxid, timeout_ms, session, password, _read_only(frame, at))
 
 
 def decode_request(frame: bytes) -> tuple[int, Request]:
-    """The xid and the request; MalformedRequest where only the header can be read, WireError where not even that."""
+    """Return the xid and the request; a MalformedRequest if only its header is valid.
+
+    Raises WireError if the frame is too short for a header.
+    """
     if len(frame) < _HEADER_BYTES:
-        raise WireError(f"a request of {len(frame)} bytes")
+        raise WireError(f"request of only {len(frame)} bytes")
     xid, op = _read_header(frame)
     reader = _REQUEST_READERS.get(op)
     if reader is None:
@@ -72,7 +74,7 @@ def encode_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
 
 
 def framed_reply(xid: int, zxid: int, err: int, body: Body | None) -> bytes:
-    """encode_reply() with its length in front: in one go, where that is possible."""
+    """Encode a reply with the length of its frame. Frequent replies are packed in one call."""
     if body is None:
         return _FRAMED_REPLY.pack(16, xid, zxid, err)
     kind = type(body)
@@ -106,19 +108,19 @@ def decode_connect_response(frame: bytes) -> ConnectResponse:
 
 
 def decode_reply(frame: bytes, body: type[Body] | None) -> tuple[int, int, int, Body | None]:
-    """(xid, zxid, err, body), where a body of that type is expected when err is 0."""
+    """Return xid, zxid, err and body. A body of the given type is expected if err is 0."""
     xid, zxid, err = _REPLY_HEADER.unpack_from(frame)
     return xid, zxid, err, None if err or body is None else read(body, frame, _REPLY_HEADER.size)[0]
 
 
 def decode_event(frame: bytes) -> tuple[int, WatcherEvent]:
-    """(zxid, event)."""
+    """Return the zxid and the event."""
     _, zxid, _ = _REPLY_HEADER.unpack_from(frame)
     return zxid, read(WatcherEvent, frame, _REPLY_HEADER.size)[0]
 
 
 def _read_only(frame: bytes, offset: int) -> bool | None:
-    """The byte that old clients do not send, nor expect."""
+    """Return the read-only byte, which old clients neither send nor expect."""
     return bool(frame[offset]) if offset < len(frame) else None
 
 

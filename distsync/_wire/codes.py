@@ -1,7 +1,4 @@
-"""The numbers of the ZooKeeper protocol: operations, errors, events, permissions, reserved xids.
-
-Rules for this file: numbers only.
-"""
+"""Numbers of the ZooKeeper protocol: operations, errors, events, permissions, reserved xids."""
 
 from __future__ import annotations
 
@@ -47,7 +44,7 @@ class OpCode(enum.IntEnum):
 
 
 class ErrorCode(enum.IntEnum):
-    """The ``err`` of a reply; some of them only clients, or ensembles, give themselves."""
+    """The ``err`` of a reply. Some occur only in clients or ensembles."""
 
     OK = 0
     SYSTEM_ERROR = -1
@@ -84,7 +81,7 @@ class ErrorCode(enum.IntEnum):
 
 
 class EventType(enum.IntEnum):
-    """What a watch tells."""
+    """The ``type`` of a watch event."""
 
     NODE_CREATED = 1
     NODE_DELETED = 2
@@ -108,7 +105,7 @@ class WatchMode(enum.IntEnum):
 
 
 class Permission(enum.IntFlag):
-    """One bit each in ``Acl.permissions``."""
+    """The bits of ``Acl.permissions``."""
 
     READ = 1
     WRITE = 2
@@ -135,4 +132,4 @@ PING_XID = -2
 AUTH_XID = -4
 SET_WATCHES_XID = -8
 SYNC_CONNECTED = 3
-"""The only ``state`` that a server puts into an event."""
+"""The ``state`` of all events that a server sends."""

@@ -1,7 +1,4 @@
-"""What requests and replies have in common.
-
-Rules for this file: plain named tuples, in the wire's words and the wire's order.
-"""
+"""Records that requests and replies share."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ OPEN_ACL: tuple[Acl, ...] = (Acl(31, "world", "anyone"),)
 
 
 class StatRecord(NamedTuple):
-    """A znode's Stat; times in ms since the epoch, lengths in bytes."""
+    """A znode's Stat. Times are in ms since the epoch, lengths in bytes."""
 
     czxid: int
     mzxid: int
@@ -34,7 +31,7 @@ class StatRecord(NamedTuple):
 
 
 class ClientInfo(NamedTuple):
-    """An identity without what proves it."""
+    """An identity, without password or hash."""
 
     scheme: str
     user: str

@@ -1,7 +1,7 @@
-"""The kinds of field that records are made of: how each is written and read.
+"""Encoding of the fields that records consist of.
 
-Rules for this file: pure; a field knows nothing of the record it stands in. ``read(frame, offset)`` answers the value
-and the place after it; it raises WireError, or struct.error at the end of the frame, never reads past it.
+``read(frame, offset)`` returns the value and the offset after it. It raises WireError if the field is
+invalid, and WireError or struct.error if the frame ends within it.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 @dataclass(frozen=True)
 class Field(Generic[Value]):
-    """One kind of field."""
+    """How to write and read a kind of field."""
 
     write: Callable[[Value], bytes]
     read: Callable[[bytes, int], tuple[Value, int]]
 
 
 def number(layout: str) -> Field[Any]:
-    """A number, or a truth value, in the struct module's notation."""
+    """Return a field for a number or bool, with the format of the struct module."""
     packing = struct.Struct(layout)
     size = packing.size
 
@@ -55,7 +55,7 @@ def read_buffer(frame: bytes, offset: int) -> tuple[bytes | None, int]:
         return frame[offset + 4 : end], end
     if length == -1:
         return None, offset + 4
-    raise WireError(f"a field of {length} bytes in a frame of {len(frame)}")
+    raise WireError(f"field of {length} bytes in a frame of {len(frame)}")
 
 
 def write_string(value: str) -> bytes:
@@ -64,7 +64,7 @@ def write_string(value: str) -> bytes:
 
 
 def read_string(frame: bytes, offset: int) -> tuple[str, int]:
-    """Null reads as "". Bytes that are not UTF-8 read as U+FFFD, which no path may hold."""
+    """Read a string. Null becomes "". Invalid UTF-8 becomes U+FFFD, which no path may contain."""
     (length,) = _read_int(frame, offset)
     end = offset + 4 + length
     if 0 <= length and end <= len(frame):
@@ -73,26 +73,29 @@ def read_string(frame: bytes, offset: int) -> tuple[str, int]:
 
 
 def read_path(frame: bytes, offset: int) -> tuple[str, int]:
-    """A string that must not be null."""
+    """Read a string that must not be null."""
     (length,) = _read_int(frame, offset)
     end = offset + 4 + length
     if 0 <= length and end <= len(frame):
         return frame[offset + 4 : end].decode("utf-8", "replace"), end
     if length == -1:
-        raise WireError("a path that is null")
+        raise WireError("path is null")
     return read_string(frame, offset)
 
 
 def read_count(frame: bytes, offset: int, nullable: bool) -> tuple[int, int]:
-    """The length of a vector; below zero is none. Each item takes at least a byte: a frame cannot promise more."""
+    """Read the length of a vector; a negative one counts as 0.
+
+    Each item has at least one byte, so a length above the size of the frame is invalid.
+    """
     (count,) = _INT.unpack_from(frame, offset)
     if count > len(frame) or (count == -1 and not nullable):
-        raise WireError(f"a list of {count} items in a frame of {len(frame)} bytes")
+        raise WireError(f"list of {count} items in a frame of {len(frame)} bytes")
     return max(count, 0), offset + 4
 
 
 def vector(item: Field[Value], nullable: bool = False) -> Field[tuple[Value, ...]]:
-    """A list of fields of one kind; null, where it may be, reads as empty."""
+    """Return a field for a list of items. Null, if allowed, is read as an empty list."""
 
     def write(values: tuple[Value, ...]) -> bytes:
         return _INT.pack(len(values)) + b"".join(map(item.write, values))
@@ -128,8 +131,10 @@ _OPEN_BYTES = len(_OPEN_LIST)
 
 
 def create_reader(kind: type, read_any: Reader) -> Reader:
-    """A reader of the four fields of nearly every create in one go. One that is unusual (null data, another ACL than
-    the open one, or malformed) is read by ``read_any``."""
+    """Return a fast reader of the four fields of a create.
+
+    An unusual one (null data, not the open ACL, or malformed) is read by ``read_any``.
+    """
 
     def read(frame: bytes, offset: int) -> tuple[Any, int]:
         (path_bytes,) = _read_int(frame, offset)
@@ -146,7 +151,7 @@ def create_reader(kind: type, read_any: Reader) -> Reader:
 
 
 def _acls() -> Field[tuple[Acl, ...]]:
-    """Lists of ACL entries; nearly all are the open ACL, which is recognised as a whole."""
+    """Return the field for ACLs. Nearly all are the open ACL, which is recognised by its bytes."""
 
     def read(frame: bytes, offset: int) -> tuple[tuple[Acl, ...], int]:
         return (

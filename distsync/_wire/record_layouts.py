@@ -1,7 +1,4 @@
-"""Which fields each record is made of, and which operation each request is: the tables of the codec.
-
-Rules for this file: tables, and the one record whose layout is not a row of fields (multi).
-"""
+"""The fields of each record, the operation of each request, and the encoding of multi."""
 
 from __future__ import annotations
 
@@ -79,10 +76,10 @@ IN_MULTI = frozenset(
         OpCode.CHECK,
     }
 )
-"""What may stand in a multi."""
+"""Operations allowed in a multi."""
 
 IN_MULTI_READ = frozenset({OpCode.GET_CHILDREN, OpCode.GET_DATA})
-"""What may stand in a multiRead."""
+"""Operations allowed in a multiRead."""
 
 RESULTS: dict[int, type[r.Result]] = {
     OpCode.CREATE: r.CreateReply,
@@ -110,7 +107,7 @@ def _read_client_info(frame: bytes, offset: int) -> tuple[r.ClientInfo, int]:
 _CREATE: Layout = (PATH, BUFFER, ACLS, INT)
 
 LAYOUTS: dict[type, Layout] = {
-    # Where a path is no PATH, ZooKeeper takes null for what is no path, or for none.
+    # Paths that are STRING and not PATH may be null in ZooKeeper.
     r.CreateRequest: _CREATE,
     r.Create2Request: _CREATE,
     r.CreateContainerRequest: _CREATE,
@@ -161,16 +158,16 @@ LAYOUTS: dict[type, Layout] = {
 Writer = Callable[[Any], bytes]
 _CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerRequest})
 _new: Callable[[type, Iterable[Any]], Any] = tuple.__new__
-"""A named tuple of all its fields, without the work of its own constructor."""
+"""Creates a named tuple from all its fields, faster than its constructor does."""
 
 
 def write(record: Any) -> bytes:
-    """The record's fields, one after the other."""
+    """Encode a record."""
     return WRITERS[type(record)](record)
 
 
 def read(kind: type, frame: bytes, offset: int) -> tuple[Any, int]:
-    """A record of type ``kind`` that starts at ``offset``, and the place after it."""
+    """Decode a record of type ``kind``. Return it and the offset after it."""
     return READERS[kind](frame, offset)
 
 
@@ -182,7 +179,7 @@ def _writer(layout: Layout) -> Writer:
 
 
 def _reader(kind: type, layout: Layout) -> Reader:
-    """How a record of this type is read; quicker than field by field where many are."""
+    """Return the reader for a type of record, a faster one for frequent types."""
     reads = [field.read for field in layout]
 
     def read_any(frame: bytes, offset: int) -> tuple[Any, int]:
@@ -207,7 +204,7 @@ def _pair_reader(kind: type, read_first: Reader, read_second: Reader) -> Reader:
 
 
 def _operations(allowed: frozenset[OpCode]) -> Field[tuple[Any, ...]]:
-    """The operations of a multi, each with a header of its own."""
+    """Return the field for the operations of a multi, each with its own header."""
 
     readers = {int(op): READERS[REQUESTS[op]] for op in allowed}
 
@@ -220,7 +217,7 @@ def _operations(allowed: frozenset[OpCode]) -> Field[tuple[Any, ...]]:
                 return tuple(operations), offset
             reader = readers.get(op)
             if reader is None:
-                raise WireError(f"operation {op} inside a multi")
+                raise WireError(f"operation {op} is not allowed in a multi")
             operation, offset = reader(frame, offset)
             operations.append(operation)
 
@@ -251,7 +248,7 @@ def _read_results(frame: bytes, offset: int) -> tuple[tuple[r.Result, ...], int]
         if done:
             return tuple(results), offset
         if op not in RESULTS:
-            raise WireError(f"result {op} inside a multi")
+            raise WireError(f"unexpected result {op} in a multi")
         result, offset = read(RESULTS[op], frame, offset)
         results.append(result)
 

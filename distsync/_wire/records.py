@@ -1,10 +1,9 @@
-"""Records of the ZooKeeper protocol, in the wire's words: what a frame says once it is decoded.
+"""Decoded records of the ZooKeeper protocol, with the fields in the order of the wire.
 
-Rules for this file: plain named tuples; no bytes are packed here, nothing is decided. A field's order is the wire's
-order. Two records of different types may compare equal as tuples: whoever tells records apart looks at the type.
+Records of different types may compare equal, as tuples do. Compare their types to tell them apart.
 """
 
-from __future__ import annotations  # noqa: I001  (the numbers are part of the records)
+from __future__ import annotations  # noqa: I001
 
 from typing import NamedTuple
 
@@ -53,7 +52,7 @@ from distsync._wire.replies import (
 
 
 class ConnectRequest(NamedTuple):
-    """The first frame of a client. ``read_only`` is None when the client did not send that byte."""
+    """The first frame of a client. ``read_only`` is None if the client did not send it."""
 
     protocol_version: int = 0
     last_zxid_seen: int = 0
@@ -85,7 +84,7 @@ class CreateContainerRequest(NamedTuple):
 
 
 class CreateTtlRequest(NamedTuple):
-    """``ttl`` in ms: the node goes when it was not changed for so long, and has no children."""
+    """``ttl`` in ms: the node is deleted once it was not changed for that time and has no children."""
 
     path: str
     data: bytes | None = b""
@@ -100,7 +99,7 @@ class DeleteRequest(NamedTuple):
 
 
 class DeleteContainerRequest(NamedTuple):
-    """Only servers send it, to themselves: what it says is not looked at."""
+    """Sent only by servers to themselves. Its content is ignored."""
 
 
 class ExistsRequest(NamedTuple):
@@ -144,7 +143,7 @@ class SyncRequest(NamedTuple):
 
 
 class CheckVersionRequest(NamedTuple):
-    """Only inside a multi."""
+    """Only in a multi."""
 
     path: str
     version: int = -1
@@ -166,13 +165,13 @@ class MultiRequest(NamedTuple):
 
 
 class MultiReadRequest(NamedTuple):
-    """Each read has its own result; their watches are not armed."""
+    """Reads with a result each. Their watches are not armed."""
 
     operations: tuple[GetChildrenRequest | GetDataRequest, ...]
 
 
 class SetWatchesRequest(NamedTuple):
-    """The watches of a client that has reconnected: paths by kind."""
+    """The paths that a reconnected client watches."""
 
     relative_zxid: int
     data: tuple[str, ...] = ()
@@ -181,7 +180,7 @@ class SetWatchesRequest(NamedTuple):
 
 
 class SetWatches2Request(NamedTuple):
-    """SetWatchesRequest, and the paths that addWatch named."""
+    """SetWatchesRequest, and the paths watched by addWatch."""
 
     relative_zxid: int
     data: tuple[str, ...] = ()
@@ -207,7 +206,7 @@ class RemoveWatchesRequest(NamedTuple):
 
 
 class GetEphemeralsRequest(NamedTuple):
-    """The session's own ephemeral nodes; none of "", blanks and "/" leaves any out."""
+    """Lists the ephemeral nodes of the session below a prefix. "", blanks and "/" list all."""
 
     prefix_path: str = ""
 
@@ -246,13 +245,13 @@ class CloseSessionRequest(NamedTuple):
 
 
 class UnknownRequest(NamedTuple):
-    """A request whose operation this server does not know."""
+    """A request with an unknown operation."""
 
     op: int
 
 
 class MalformedRequest(NamedTuple):
-    """A request whose header is readable and whose body is not."""
+    """A request with a valid header and an invalid body."""
 
     op: int
 

@@ -1,7 +1,4 @@
-"""What a server sends, once it is decoded; see records.py, under whose name all of it is used.
-
-Rules for this file: plain named tuples. A field's order is the wire's order.
-"""
+"""Decoded records that a server sends. Import them from records.py."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from distsync._wire.common import Acl, ClientInfo, StatRecord
 
 
 class ConnectResponse(NamedTuple):
-    """The answer to ConnectRequest; a refusal has time-out 0, session 0 and 16 zero bytes."""
+    """Reply to ConnectRequest. A refusal has timeout 0, session 0 and a password of 16 zero bytes."""
 
     protocol_version: int
     timeout_ms: int
@@ -25,14 +22,14 @@ class CreateReply(NamedTuple):
 
 
 class Create2Reply(NamedTuple):
-    """To Create2Request, CreateContainerRequest and CreateTtlRequest."""
+    """Reply to Create2Request, CreateContainerRequest and CreateTtlRequest."""
 
     path: str
     stat: StatRecord
 
 
 class StatReply(NamedTuple):
-    """To ExistsRequest, SetDataRequest and SetAclRequest."""
+    """Reply to ExistsRequest, SetDataRequest and SetAclRequest."""
 
     stat: StatRecord
 
@@ -65,7 +62,7 @@ class GetEphemeralsReply(NamedTuple):
 
 
 class GetAllChildrenNumberReply(NamedTuple):
-    """Children, their children, and so on."""
+    """Number of all descendants."""
 
     total: int
 
@@ -79,16 +76,19 @@ class SaslReply(NamedTuple):
 
 
 class DeleteReply(NamedTuple):
-    """Only inside a multi: a delete went well."""
+    """Successful delete in a multi."""
 
 
 class CheckReply(NamedTuple):
-    """Only inside a multi: a check went well."""
+    """Successful version check in a multi."""
 
 
 class ErrorReply(NamedTuple):
-    """Inside a multi: 0 before the operation that failed, its code, RUNTIME_INCONSISTENCY after it. Inside a multiRead
-    the code of this read. To AddWatchRequest: 0."""
+    """Result with an error code.
+
+    In a failed multi: 0 before the failed operation, its code, and RUNTIME_INCONSISTENCY after it.
+    In a multiRead: the code of the read. As reply to AddWatchRequest: 0.
+    """
 
     err: int
 
@@ -118,8 +118,8 @@ Body = (
     | SaslReply
     | ErrorReply
 )
-"""What follows the header of a reply. Header only: delete, ping, auth, setWatches, checkWatches, removeWatches and
-closeSession."""
+"""Body of a reply. Replies to delete, ping, auth, setWatches, checkWatches, removeWatches and closeSession have
+none."""
 
 
 class WatcherEvent(NamedTuple):

@@ -238,7 +238,7 @@ def test_full_disk_stops_it_with_a_clear_error_and_loses_nothing(embedded: Embed
         assert settled(embedded) == 1
         last = embedded.output().splitlines()[-1]
         assert last.startswith(f"distsync serve: cannot write to the journal {embedded.folder / 'data'}")
-        assert "make room on the disk" in last
+        assert "free space on the disk" in last
         embedded.start()
         eventually(lambda: client.connected)
         names = client.retry(client.get_children, "/")
@@ -326,7 +326,7 @@ def test_without_the_secret_everything_is_refused(guarded: SecretProcess, auth: 
 
 @pytest.mark.parametrize(
     ("content", "mode", "what"),
-    [("s", 0o644, "mode 0600"), ("", 0o600, "must hold a secret"), ("a:b", 0o600, "must hold a secret")],
+    [("s", 0o644, "mode 0600"), ("", 0o600, "must contain a secret"), ("a:b", 0o600, "must contain a secret")],
 )
 def test_secret_file_of_no_use_is_refused(tmp_path: Path, content: str, mode: int, what: str) -> None:
     path = tmp_path / "secret"
@@ -350,8 +350,8 @@ def users_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
         (b":sesame", "line 1 must be user:password"),
         (b"al/ice:sesame", "line 1 must be user:password"),
         (b"al ice:sesame", "line 1 must be user:password"),
-        (b"alice:sesame\n\nalice:other-sesame", "line 3: that user is there already"),
-        (b"super:sesame", "line 1: super would be bound by no ACL"),
+        (b"alice:sesame\n\nalice:other-sesame", "line 3: duplicate user"),
+        (b"super:sesame", "line 1: the user super is reserved"),
         (b"alice:sesame\xff", "not UTF-8"),
     ],
 )
@@ -393,9 +393,9 @@ def test_secrets_are_not_in_the_reprs_of_options() -> None:
     ("content", "mode", "what"),
     [
         (digest_of(b"super:admin"), 0o644, "mode 0600"),
-        ("super:admin", 0o600, "must hold USER:BASE64"),
-        (digest_of(b"super:admin") + "\n" + digest_of(b"b:c"), 0o600, "must hold USER:BASE64"),
-        ("", 0o600, "must hold USER:BASE64"),
+        ("super:admin", 0o600, "must contain USER:BASE64"),
+        (digest_of(b"super:admin") + "\n" + digest_of(b"b:c"), 0o600, "must contain USER:BASE64"),
+        ("", 0o600, "must contain USER:BASE64"),
     ],
 )
 def test_super_file_of_no_use_is_refused_and_not_shown(tmp_path: Path, content: str, mode: int, what: str) -> None:

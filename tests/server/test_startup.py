@@ -400,7 +400,7 @@ def test_corrupt_journal_is_told_to_who_wanted_the_server(home: Home) -> None:
     home.end(home.start().pid)
     journal = home.state / "data" / "journal.log"
     journal.write_bytes(b"")
-    with pytest.raises(ServerStartError, match=r"journal\.log is corrupt \(it is empty\).*server\.log"):
+    with pytest.raises(ServerStartError, match=r"journal\.log is corrupt \(empty\).*server\.log"):
         find_or_start()
     assert journal.read_bytes() == b""
     eventually(lambda: not servers_of(home))

@@ -234,7 +234,7 @@ class TestFrames:
 
     @pytest.mark.parametrize("length", [0, -1, 101, 2**31 - 1])
     def test_a_length_out_of_bounds_is_refused(self, length: int) -> None:
-        with pytest.raises(WireError, match="the limit is 100"):
+        with pytest.raises(WireError, match="allowed are 1 to 100"):
             FrameSplitter(limit=100).feed(struct.pack(">i", length))
 
     def test_a_frame_as_long_as_the_limit_passes(self) -> None:

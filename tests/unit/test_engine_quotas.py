@@ -7,7 +7,7 @@ from helpers.engine_harness import Bench, Client
 from hypothesis import given
 from hypothesis import strategies as st
 
-from distsync._server.quotas import apply_delta, held, violations
+from distsync._server.quotas import apply_delta, stats_data, violations
 from distsync._wire import records as r
 from distsync._wire.records import CreateFlag, ErrorCode
 
@@ -142,7 +142,7 @@ class TestEnforcement:
 class TestText:
     @given(st.integers(0, 9), st.integers(0, 99), st.integers(-9, 9), st.integers(-99, 99))
     def test_what_is_written_is_read(self, count: int, size: int, more: int, bytes_more: int) -> None:
-        assert apply_delta(held(count, size), more, bytes_more) == held(count + more, size + bytes_more)
+        assert apply_delta(stats_data(count, size), more, bytes_more) == stats_data(count + more, size + bytes_more)
 
     @given(st.none() | st.binary(max_size=30), st.none() | st.binary(max_size=30))
     def test_nonsense_limits_nothing_and_breaks_nothing(self, limits: bytes | None, stats: bytes | None) -> None:

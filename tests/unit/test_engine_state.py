@@ -166,7 +166,7 @@ class TestUnreadable:
 
     @pytest.mark.parametrize("change", [changes.DeleteNode("/none"), changes.CloseSession(5)])
     def test_a_change_of_what_is_not_there(self, change: changes.Change) -> None:
-        with pytest.raises(UnreadableStateError, match="0x7 changes .* not there"):
+        with pytest.raises(UnreadableStateError, match="0x7 changes .* does not exist"):
             Engine().replay(changes.pack_transaction(7, NOW_MS, [change]))
 
     @pytest.mark.parametrize("drop", [0, 1, -1])

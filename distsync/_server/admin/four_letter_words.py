@@ -1,6 +1,6 @@
-"""Four-letter words: the first four bytes of a connection may ask how the server is, instead of a handshake.
+"""Four-letter words: monitoring commands that a client sends instead of a handshake.
 
-Rules for this file: pure; it makes text of figures. The layout is that of ZooKeeper 3.8, which monitoring parses.
+The output has the layout of ZooKeeper 3.8, which monitoring tools parse.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 VERSION = "3.8.0"
-"""The ZooKeeper release whose protocol and behaviour this server has; clients choose their requests by it."""
+"""ZooKeeper release whose protocol and behaviour this server has. Clients choose their requests by it."""
 
 
 class ConnectionRow(NamedTuple):
-    """One connection. ``session_id`` 0: it has none. ``last_op`` is NA before the first request."""
+    """One connection. ``session_id`` is 0 if it has none, and ``last_op`` is NA before the first request."""
 
     host: str
     port: int
@@ -30,7 +30,7 @@ class ConnectionRow(NamedTuple):
 
 
 class Metrics(NamedTuple):
-    """What the server tells about itself. ``Units``: bytes, milliseconds, items."""
+    """Statistics of the server. Times are in ms and sizes in bytes."""
 
     port: int
     data_dir: str
@@ -54,8 +54,14 @@ class Metrics(NamedTuple):
 
 
 class DetailLists(NamedTuple):
-    """What is longer. ``expiries``: sessions by the date when they expire; ``ephemerals``: paths by session;
-    ``watches``: path and session of each data watch."""
+    """Lists of sessions, ephemeral nodes, watches and connections.
+
+    Attributes:
+        expiries: Session ids by expiry date.
+        ephemerals: Paths by session id.
+        watches: Path and session id of each data watch.
+        links: The connections.
+    """
 
     expiries: Mapping[str, list[int]]
     ephemerals: Mapping[int, list[str]]
@@ -189,14 +195,14 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> str:
     return "".join("\n\t".join([key, *values]) + "\n" for key, values in groups.items()) + "\n"
 
 
-FIXED: dict[str, str] = {
+_FIXED: dict[str, str] = {
     "ruok": "imok",
     "isro": "rw",
     "crst": "Connection stats reset.\n",
     "srst": "Server stats reset.\n",
 }
 
-TOLD: dict[str, Callable[[Metrics], str]] = {
+_FROM_METRICS: dict[str, Callable[[Metrics], str]] = {
     "srvr": _srvr,
     "stat": _stat,
     "mntr": _mntr,
@@ -205,16 +211,16 @@ TOLD: dict[str, Callable[[Metrics], str]] = {
     "envi": _envi,
 }
 
-LISTED: dict[str, Callable[[DetailLists], str]] = {"dump": _dump, "wchs": _wchs, "wchc": _wchc, "wchp": _wchp}
+_FROM_LISTS: dict[str, Callable[[DetailLists], str]] = {"dump": _dump, "wchs": _wchs, "wchc": _wchc, "wchp": _wchp}
 
-ALL = frozenset(FIXED) | frozenset(TOLD) | frozenset(LISTED)
+ALL = frozenset(_FIXED) | frozenset(_FROM_METRICS) | frozenset(_FROM_LISTS)
 
 CHANGING = frozenset({"crst", "srst"})
-"""After them the counters begin anew."""
+"""Words that reset counters."""
 
 
 def answer_to(word: str, metrics: Callable[[], Metrics], lists: Callable[[], DetailLists]) -> str:
-    """``word`` is one of ALL. Only what it tells is asked for."""
-    if word in TOLD:
-        return TOLD[word](metrics())
-    return LISTED[word](lists()) if word in LISTED else FIXED[word]
+    """Return the answer to a word of ALL. ``metrics`` and ``lists`` are called only if needed."""
+    if word in _FROM_METRICS:
+        return _FROM_METRICS[word](metrics())
+    return _FROM_LISTS[word](lists()) if word in _FROM_LISTS else _FIXED[word]

@@ -1,7 +1,4 @@
-"""Who answers the four-letter words: figures of the engine, the connections and the process, put together.
-
-Rules for this file: it reads and counts, it changes nothing but the counts. The text is made in four_letter_words.py.
-"""
+"""Collect the statistics for four-letter words, from the engine, the connections and the process."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ NAMES = frozenset(word.encode() for word in ALL)
 
 
 class ConnectionStatistics(Protocol):
-    """What is told of a connection."""
+    """The statistics of a connection."""
 
     received: int
     sent: int
@@ -33,7 +30,7 @@ class ConnectionStatistics(Protocol):
 
 
 class ServerStatistics:
-    """``answer`` is the way in; the rim counts what is over."""
+    """The statistics of a server, and its answers to four-letter words."""
 
     def __init__(self, engine: Engine, data_dir: Path, allowed: frozenset[str], secret: str | None) -> None:
         self.port = 0
@@ -46,7 +43,7 @@ class ServerStatistics:
         self.reset()
 
     def reset(self) -> None:
-        """The counters of the whole server are at their beginning."""
+        """Reset the counters of the server."""
         self._received = self._sent = self._turns = 0
         self._shortest = self._longest = self._all_turns = 0.0
 
@@ -55,14 +52,17 @@ class ServerStatistics:
         self._sent += connection.sent
 
     def record_latency(self, seconds: float) -> None:
-        """From the first request of a turn of the loop until all its answers had left."""
+        """Record the time from the first request of a turn of the loop until its replies were sent."""
         self._shortest = min(self._shortest, seconds) if self._turns else seconds
         self._longest = max(self._longest, seconds)
         self._all_turns += seconds
         self._turns += 1
 
     def answer(self, head: bytes) -> bytes | None:
-        """To a four-letter word at the start of a connection. None: it is none; empty: it is not complete."""
+        """Return the answer to a four-letter word at the start of a connection.
+
+        None if it is not one; empty if more input is needed.
+        """
         if head.startswith(PROVE) and self._secret is not None:
             nonce = head[len(PROVE) :]
             return prove(self._secret, nonce, self.port) if len(nonce) >= NONCE_BYTES else b""
@@ -73,13 +73,13 @@ class ServerStatistics:
             return f"{word} is not executed because it is not in the whitelist.\n".encode()
         text = answer_to(word, self._figures, self._lists)
         if word in CHANGING:
-            self._begin_anew(whole=word == "srst")
+            self._reset_counters(server=word == "srst")
         return text.encode()
 
-    def _begin_anew(self, whole: bool) -> None:
+    def _reset_counters(self, server: bool) -> None:
         for connection in self.connections:
             connection.received = connection.sent = 0
-        if whole:
+        if server:
             self.reset()
 
     def _links(self) -> tuple[ConnectionRow, ...]:
@@ -130,7 +130,7 @@ def _open_descriptors() -> int:
 
 
 def _environment() -> dict[str, str]:
-    """As much as tells versions apart, and where it runs; no variable of the environment."""
+    """Return the versions and the host for ``envi``. Contains no environment variables."""
     return {
         "host.name": platform.node(),
         "python.version": platform.python_version(),

@@ -1,1 +1,1 @@
-"""Proofs of identity."""
+"""Authentication by SASL and TLS certificates."""

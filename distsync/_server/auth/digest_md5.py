@@ -1,10 +1,9 @@
-"""DIGEST-MD5 (RFC 2831), the server's side of one talk: a challenge, the answer to it, and who has proved to be whom.
+"""SASL DIGEST-MD5 (RFC 2831), server side.
 
-Rules for this file: pure; it knows no request and no session. Chance comes in as the nonce. What it refuses it
-explains in words of its own only: what a client sent is nowhere in them, for it may be a password.
+As in ZooKeeper, on which kazoo and Java's client rely, realm and service host have fixed names, the
+first token is ignored, and a requested ``authzid`` has no effect on the identity.
 
-ZooKeeper's own ways, which both kazoo and Java's client rely on: the realm and the host of the service have a fixed
-name, a first token is not looked at, and whoever it is acts as himself, whatever ``authzid`` he asks for.
+Invariant: error messages contain no input of the client, which may be a password.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ REALM = "zk-sasl-md5"
 URI = "zookeeper/zk-sasl-md5"
 
 TOKEN_BYTES = 4096
-"""Of the longest response, as RFC 2831 says."""
+"""Maximum size of a token (RFC 2831)."""
 
-DUMMY_PASSWORD = "the password of who is not known: the time to refuse him is that of a wrong one"
+DUMMY_PASSWORD = "password of unknown users, whose refusal must take as long as that of a wrong password"
 
 _DIRECTIVE = re.compile(
     rb"""[ \t\r\n,]* ([!#$%&'*+\-.0-9A-Z^_`a-z|~]+) [ \t\r\n]* = [ \t\r\n]* ("(?:[^"\\]|\\.)*"|[^ \t\r\n,"]+)
@@ -33,13 +32,13 @@ _ESCAPED = re.compile(rb"\\(.)", re.DOTALL)
 
 
 class ProofRefusedError(Exception):
-    """The client has not proved who it is. Fields: why, for the server's own log."""
+    """Authentication failed. Its ``args`` are the reason, for the server's log."""
 
 
 class DigestMd5Exchange:
-    """One attempt of one client to authenticate, with a nonce that nobody can guess and that is used once.
+    """One attempt of one client to authenticate, with an unpredictable nonce that is used once.
 
-    ``user`` is None until the client has proved its identity. After that, and after a refusal, each token is refused.
+    ``user`` is None until the client is authenticated. After success or refusal, further tokens are refused.
     """
 
     def __init__(self, nonce: str, passwords: Mapping[str, str], realm: str = REALM, uri: str = URI) -> None:
@@ -48,50 +47,53 @@ class DigestMd5Exchange:
         self._passwords = passwords
         self._realm = realm.encode()
         self._uri = uri.encode()
-        self._asked = self._over = False
+        self._challenged = self._finished = False
 
     def answer(self, token: bytes) -> bytes:
-        """The server's next token. Raises ProofRefusedError."""
-        if self._over:
-            raise ProofRefusedError("it has been answered already")
+        """Return the server's next token. Raises ProofRefusedError."""
+        if self._finished:
+            raise ProofRefusedError("the exchange is already finished")
         if len(token) > TOKEN_BYTES:
-            self._over = True
+            self._finished = True
             raise ProofRefusedError("the token is too long")
-        if not self._asked:
-            self._asked = True
+        if not self._challenged:
+            self._challenged = True
             return b'realm="%b",nonce="%b",charset=utf-8,algorithm=md5-sess' % (self._realm, self._nonce)
-        self._over = True
-        return self._proved(_directives(token))
+        self._finished = True
+        return self._verify(_directives(token))
 
-    def _proved(self, directives: dict[bytes, bytes]) -> bytes:
-        """What proves to the client that the server knows the password too."""
+    def _verify(self, directives: dict[bytes, bytes]) -> bytes:
+        """Verify a response and return the token that proves that the server knows the password."""
         for name in (b"username", b"nonce", b"cnonce", b"nc", b"digest-uri", b"response"):
             if not directives.get(name):
-                raise ProofRefusedError(f"there is no {name.decode()}")
-        for name, wanted in (
+                raise ProofRefusedError(f"missing {name.decode()}")
+        for name, expected in (
             (b"nonce", self._nonce),
             (b"nc", b"00000001"),
             (b"qop", b"auth"),
             (b"charset", b"utf-8"),
             (b"realm", self._realm),
         ):
-            if directives.get(name, wanted) != wanted:
-                raise ProofRefusedError(f"another {name.decode()} than it may be")
+            if directives.get(name, expected) != expected:
+                raise ProofRefusedError(f"unexpected {name.decode()}")
         if directives[b"digest-uri"].lower() != self._uri.lower():
-            raise ProofRefusedError("the digest-uri is of another service")
-        return self._compared(directives)
+            raise ProofRefusedError("digest-uri of another service")
+        return self._verify_response(directives)
 
-    def _compared(self, directives: dict[bytes, bytes]) -> bytes:
-        """It takes as long for who is unknown as for a wrong password, and tries each spelling, whichever is right."""
+    def _verify_response(self, directives: dict[bytes, bytes]) -> bytes:
+        """Compare the response with that of each encoding.
+
+        This takes the same time for an unknown user, a wrong password, and any encoding.
+        """
         user = self._user_of(directives[b"username"])
         password = DUMMY_PASSWORD if user is None else self._passwords[user]
         responses = [
             (_response(secret, b"AUTHENTICATE:", directives), _response(secret, b":", directives))
             for secret in _secrets(user or "", directives.get(b"realm", b""), password)
         ]
-        right = [proof for wanted, proof in responses if hmac.compare_digest(wanted, directives[b"response"])]
+        right = [proof for expected, proof in responses if hmac.compare_digest(expected, directives[b"response"])]
         if user is None or not right:
-            raise ProofRefusedError("an unknown user, or a wrong password")
+            raise ProofRefusedError("unknown user or wrong password")
         self.user = user
         return b"rspauth=" + right[0]
 
@@ -104,11 +106,11 @@ class DigestMd5Exchange:
 
 
 def _directives(token: bytes) -> dict[bytes, bytes]:
-    """``name=value`` by name, without quotes. None may come twice."""
+    """Parse ``name=value`` directives, refusing duplicates."""
     directives: dict[bytes, bytes] = {}
     for name, value in _pairs(token):
         if name in directives:
-            raise ProofRefusedError("a directive comes twice")
+            raise ProofRefusedError("duplicate directive")
         directives[name] = value
     return directives
 
@@ -118,20 +120,20 @@ def _pairs(token: bytes) -> Iterator[tuple[bytes, bytes]]:
     while at < end:
         match = _DIRECTIVE.match(token, at)
         if match is None:
-            raise ProofRefusedError("the token is no list of directives")
+            raise ProofRefusedError("the token is not a list of directives")
         name, value = match.groups()
         yield name.lower(), _ESCAPED.sub(rb"\1", value[1:-1]) if value.startswith(b'"') else value
         at = match.end()
 
 
 def _secrets(user: str, realm: bytes, password: str) -> Iterator[bytes]:
-    """RFC 2831 writes what ISO 8859-1 can write in that; kazoo writes all in UTF-8."""
+    """Yield the hash of the credentials in RFC 2831's encoding (ISO 8859-1 if possible) and in kazoo's (UTF-8)."""
     for encodings in (("iso-8859-1", "utf-8"), ("utf-8",)):
         yield _md5(b":".join((_encoded(user, encodings), realm, _encoded(password, encodings)))).digest()
 
 
 def _encoded(text: str, encodings: Iterable[str]) -> bytes:
-    """In the first of them that can write it all."""
+    """Encode in the first encoding that can represent the text."""
     for encoding in encodings:
         with suppress(UnicodeEncodeError):
             return text.encode(encoding)
@@ -150,4 +152,4 @@ def _hex(data: bytes) -> bytes:
 
 
 _md5 = partial(hashlib.md5, usedforsecurity=False)
-"""The mechanism's own choice; systems that forbid MD5 are told that it is no choice of ours."""
+"""MD5 is required by the mechanism. The flag allows it on systems that forbid MD5 for security."""

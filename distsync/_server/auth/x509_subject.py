@@ -1,9 +1,9 @@
-"""Whom a certificate names, written as ZooKeeper writes it: as Java's X500Principal.getName(), in the form of RFC 2253.
+"""Subjects of X.509 certificates in ZooKeeper's format: RFC 2253, as of Java's X500Principal.getName().
 
-Rules for this file: pure. It reads certificates that TLS has verified, so it looks for the subject and nothing else.
+The parts are in reverse order, separated by commas without blanks. Types that RFC 2253 does not name
+are written as their OIDs, with the value as ``#`` and its DER encoding in hexadecimal.
 
-The last part comes first, the parts have commas between them and nothing more, and of the types only those of RFC 2253
-have a name; another one is written as its number, its value as ``#`` and the bytes of its encoding.
+Only for certificates that TLS has verified: nothing but the subject is checked.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ NAMES = {
 
 _UTF8, _PRINTABLE, _T61, _IA5, _GENERAL, _BMP = 0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1E
 _TEXTS = frozenset({_UTF8, _PRINTABLE, _T61, _IA5, _GENERAL, _BMP})
-"""Java reads all of them as UTF-8."""
+"""String types. Java decodes all of them as UTF-8."""
 
 _OID, _VERSION = 0x06, 0xA0
 _SPECIAL = re.compile(r'[,=+<>#;"\\]')
 
 
 class UnreadableCertificateError(Exception):
-    """It is none. Fields: nothing."""
+    """Not a valid certificate."""
 
 
 class _Item(NamedTuple):
-    """An ASN.1 value in DER: its tag, its content, and all of its bytes."""
+    """An ASN.1 value in DER: its tag, its content, and its complete encoding."""
 
     tag: int
     content: bytes
@@ -45,21 +45,19 @@ class _Item(NamedTuple):
 
 
 def subject_of(certificate: bytes) -> str:
-    """The name of whom ``certificate``, in DER, is for; empty when it names nobody.
-
-    Raises UnreadableCertificateError."""
+    """Return the subject of a certificate in DER, which may be empty. Raises UnreadableCertificateError."""
     try:
         (whole,) = _items(certificate)
         fields = [item for item in _items(next(_items(whole.content)).content) if item.tag != _VERSION]
         _serial, _algorithm, _issuer, _validity, subject = fields[:5]
         parts = [_part(part.content) for part in _items(subject.content)]
-    except (IndexError, StopIteration, TypeError, ValueError):  # too few bytes, or another number of fields
+    except (IndexError, StopIteration, TypeError, ValueError):  # too short, or an unexpected number of fields
         raise UnreadableCertificateError from None
     return ",".join(reversed(parts))
 
 
 def _items(data: bytes) -> Iterator[_Item]:
-    """Those that stand in ``data`` one after the other."""
+    """Iterate over consecutive values."""
     at = 0
     while at < len(data):
         start, tag, size = at, data[at], data[at + 1]
@@ -86,7 +84,7 @@ def _pair(type: _Item, value: _Item) -> str:
 
 
 def _number(content: bytes) -> str:
-    """An object identifier, as people write it."""
+    """Return an object identifier in dotted notation."""
     numbers, number = [], 0
     for byte in content:
         number = number << 7 | byte & 0x7F
@@ -99,11 +97,11 @@ def _number(content: bytes) -> str:
 
 def _escaped(text: str) -> str:
     text = _SPECIAL.sub(r"\\\g<0>", text).replace("\0", r"\00")
-    kept = text.strip(" \r")
-    if not kept:
+    stripped = text.strip(" \r")
+    if not stripped:
         return "".join(f"\\{blank}" for blank in text)
-    lead, trail = text.split(kept, 1)
-    return "".join((*(f"\\{blank}" for blank in lead), kept, *(f"\\{blank}" for blank in trail)))
+    lead, trail = text.split(stripped, 1)
+    return "".join((*(f"\\{blank}" for blank in lead), stripped, *(f"\\{blank}" for blank in trail)))
 
 
 _KEYWORDS = (
@@ -119,5 +117,5 @@ _NAME = re.compile(rf"{_AVA}(?:[,;+]{_AVA})*|\s*", re.IGNORECASE | re.DOTALL)
 
 
 def is_name(text: str) -> bool:
-    """Whether ZooKeeper takes ``text`` for the name of a subject in an ACL."""
+    """Whether ZooKeeper accepts ``text`` as the name of a subject in an ACL."""
     return _NAME.fullmatch(text) is not None

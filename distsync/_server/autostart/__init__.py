@@ -1,1 +1,1 @@
-"""The embedded server of a user: found, or started."""
+"""Find or start the embedded server of the user."""

@@ -29,7 +29,7 @@ SECRET_BYTES = 32
 PROBE_S = 2.0
 USER = "distsync"
 ADDRESS = "address"
-"""The file's name, in the folder of the data (kept) and in the user's runtime folder (while the server runs)."""
+"""File name, in the data folder (permanent) and in the user's runtime folder (while the server runs)."""
 
 
 @public_in("distsync")
@@ -64,7 +64,7 @@ class ServerAddress:
 
 
 def make_secret(folder: Path) -> Path:
-    """Return the file with the user's secret, made once: clients that know it are admitted after a restart too."""
+    """Return the file with the user's secret, creating it only once, so that it stays valid after a restart."""
     path = folder / "secret"
     if not path.exists():
         write_private(path, secrets.token_hex(SECRET_BYTES).encode())
@@ -72,12 +72,12 @@ def make_secret(folder: Path) -> Path:
 
 
 def write_address(path: Path, address: ServerAddress) -> None:
-    """The file says ``address``, and at no moment anything half; mode 0600."""
+    """Write an address file atomically, with mode 0600."""
     write_private(path, json.dumps(asdict(address)).encode() + b"\n")
 
 
 def read_address(path: Path) -> ServerAddress | None:
-    """None when there is no such file, or one that is not what write_address() wrote, or not private."""
+    """Read an address file. Return None if it is missing, invalid or not private."""
     try:
         content = read_private(path)
         address = None if content is None else ServerAddress(**json.loads(content))
@@ -85,17 +85,17 @@ def read_address(path: Path) -> ServerAddress | None:
         return None
     if address is None:
         return None
-    wanted = {"host": str, "port": int, "secret": str, "pid": int}
-    return address if all(type(getattr(address, name)) is kind for name, kind in wanted.items()) else None
+    expected = {"host": str, "port": int, "secret": str, "pid": int}
+    return address if all(type(getattr(address, name)) is kind for name, kind in expected.items()) else None
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """The file has this content, mode 0600, and never another mode or half of the content."""
+    """Write a file atomically, with mode 0600."""
     draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}")
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())  # a machine that dies must not leave an empty file under this name
+        os.fsync(file.fileno())  # otherwise a crash of the machine may leave an empty file
     os.replace(draft, path)
 
 
@@ -112,12 +112,12 @@ def read_private(path: Path) -> bytes | None:
 
 
 def prove(secret: str, nonce: bytes, port: int) -> bytes:
-    """What only a holder of ``secret`` can answer."""
+    """Return the proof that a server on ``port`` knows ``secret``."""
     return hmac.digest(secret.encode(), b"distsync server %d " % port + nonce, "sha256")
 
 
 def is_alive(address: ServerAddress, timeout: float = PROBE_S) -> bool:
-    """Whether the server at ``address`` answers now, and is the one that has this secret. ``timeout`` in seconds."""
+    """Whether the server at ``address`` answers and proves that it has this secret. ``timeout`` is in seconds."""
     nonce = secrets.token_bytes(NONCE_BYTES)
     deadline = time.monotonic() + timeout
     try:

@@ -1,7 +1,4 @@
-"""A process of its own: outlives whoever started it, is nobody's child, and holds none of his files.
-
-Rules for this file: called before any thread or loop exists; it knows nothing of servers.
-"""
+"""Run a function in a daemon process, which outlives the process that started it."""
 
 from __future__ import annotations
 
@@ -13,10 +10,15 @@ READY = b"\0"
 
 
 def daemonize(work: Callable[[Callable[[], None]], None]) -> int:
-    """``work(ready)`` runs in a detached process; the caller's process goes on when it has called ``ready`` or ended.
+    """Run ``work(ready)`` in a detached process, and wait until it calls ``ready`` or ends.
 
-    Returns the exit status for the caller's own process: 0 when ready. What ``work`` raised is printed, as its text,
-    on the caller's standard output. The detached process has standard error in the place of standard output."""
+    Must be called before any thread or event loop is started. The standard output of the detached
+    process is redirected to standard error. If ``work`` raises before it is ready, the text of the
+    error is printed to the caller's standard output.
+
+    Returns:
+        The exit status for the calling process: 0 if ``work`` called ``ready``.
+    """
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
@@ -33,7 +35,7 @@ def daemonize(work: Callable[[Callable[[], None]], None]) -> int:
 
 
 def _report(pipe: int, message: bytes) -> None:
-    """Once; whoever waited may be gone."""
+    """Report to the waiting process, which may have exited. Later reports have no effect."""
     try:
         os.write(pipe, message)
         os.close(pipe)
@@ -46,6 +48,6 @@ def _await(pipe: int) -> int:
         message = stream.read()
     if message == READY:
         return 0
-    print(message.decode(errors="replace") or "the process ended without a word")
+    print(message.decode(errors="replace") or "the process exited without a message")
     sys.stdout.flush()
     return 1

@@ -1,7 +1,7 @@
-"""Where this user's embedded server keeps what: its address in the runtime folder, its data in the state folder.
+"""Folders of the user's embedded server: the runtime folder for its address, the state folder for its data.
 
-Rules for this file: the one file that knows platformdirs. ``DISTSYNC_RUNTIME_DIR`` and ``DISTSYNC_STATE_DIR`` override
-both. A folder that another user owns or may write to is refused: who controls it could hand us his own server.
+``DISTSYNC_RUNTIME_DIR`` and ``DISTSYNC_STATE_DIR`` override them. A folder that another user owns or
+may write to is refused, because that user could put the address of another server there.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STATE = "DISTSYNC_STATE_DIR"
 
 
 def runtime_folder(create: bool = True) -> Path:
-    """Return the folder for files of this login or boot: it may be empty again tomorrow.
+    """Return the folder for temporary files, which may be emptied at logout or reboot.
 
     Args:
         create: Whether to create it if it does not exist. If it exists, it is private.
@@ -32,26 +32,24 @@ def runtime_folder(create: bool = True) -> Path:
 
 
 def state_folder(create: bool = True) -> Path:
-    """Return the folder for files that are kept; ``create`` as for `runtime_folder`."""
+    """Return the folder for permanent files; ``create`` as for `runtime_folder`."""
     return _private(STATE, os.environ.get(STATE) or platformdirs.user_state_dir("distsync", appauthor=False), create)
 
 
 def make_folder(folder: Path) -> None:
-    """The folder exists; it and those above it that were missing are private, whatever the umask.
-
-    Raises OSError."""
+    """Create a folder and its missing parents, with mode 0700. Raises OSError."""
     for each in reversed((folder, *folder.parents)):
         if not each.is_dir():
             each.mkdir(mode=0o700, exist_ok=True)
 
 
 def _usual_runtime_folder() -> str:
-    with warnings.catch_warnings():  # platformdirs warns where there is no runtime folder and it takes another one
+    with warnings.catch_warnings():  # platformdirs warns if there is no runtime folder and it uses another one
         warnings.simplefilter("ignore")
         try:
             return platformdirs.user_runtime_dir("distsync", appauthor=False)
-        except PermissionError as error:  # the usual one is another user's: he made it before us, as all may in /tmp
-            raise ConfigurationError(RUNTIME, None, f"it has to be said: {error}") from error
+        except PermissionError as error:  # another user has created it in /tmp before
+            raise ConfigurationError(RUNTIME, None, f"it must be set, because of: {error}") from error
 
 
 def _private(setting: str, name: str, create: bool) -> Path:
@@ -62,7 +60,7 @@ def _private(setting: str, name: str, create: bool) -> Path:
         make_folder(folder)
         found = folder.stat()
     except OSError as error:
-        raise ConfigurationError(setting, str(folder), f"it cannot be made a folder of this user ({error})") from error
+        raise ConfigurationError(setting, str(folder), f"cannot create the folder: {error}") from error
     if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise ConfigurationError(setting, str(folder), "it must belong to this user, and nobody else may write to it")
+        raise ConfigurationError(setting, str(folder), "it must belong to this user, and no other may write to it")
     return folder

@@ -1,16 +1,16 @@
-"""``find_or_start()``: this user's embedded server, started if there is none.
+"""Find or start the embedded server of the user.
 
-Rules for this file: clients import it, so it imports no asyncio, no engine and no kazoo; and it works without click.
+Invariant: clients import this module, so it must not import asyncio, the engine, kazoo or click.
 
-A server is found by its address file, in the runtime folder or beside its data, and only if it proves that it has the
-secret written there: a stale file, or another program on the port, is not mistaken for it. Who finds none takes the
-lock, looks again, and starts one: so there is one server, however many processes look at once. (The server itself
-holds another lock on its data, as long as it lives.) The server keeps its port, its secret and its data over restarts:
-clients that were connected come back to it by themselves, in their sessions.
+A server is found by its address file, in the runtime folder or in its data folder, and only if it
+proves that it has the secret in that file. A stale file, or another program on the port, is thus not
+mistaken for it. If there is none, a process takes a lock, looks again, and starts one, so that only
+one server is started. (The server itself holds another lock on its data while it runs.) Port, secret
+and data survive a restart, so that connected clients reconnect to their sessions.
 
-Whoever runs the user's processes can read the secret; other users of the machine cannot, and get nothing answered.
-Between the death of a server and its restart another user could listen on its port: so clients ask for the proof
-before each connection, the first and the later ones. (kazoo alone, given the address and the secret, would not.)
+Other users of the machine cannot read the secret, and their requests are refused. Between a crash of
+the server and its restart, another user could listen on its port. Clients therefore ask for the proof
+before each connection. (kazoo alone, given the address and the secret, does not.)
 """
 
 from __future__ import annotations
@@ -34,30 +34,37 @@ from distsync.errors import ConfigurationError, ServerStartError
 __all__ = ["ServerAddress", "find", "find_or_start", "is_alive"]
 
 START_S = 30.0
-"""A process waits so long for a server, its own or one that another process is just starting."""
+"""Maximum wait in seconds for the server, also if another process is starting it."""
 
-#: Variables that are the clients', and that a server which outlives them has no need to know.
+#: Variables with secrets of clients, which are not passed on to the server.
 SECRETS = frozenset(f"DISTSYNC_{name}" for name in ("AUTH", "AUTHKEY", "AUTHKEYS_ACCEPTED", "TLS_KEY_PASSWORD"))
 
 IDLE_EXIT = "DISTSYNC_IDLE_EXIT"
 IDLE_EXIT_S = 600.0
 LOG_BYTES = 1 << 20
-"""A longer log is put aside, in the place of the one put aside before."""
+"""Size of the log above which it is rotated. One old log is kept."""
 
 
 def find(create_folders: bool = True) -> ServerAddress | None:
-    """Return the running server of this user, proven; None if there is none."""
+    """Return the running server of this user, which has proved its identity; None if there is none."""
     files = (runtime_folder(create_folders) / ADDRESS, state_folder(create_folders) / "data" / ADDRESS)
     written = dict.fromkeys(address for address in map(read_address, files) if address and address.secret)
     return next(filter(is_alive, written), None)
 
 
 def find_or_start(timeout: float = START_S) -> ServerAddress:
-    """The running server of this user, which proved itself just now.
+    """Return the running server of this user, which has proved its identity; start it if needed.
 
-    Units: ``timeout`` in seconds.
-    Raises: ServerStartError (the reason is the server's own), ConfigurationError (a folder or setting of no use).
-    Cost: one connection to loopback when it runs; a new Python process when not."""
+    Args:
+        timeout: Maximum wait in seconds.
+
+    Returns:
+        The address of the server.
+
+    Raises:
+        ServerStartError: The server could not be started.
+        ConfigurationError: A folder or setting is invalid.
+    """
     return find() or _start_once(time.monotonic() + timeout)
 
 
@@ -67,26 +74,26 @@ def _start_once(deadline: float) -> ServerAddress:
         with locked(state / "start.lock", max(0.0, deadline - time.monotonic())):
             return find() or _start(state, deadline)
     except LockedByAnotherError:
-        raise ServerStartError("another process has been starting it for too long", state / "server.log") from None
+        raise ServerStartError("timed out while another process was starting it", state / "server.log") from None
 
 
 def _start(state: Path, deadline: float) -> ServerAddress:
-    """Called with the lock held."""
+    """Start the server. Must be called with the lock held."""
     log = state / "server.log"
     try:
         reason = _launch(state, log, max(1.0, deadline - time.monotonic()))
     except OSError as error:
         reason = str(error)
     except subprocess.TimeoutExpired:
-        reason = "it takes too long"
+        reason = "timed out"
     address = None if reason else find()
     if address is None:
-        raise ServerStartError(reason or "it did not prove to be the server that was started", log)
+        raise ServerStartError(reason or "it did not prove its identity", log)
     return address
 
 
 def _launch(state: Path, log: Path, timeout: float) -> str:
-    """The server is ready, as nobody's child; or what it said instead."""
+    """Start the server in a detached process and wait until it is ready. Return the error; "" if none."""
     arguments = {
         "data_dir": str(state / "data"),
         "address_file": str(runtime_folder() / ADDRESS),
@@ -96,7 +103,7 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
     if log.exists() and log.stat().st_size > LOG_BYTES:
         log.replace(log.with_suffix(".old"))
     with open(open_private(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
-        done = subprocess.run(
+        process = subprocess.run(
             [_python(), "-m", "distsync._server.main", json.dumps(arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -106,7 +113,11 @@ def _launch(state: Path, log: Path, timeout: float) -> str:
             timeout=timeout,
             check=False,
         )
-    return "" if done.returncode == 0 else done.stdout.decode(errors="replace").strip() or "it ended at once"
+    return (
+        ""
+        if process.returncode == 0
+        else process.stdout.decode(errors="replace").strip() or "it exited without a message"
+    )
 
 
 def _idle_exit() -> float:
@@ -116,21 +127,21 @@ def _idle_exit() -> float:
     except ValueError:
         seconds = -1.0
     if not seconds > 0:
-        raise ConfigurationError(IDLE_EXIT, setting, "it is a number of seconds above 0")
+        raise ConfigurationError(IDLE_EXIT, setting, "it must be a number of seconds above 0")
     return seconds
 
 
 def _python() -> str:
     if not sys.executable:
-        raise ConfigurationError("sys.executable", sys.executable, "there is no Python to start the server with")
+        raise ConfigurationError("sys.executable", sys.executable, "the server needs a Python interpreter")
     return sys.executable
 
 
 def server_environment() -> dict[str, str]:
-    """The server finds the packages that were found here, also where they are not installed."""
+    """Return environment variables with which the server finds distsync and filelock even if not installed."""
     installed = [*site.getsitepackages(), site.getusersitepackages()]
     roots = [str(Path(str(module.__file__)).resolve().parents[1]) for module in (distsync.errors, filelock)]
     added = [root for root in roots if root not in installed]
     path = [*filter(None, [os.environ.get("PYTHONPATH")]), *dict.fromkeys(added)]
-    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    return {**kept, **({"PYTHONPATH": os.pathsep.join(path)} if path else {})}
+    passed_on = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    return {**passed_on, **({"PYTHONPATH": os.pathsep.join(path)} if path else {})}

@@ -1,13 +1,10 @@
-"""How the checks of the engine say no.
-
-Rules for this file: one exception, which never leaves the engine: it becomes the ``err`` of a reply.
-"""
+"""Handlers of requests."""
 
 from __future__ import annotations
 
 
 class RequestRefused(Exception):
-    """The request is answered with this code, and has changed nothing."""
+    """A request is invalid and has changed nothing. ``code`` becomes the ``err`` of the reply."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)

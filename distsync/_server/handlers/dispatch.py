@@ -1,7 +1,7 @@
-"""What each request of a connected client leads to.
+"""Dispatch of the requests of connected clients to their handlers.
 
-Rules for this file: one handler per type of request, found in a table. What a write fires stands before its reply,
-and after its commit. A refused write uses up a zxid too, and that is committed as well: zxids never go back.
+The effects of a write are its commit, then its notifications, then its reply. A refused write
+consumes a zxid too, which is also committed, so that zxids never decrease.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ Handler = Callable[[Peer, int, Any, int], list[Effect]]
 """(link, xid, request, now_ms)"""
 
 WRITES = IN_MULTI | {OpCode.SET_ACL, OpCode.MULTI}
-"""What uses up a zxid, refused or not."""
+"""Operations that consume a zxid even if malformed."""
 
 MAX_IDENTITIES = 64
-"""Of a connection: each request may look at all of them."""
+"""Maximum number of identities of a connection, because each request may check all of them."""
 
 MAX_IDENTITY_LENGTH = 1024
-"""Characters, the hash of the password among them."""
+"""Maximum length in characters of a digest identity, including the hash of the password."""
 
 _PROOFS = (r.AuthRequest, r.SaslRequest)
 _UNAUTHENTICATED_OPS = (*_PROOFS, r.PingRequest, r.CloseSessionRequest)
@@ -44,8 +44,6 @@ log = logging.getLogger("distsync.server")
 
 
 class Requests:
-    """``handle`` is the way in."""
-
     def __init__(self, core: EngineState) -> None:
         self._core = core
         self._reads = Reads(core.tree, core.watches, core.config.seed)
@@ -72,10 +70,10 @@ class Requests:
     def handle(self, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
         if link.admitted:
             return self._handlers[type(request)](link, xid, request, now_ms)
-        return self._outside(link, xid, request, now_ms)
+        return self._handle_unauthenticated(link, xid, request, now_ms)
 
-    def _outside(self, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
-        """Who has not proved to be who he has to be."""
+    def _handle_unauthenticated(self, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
+        """Handle a request of a client that lacks a required identity."""
         if not isinstance(request, _PROOFS) and self._core.missing_scheme(link.identities):
             closed = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH
             return [Reply(link.peer, xid, 0, closed, None), *self._core.drop(link.peer)]
@@ -114,7 +112,7 @@ class Requests:
         return write
 
     def _multi(self, link: Peer, xid: int, request: r.MultiRequest, now_ms: int) -> list[Effect]:
-        """All operations, each seeing what those before it did, under one zxid; or none."""
+        """Apply all operations under one zxid, or none. Each sees the changes of those before it."""
         core, zxid = self._core, self._core.next_zxid()
         changes: list[NodeChange] = []
         audiences: list[ReadPermissions] = []
@@ -138,33 +136,40 @@ class Requests:
         audiences: list[ReadPermissions],
         results: list[r.Result],
     ) -> None:
-        """Fills ``changes``, ``audiences`` and ``results``; whatever ends it early, the tree is as it was. The zxid is
-        used up by what is refused, and by no bug: nothing has changed then."""
+        """Apply all operations and fill ``changes``, ``audiences`` and ``results``; undo them on any error.
+
+        A refused multi consumes its zxid. Any other error gives the zxid back, because the network
+        server concludes from an unchanged zxid that the engine has not changed.
+        """
         state, watched, plans, result = (
             self._core.state,
             self._core.watches.any,
             self._writes.plans,
             self._writes.result,
         )
-        reversals: list[Callable[[], None]] = []
+        undos: list[Callable[[], None]] = []
         try:
             for operation in map(in_multi, operations):
                 change = plans[type(operation)](link, operation)
                 if change is not None:
-                    reversals.append(state.tree.inverse(change))
+                    undos.append(state.tree.inverse(change))
                     audiences.append(self._core.audience(change) if watched else NOBODY)
                     state.apply(change, state.zxid, now_ms)
                     changes.append(change)
                 results.append(result(operation, change))
         except BaseException as error:
-            for take_back in reversed(reversals):
-                take_back()
+            for undo in reversed(undos):
+                undo()
             if not isinstance(error, RequestRefused):
                 state.zxid -= 1
             raise
 
     def _failed(self, link: Peer, xid: int, skipped: int, done: int, code: int) -> Reply:
-        """0 for what came before the culprit, its own code, RUNTIME_INCONSISTENCY for what came after."""
+        """Return the reply to a failed multi.
+
+        The results are 0 before the failed operation, its code, and RUNTIME_INCONSISTENCY after it.
+        MARSHALLING_ERROR has no results.
+        """
         if code == ErrorCode.MARSHALLING_ERROR:
             return self._reply(link, xid, code)
         codes = [0] * done + [code] + [int(ErrorCode.RUNTIME_INCONSISTENCY)] * (skipped - 1)
@@ -176,32 +181,32 @@ class Requests:
         return [*self._watching.rearm(link, request, self._core.state.zxid), self._reply(link, xid)]
 
     def _auth(self, link: Peer, xid: int, request: r.AuthRequest, now_ms: int) -> list[Effect]:
-        """Identities add up; a scheme that proves nothing here ends the connection. The zxid in the reply is 0."""
+        """Add an identity, or close the connection if the scheme is not supported. The reply's zxid is 0."""
         if request.scheme == "digest":
-            proved = self._show_digest(link, Identity("digest", digest_of(request.auth or b"")))
+            proved = self._add_digest(link, Identity("digest", digest_of(request.auth or b"")))
         else:
             proved = request.scheme == "ip" or _is_named(link, request.scheme)
         if not proved:
             return [Reply(link.peer, xid, 0, ErrorCode.AUTH_FAILED, None), *self._core.drop(link.peer)]
         return [Reply(link.peer, xid, 0, 0, None)]
 
-    def _show_digest(self, link: Peer, identity: Identity) -> bool:
-        """Anybody may make one up, who has proved nothing else too: False for one too many, or too long."""
+    def _add_digest(self, link: Peer, identity: Identity) -> bool:
+        """Add a digest identity, which any client may claim. Return False if it is too long or one too many."""
         if identity not in link.identities:
             if len(link.identities) >= MAX_IDENTITIES or len(identity.id) > MAX_IDENTITY_LENGTH:
                 return False
-            self._know(link, identity)
+            self._add_identity(link, identity)
         if identity.id == self._core.config.super_digest:
-            self._know(link, SUPER)
+            self._add_identity(link, SUPER)
         return True
 
-    def _know(self, link: Peer, identity: Identity) -> None:
+    def _add_identity(self, link: Peer, identity: Identity) -> None:
         if identity not in link.identities:
             link.identities.append(identity)
             link.admitted = self._core.is_authorized(link.identities)
 
     def _sasl(self, link: Peer, xid: int, request: r.SaslRequest, now_ms: int) -> list[Effect]:
-        """A server that does not speak it answers with no token, which proves nothing."""
+        """Handle a SASL token. A server without SASL replies without a token and adds no identity."""
         if request.token is None:
             return self._core.drop(link.peer)
         if link.sasl is None:
@@ -211,11 +216,11 @@ class Requests:
         except ProofRefusedError as refusal:
             return self._reject_authentication(link, xid, refusal)
         if link.sasl.user is not None:
-            self._know(link, Identity("sasl", link.sasl.user))
+            self._add_identity(link, Identity("sasl", link.sasl.user))
         return [Reply(link.peer, xid, 0, 0, r.SaslReply(token))]
 
     def _reject_authentication(self, link: Peer, xid: int, refusal: ProofRefusedError) -> list[Effect]:
-        """The one error that has a body: Java's client reads a token while it proves who it is, whatever the error."""
+        """Close the connection. The error has a body, because Java's client reads a token despite the error."""
         log.info("session 0x%x: SASL authentication failed: %s", link.session.id, refusal)
         required = "sasl" in self._core.config.required_schemes
         code = ErrorCode.SESSION_CLOSED_REQUIRE_SASL_AUTH if required else ErrorCode.AUTH_FAILED
@@ -225,12 +230,11 @@ class Requests:
         return [self._reply(link, PING_XID)]
 
     def _close_session(self, link: Peer, xid: int, request: r.CloseSessionRequest, now_ms: int) -> list[Effect]:
-        """The reply comes when the ephemeral nodes are gone; then the connection is closed."""
         effects = self._core.end_session(link.session, now_ms)
         return [*effects, self._reply(link, xid), *self._core.drop(link.peer)]
 
     def _refuse(self, code: int, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
-        """What means nothing here uses up a zxid all the same, as every write does."""
+        """Refuse a write that this server does not support. It consumes a zxid like any write."""
         return [*self._core.transact(None, now_ms), self._reply(link, xid, code)]
 
     def _unknown(self, link: Peer, xid: int, request: r.Request, now_ms: int) -> list[Effect]:
@@ -245,5 +249,5 @@ class Requests:
 
 
 def _is_named(link: Peer, scheme: str) -> bool:
-    """Whether the certificate that the connection began with has said who that is."""
+    """Whether the client has an identity of its TLS certificate and ``scheme`` is x509."""
     return scheme == "x509" and any(identity.scheme == scheme for identity in link.identities)

@@ -1,7 +1,7 @@
-"""What a read is answered with, and which watch it arms.
+"""Handlers of reads, which may arm a watch.
 
-Rules for this file: it changes nothing but the watches. A read that is refused arms none, but for exists, which
-waits for a node to come. "" reads as the root, but a watch on it never fires, as in ZooKeeper.
+A refused read arms no watch, except exists on a missing node, which watches for its creation. As in
+ZooKeeper, "" reads the root, but a watch on it never fires.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ from distsync._wire.codes import ErrorCode
 _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 MULTI_READ_BYTES = 16 << 20
-"""Of data and names, after which the reads of a multiRead are refused: a few bytes ask for a megabyte each."""
+"""Size of data and names after which further reads of a multiRead are refused. Without a limit, each few bytes
+of the request could ask for a megabyte."""
 
 _TOO_LARGE = r.ErrorReply(ErrorCode.MARSHALLING_ERROR)
 
 _BLANKS = "".join(map(chr, range(33)))
-"""What Java trims."""
+"""Characters that Java's String.trim removes."""
 
 
 class Reads:
-    """``answer(link, request)`` by type of request."""
+    """Read handlers. ``answers`` maps types of requests to ``answer(link, request)``."""
 
     def __init__(self, tree: Tree, watches: Watches, seed: int) -> None:
         self._tree = tree
@@ -79,11 +80,11 @@ class Reads:
         return r.GetAclReply(acl, node.stat)
 
     def _sync(self, link: Peer, request: r.SyncRequest) -> r.SyncReply:
-        """There is one server: it is always up to date."""
+        """Reply at once: a single server is always up to date."""
         return r.SyncReply(request.path)
 
     def _multi_read(self, link: Peer, request: r.MultiReadRequest) -> r.MultiReply:
-        """Each read for itself, as long as they fit into one answer; no watch is armed."""
+        """Execute each read on its own, up to MULTI_READ_BYTES. No watch is armed."""
         results: list[r.Result] = []
         room = MULTI_READ_BYTES
         for operation in request.operations:
@@ -109,7 +110,7 @@ class Reads:
     def _get_all_children_number(
         self, link: Peer, request: r.GetAllChildrenNumberRequest
     ) -> r.GetAllChildrenNumberReply:
-        """For "" ZooKeeper counts the root too."""
+        """Count the descendants. As in ZooKeeper, "" counts the root too."""
         path = request.path
         self._readable(link, path)
         total = len(self._tree.nodes) - 1 if path in ("", "/") else sum(1 for _ in self._tree.descendants(path))
@@ -122,10 +123,10 @@ class Reads:
         node = self._readable(link, path)
         if watch:
             self._watches.children.arm(path, link.peer)
-        return self._in_no_order(node.children), node
+        return self._shuffled(node.children), node
 
-    def _in_no_order(self, children: dict[str, None]) -> tuple[str, ...]:
-        """The order of children means nothing; each listing is turned another way, so that nobody relies on one."""
+    def _shuffled(self, children: dict[str, None]) -> tuple[str, ...]:
+        """Return the names in another order each time, because ZooKeeper guarantees none."""
         names = tuple(children)
         if len(names) < 2:
             return names
@@ -147,7 +148,7 @@ class Reads:
 
 
 def _size(result: r.Result) -> int:
-    """In bytes, or letters, of what can be long."""
+    """Return the size of the data in bytes, or of the names in characters."""
     if isinstance(result, r.GetDataReply):
         return len(result.data or b"")
     return sum(map(len, result.children)) if isinstance(result, r.GetChildrenReply) else 0

@@ -1,7 +1,6 @@
-"""The requests that are about watches and nothing else.
+"""Handlers of the requests that only concern watches.
 
-Rules for this file: it changes nothing but the watches. Paths are not checked: a watch on a path that no node can
-have never fires, and that is all.
+Paths are not validated: a watch on an invalid path never fires.
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _MODES: dict[int, WatcherMode] = {
 
 
 class WatchHandlers:
-    """``answer(link, request)`` by type of request, and ``rearm`` for setWatches."""
+    """Watch handlers. ``answers`` maps types of requests to ``answer(link, request)``."""
 
     def __init__(self, tree: Tree, watches: Watches) -> None:
         self._tree = tree
         self._watches = watches
-        self._tables: dict[int, tuple[WatchIndex, ...]] = {
+        self._indexes: dict[int, tuple[WatchIndex, ...]] = {
             WatcherType.CHILDREN: (watches.children,),
             WatcherType.DATA: (watches.data,),
             WatcherType.ANY: (watches.children, watches.data),
@@ -41,21 +40,24 @@ class WatchHandlers:
         }
 
     def rearm(self, link: Peer, request: r.SetWatchesRequest | r.SetWatches2Request, zxid: int) -> list[Notify]:
-        """The watches of a client that has reconnected: what changed after the zxid it saw is told at once, but for
-        the watches that stay, which are only armed."""
+        """Re-arm the watches of a client that has reconnected.
+
+        A change after the last zxid that it saw fires the watch at once. Persistent watches are only
+        armed.
+        """
         peer, relative = link.peer, request.relative_zxid
         missed = [(path, self._missed_data(path, relative)) for path in request.data]
         missed += [(path, EventType.NODE_CREATED if self._tree.node(path) else None) for path in request.exist]
-        events = self._tell_or_arm(peer, zxid, missed, self._watches.data)
+        events = self._notify_or_arm(peer, zxid, missed, self._watches.data)
         missed = [(path, self._missed_children(path, relative)) for path in request.child]
-        events += self._tell_or_arm(peer, zxid, missed, self._watches.children)
+        events += self._notify_or_arm(peer, zxid, missed, self._watches.children)
         if isinstance(request, r.SetWatches2Request):
             self._arm_all(peer, request.persistent, WatcherMode.ALWAYS)
             self._arm_all(peer, request.recursive, WatcherMode.ALWAYS_BELOW)
         return events
 
     def _add(self, link: Peer, request: r.AddWatchRequest) -> r.ErrorReply:
-        """Without the body, four zero bytes, Java's client breaks off."""
+        """Arm a persistent watch. The reply has a body (four zero bytes) because Java's client requires it."""
         mode = _MODES.get(request.mode)
         if mode is None:
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
@@ -63,22 +65,26 @@ class WatchHandlers:
         return r.ErrorReply(0)
 
     def _check(self, link: Peer, request: r.CheckWatchesRequest) -> None:
-        """As ZooKeeper 3.8 does it: anybody's watch counts, and a path without its "/" cannot be looked up."""
-        tables = self._chosen(request.type)
+        """Check whether a path is watched.
+
+        As in ZooKeeper 3.8, watches of other clients count as well, and a path without a leading
+        "/" is a MARSHALLING_ERROR.
+        """
+        indexes = self._indexes_of(request.type)
         if request.path and not request.path.startswith("/"):
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
-        if not any(request.path in table.by_path for table in tables):
+        if not any(request.path in index.by_path for index in indexes):
             raise RequestRefused(ErrorCode.NO_WATCHER)
 
     def _remove(self, link: Peer, request: r.RemoveWatchesRequest) -> None:
-        removed = [table.disarm(request.path, link.peer) for table in self._chosen(request.type)]
+        removed = [index.disarm(request.path, link.peer) for index in self._indexes_of(request.type)]
         if not any(removed):
             raise RequestRefused(ErrorCode.NO_WATCHER)
 
-    def _chosen(self, type: int) -> tuple[WatchIndex, ...]:
-        if type not in self._tables:
+    def _indexes_of(self, type: int) -> tuple[WatchIndex, ...]:
+        if type not in self._indexes:
             raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
-        return self._tables[type]
+        return self._indexes[type]
 
     def _arm_all(self, peer: int, paths: tuple[str, ...], mode: WatcherMode) -> None:
         for path in paths:
@@ -97,7 +103,7 @@ class WatchHandlers:
             return EventType.NODE_DELETED
         return EventType.NODE_CHILDREN_CHANGED if node.pzxid > zxid else None
 
-    def _tell_or_arm(
+    def _notify_or_arm(
         self, peer: int, zxid: int, missed: list[tuple[str, EventType | None]], watches: WatchIndex
     ) -> list[Notify]:
         events = []

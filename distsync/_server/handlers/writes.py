@@ -1,7 +1,7 @@
-"""What a write asks for, checked against the tree: the change it comes to, or the code that refuses it.
+"""Handlers of writes, which check a request against the tree and return the change to apply.
 
-Rules for this file: it reads the tree and changes nothing; what exceeds a quota it logs. The order of the checks is
-ZooKeeper's: clients see which error comes first.
+They do not modify the tree. The order of the checks is ZooKeeper's, because it decides which of
+several errors a client gets.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SEQUENCE_FLAGS = frozenset(map(int, (CreateFlag.SEQUENCE, CreateFlag.EPHEMERAL_
 _EPHEMERAL_FLAGS = frozenset(map(int, (CreateFlag.EPHEMERAL, CreateFlag.EPHEMERAL_SEQUENCE)))
 
 _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
-"""A named tuple of all its fields, without the work of its own constructor."""
+"""Creates a named tuple from all its fields, faster than its constructor does."""
 
 _CHECKED, _DELETED = r.CheckReply(), r.DeleteReply()
 
@@ -46,7 +46,7 @@ _CREATES = frozenset({r.CreateRequest, r.Create2Request, r.CreateContainerReques
 
 
 class Writes:
-    """``plan(link, request)`` by type of request; a check comes to no change."""
+    """Write handlers. ``plans`` maps types of requests to ``plan(link, request)``; a check returns None."""
 
     def __init__(self, tree: Tree, enforce_quota: bool = False, policy: Policy = USUAL_POLICY) -> None:
         self._tree = tree
@@ -64,14 +64,14 @@ class Writes:
         }
 
     def body(self, request: Any, change: NodeChange | None) -> r.Body | None:
-        """What a single write is answered with, once its change was applied."""
+        """Return the body of the reply to a single write, after its change was applied."""
         if change is None:
             return r.StatReply(self._tree.nodes[request.path].stat)
         result = self.result(request, change)
         return None if isinstance(result, (r.DeleteReply, r.CheckReply)) else result
 
     def result(self, request: Any, change: NodeChange | None) -> r.Result:
-        """What a request of a multi is answered with, once its change was applied."""
+        """Return the result of an operation of a multi, after its change was applied."""
         kind = type(request)
         if change is None:
             return _CHECKED
@@ -82,12 +82,14 @@ class Writes:
         stat = self._tree.nodes[change[0]].stat
         if type(change) is CreateNode:
             return r.Create2Reply(change[0], stat)
-        made: r.Result = _new(r.StatReply, (stat,))
-        return made
+        reply: r.Result = _new(r.StatReply, (stat,))
+        return reply
 
     def _create(self, link: Peer, request: AnyCreate) -> CreateNode:
-        """A single create makes a container by its operation, whatever its flags; one in a multi makes a container
-        by its flag, whatever its operation (in_multi)."""
+        """Plan a create. Its operation alone decides whether it creates a container.
+
+        In a multi, the flags decide; `in_multi` converts the operation.
+        """
         path, data, acl, flags = request if len(request) == 4 else request[:4]
         kind = type(request)
         owner = 0 if flags == _PERSISTENT and kind is r.CreateRequest else _owner(link, request)
@@ -160,7 +162,7 @@ class Writes:
                 raise RequestRefused(ErrorCode.QUOTA_EXCEEDED)
 
     def _require_checked(self, path: str) -> TreeNode:
-        """What is there has a good path."""
+        """Raise the error for an invalid path or a missing node. The path of an existing node is valid."""
         check_path(path)
         return self._require(path)
 
@@ -172,15 +174,16 @@ class Writes:
 
 
 def created(request: r.CreateRequest, change: NodeChange | None) -> r.CreateReply:
-    """The answer to a plain create."""
     assert change is not None
-    made: r.CreateReply = _new(r.CreateReply, (change[0],))
-    return made
+    reply: r.CreateReply = _new(r.CreateReply, (change[0],))
+    return reply
 
 
 def in_multi(operation: r.Operation) -> r.Operation:
-    """What an operation of a multi counts as: among creates, the flags alone matter. ZooKeeper stumbles over a time to
-    live that is asked for by the flags of another create, and so the whole multi is refused."""
+    """Convert a create in a multi to the operation that its flags ask for.
+
+    As in ZooKeeper, TTL flags in another create than CreateTtlRequest fail the whole multi.
+    """
     kind = type(operation)
     if kind not in _CREATES:
         return operation
@@ -189,12 +192,12 @@ def in_multi(operation: r.Operation) -> r.Operation:
         if kind is r.CreateTtlRequest:
             return operation
         raise RequestRefused(ErrorCode.MARSHALLING_ERROR)
-    meant = r.CreateContainerRequest if flags == _CONTAINER else r.CreateRequest
-    return operation if kind is meant else meant(*operation[:4])
+    kind_of_flags = r.CreateContainerRequest if flags == _CONTAINER else r.CreateRequest
+    return operation if kind is kind_of_flags else kind_of_flags(*operation[:4])
 
 
 def _owner(link: Peer, request: AnyCreate) -> int:
-    """Whose the node will be. A time to live has an operation of its own."""
+    """Return the owner of a new node: a session id, a TTL, or 0. TTL flags require a CreateTtlRequest."""
     flags = request.flags
     if not _PERSISTENT <= flags <= _LAST_FLAG:
         raise RequestRefused(ErrorCode.BAD_ARGUMENTS)

@@ -1,1 +1,1 @@
-"""The journal on disk, and the records of changes in it (change_records.py: pure, the engine uses it too)."""
+"""The write-ahead log, and the records of changes that it contains."""

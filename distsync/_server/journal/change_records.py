@@ -1,7 +1,7 @@
-"""What a transaction does, as records and as bytes: the only language of the journal.
+"""The changes of transactions and the content of snapshots, as records and as bytes.
 
-Rules for this file: records and layouts. A change says what was decided, never what was asked: applying it needs no
-check, and the same changes in the same order lead to the same state.
+Invariant: a change describes the outcome of a request, not the request. Applying it needs no check,
+and the same changes in the same order produce the same state.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from distsync.errors import DistsyncError
 
 
 class UnreadableStateError(DistsyncError, ValueError):
-    """A stored transaction or snapshot makes no sense. Fields: what is wrong."""
+    """A stored transaction or snapshot is invalid. Its ``args`` are the reason."""
 
-    template = "the stored state cannot be read: {0}"
+    template = "cannot read the stored state: {0}"
 
 
 TTL_OWNER = -(1 << 56)
-"""An owner that stands for a time to live is the time in ms on top of this number, as ZooKeeper has it: below zero,
-as no session is."""
+"""Base of the owner of a TTL node, which is this number plus the TTL in ms, as in ZooKeeper. Negative, unlike
+session ids."""
 
 MAX_TTL_MS = (1 << 40) - 1
 
@@ -34,7 +34,7 @@ class CreateNode(NamedTuple):
     data: bytes | None
     acl: tuple[Acl, ...]
     owner: int
-    """A session, 0 for none, or a time to live."""
+    """Session id, 0 for none, or an encoded TTL (see TTL_OWNER)."""
     container: bool
 
 
@@ -58,20 +58,20 @@ class OpenSession(NamedTuple):
 
 
 class ResizeSession(NamedTuple):
-    """The session got another time-out, as it was attached again."""
+    """A session was attached again with another timeout."""
 
     id: int
     timeout_ms: int
 
 
 class CloseSession(NamedTuple):
-    """The session ended, and its ephemeral nodes are gone."""
+    """A session ended, and its ephemeral nodes were deleted."""
 
     id: int
 
 
 class StoredHead(NamedTuple):
-    """The first record of a snapshot; the counts tell whether the rest is whole."""
+    """The first record of a snapshot. Its counts show whether the rest is complete."""
 
     zxid: int
     last_session_id: int
@@ -88,7 +88,7 @@ class StoredNode(NamedTuple):
     owner: int
     container: bool
     counters: tuple[int, ...]
-    """In the order of Node.COUNTERS."""
+    """In the order of TreeNode.COUNTERS."""
 
 
 NodeChange = CreateNode | DeleteNode | SetNodeData | SetNodeAcl
@@ -99,7 +99,7 @@ _NO_ACLS = ACLS.write(())
 
 
 def _write_acl(acl: tuple[Acl, ...]) -> bytes:
-    """The open ACL, which nearly every node has, is written as none: no node is without."""
+    """Write an ACL. The open ACL is written as an empty one, which no node has."""
     return _NO_ACLS if acl is OPEN_ACL else ACLS.write(acl)
 
 
@@ -135,15 +135,14 @@ _FORMS: dict[int, tuple[type[Stored], tuple[Field[Any], ...]]] = {
     8: (StoredHead, (LONG, LONG, LONG, LONG)),
     9: (StoredNode, (*_CREATE_FIELDS, _COUNTERS)),
 }
-"""Numbers are never used again for something else: old journals stay readable."""
+"""Fields by number of the record type. A number must never be reused, so that old journals stay readable."""
 
 _WRITERS = {kind: (bytes([number]), fields) for number, (kind, fields) in _FORMS.items()}
 _TRANSACTION = struct.Struct(">qq")
 _new: Callable[[type, tuple[Any, ...]], Any] = tuple.__new__
 
 
-# What is written most has a form of its own: with data, and with the open ACL. All numbers come first, in one go.
-
+# Faster formats of the most frequent records, which have data and the open ACL. All numbers come first.
 _USUAL_CREATE, _USUAL_STORED = 10, 11
 _CREATE = struct.Struct(">Biiq?")
 _CREATED = struct.Struct(">qqBiiq?")
@@ -183,7 +182,7 @@ def _unpack_stored(stored: bytes, offset: int) -> tuple[StoredNode, int]:
 def _two_parts(stored: bytes, offset: int, length: int, size: int) -> tuple[str, bytes, int]:
     middle, end = offset + length, offset + length + size
     if length < 0 or size < 0 or end > len(stored):
-        raise WireError(f"a record of {length} and {size} bytes")
+        raise WireError(f"record with lengths {length} and {size} exceeds {len(stored) - offset} bytes")
     return stored[offset:middle].decode(), stored[middle:end], end
 
 
@@ -223,7 +222,7 @@ def pack(record: Stored) -> bytes:
 
 
 def unpack(stored: bytes, offset: int = 0) -> list[Any]:
-    """The records that ``pack`` wrote one after the other, from ``offset`` on."""
+    """Return the packed records from ``offset`` on."""
     records = []
     try:
         while offset < len(stored):
@@ -245,12 +244,12 @@ def _unpack_any(stored: bytes, offset: int) -> tuple[Any, int]:
 
 
 def pack_transaction(zxid: int, time_ms: int, changes: Sequence[Change]) -> bytes:
-    """A failed write has no changes: it has used up its zxid all the same."""
+    """Pack a transaction. That of a failed write has no changes, but consumes a zxid."""
     return _TRANSACTION.pack(zxid, time_ms) + b"".join(map(pack, changes))
 
 
 def pack_change(zxid: int, time_ms: int, change: Change) -> bytes:
-    """The transaction of one change; a create in one go."""
+    """Pack a transaction of one change, faster than `pack_transaction`."""
     if type(change) is CreateNode:
         path, data, acl, owner, container = change
         if data is not None and acl is OPEN_ACL:
@@ -261,8 +260,8 @@ def pack_change(zxid: int, time_ms: int, change: Change) -> bytes:
 
 
 def unpack_transaction(payload: bytes) -> tuple[int, int, list[Change]]:
-    """(zxid, time, changes)."""
+    """Return zxid, time in ms, and changes."""
     if len(payload) < _TRANSACTION.size:
-        raise UnreadableStateError(f"a transaction of {len(payload)} bytes")
+        raise UnreadableStateError(f"transaction of only {len(payload)} bytes")
     zxid, time_ms = _TRANSACTION.unpack_from(payload)
     return zxid, time_ms, unpack(payload, _TRANSACTION.size)

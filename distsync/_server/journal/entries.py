@@ -1,7 +1,7 @@
-"""What a journal's file is made of: entries, one after the other, each with a number and a CRC.
+"""The file format of the journal: a sequence of entries, each with a number and a CRC.
 
-Rules for this file: layouts only; it opens no file. A record is a zxid and bytes; those that are appended together are
-one entry: first how many there are, then their zxids, then their lengths, then one after the other.
+A record is a zxid and bytes. Records appended together form one entry, a group: their count, their
+zxids, their lengths, and their bytes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
 
 SECRET, PART, WHOLE, GROUP = range(1, 5)
-"""The server's secret, which comes first; a part of the snapshot; its end, with nothing in it; records."""
+"""Kinds of entries: the server's secret (always first), a part of the snapshot, its end (empty), and a group."""
 
 _HEAD = struct.Struct(">BqI")
 _CRC = struct.Struct(">I")
@@ -20,7 +20,7 @@ HEAD_BYTES = _HEAD.size + _CRC.size
 
 
 class JournalEntry(NamedTuple):
-    """``number`` is a group's own, of all groups ever written; the others' is that of the last group before."""
+    """An entry. ``number`` counts all groups ever written; other entries have that of the last group before."""
 
     kind: int
     number: int
@@ -33,7 +33,7 @@ def pack_entry(kind: int, number: int, payload: bytes) -> bytes:
 
 
 def read_entries(file: IO[bytes], end: int) -> Iterator[JournalEntry]:
-    """The entries from the file's position on, up to the first one that is not whole, or to ``end``."""
+    """Iterate over the entries from the file's position to ``end``, or to the first invalid one."""
     while (entry := _read_entry(file, end)) is not None:
         yield entry
 
@@ -44,19 +44,19 @@ def _read_entry(file: IO[bytes], end: int) -> JournalEntry | None:
         return None
     kind, number, length = _HEAD.unpack(head)
     payload = file.read(length) if file.tell() + length <= end else b""
-    whole = len(payload) == length and _CRC.unpack(crc) == (zlib.crc32(payload, zlib.crc32(head)),)
-    return JournalEntry(kind, number, payload) if whole else None
+    valid = len(payload) == length and _CRC.unpack(crc) == (zlib.crc32(payload, zlib.crc32(head)),)
+    return JournalEntry(kind, number, payload) if valid else None
 
 
 def join(records: Sequence[tuple[int, bytes]]) -> bytes:
-    """One or more records."""
+    """Pack one or more records into a group."""
     count = len(records)
     zxids, payloads = zip(*records, strict=True)
     return b"".join((struct.pack(f">i{count}q{count}i", count, *zxids, *map(len, payloads)), *payloads))
 
 
 def split(group: bytes) -> Iterator[tuple[int, bytes]]:
-    """What was joined."""
+    """Iterate over the records of a group."""
     (count,) = struct.unpack_from(">i", group)
     numbers = struct.unpack_from(f">{count}q{count}i", group, 4)
     at = 4 + 12 * count

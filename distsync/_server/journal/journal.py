@@ -1,25 +1,24 @@
-"""The journal: every change of the server's state on disk, in the order of their zxids, before anybody hears of it.
+"""The journal: a write-ahead log of all changes of the server's state, in order of their zxids.
 
-Rules for this file: it knows no engine and no socket: a record is a zxid and bytes.
+Files in the folder::
 
-What the folder holds::
+    journal.log     a header line; then entries (entries.py): a random secret, a snapshot in parts,
+                    and the groups of records after it, numbered without gaps
+    journal.new     the same, while a new snapshot is written; renamed to journal.log when complete
+    journal.mark    the watermark: the number of the last group, and whether it is on disk
 
-    journal.log     a line that says what it is; then entries (entries.py), each with a CRC: a random secret, a snapshot
-                    in parts (maybe), and the groups of records after it, numbered without gaps
-    journal.new     the same, while a new snapshot is written; it takes the other's name when it is complete
-    journal.mark    the number of the last group written, and whether the disk has it, or who has it
+A group consists of the records that were appended together. If the process crashes during an
+append, the journal ends with a torn group, which is dropped because it was not acknowledged. The
+watermark is updated after the group is written and before it is acknowledged. A journal that ends
+before its watermark has therefore lost acknowledged writes, and is refused.
 
-A group is what was appended together. A process that dies while it writes leaves a torn one at the end, which nobody
-was told of: it is dropped. The mark tells that from a loss: it is written after the group is safe and before anybody
-is told, so a journal that ends before its mark has lost something that was acknowledged, and is refused.
+With ``sync_full``, a group is written once it is on disk (one sync for each append). Otherwise it is
+written once the operating system has it, which survives a crash of the process but not of the
+machine. After a crash of the machine, the watermark contains another boot id, and more groups may be
+lost than it shows (see ``JournalContents.died``). The current boot id is then written only with the
+next append.
 
-Safe is what the journal was opened for. ``sync_full``: the disk has it; one fsync for all records of an append.
-Otherwise the operating system has it, which no death of this process undoes, but the death of the machine does: then
-the mark, which is synced when it first names a boot, names another one, and the journal may be shorter than it was, by
-more than the mark tells: see ``JournalContents.died``. The mark names this boot only once something was appended to say
-so.
-
-One journal at a time has the folder: its descriptor is locked.
+The folder is locked, so that only one journal uses it at a time.
 """
 
 from __future__ import annotations
@@ -50,23 +49,24 @@ from distsync._server.journal.watermark import Watermark
 NAME = "journal.log"
 OLD_NAME = "journal.sqlite"
 HEADER = b"distsync journal, format 3\n"
-COMPACT_BYTES = 4 << 20  # records smaller than this are not worth a snapshot; ZooKeeper: 100,000 records or 4 GB
+COMPACT_BYTES = 4 << 20
+"""Size of records below which no snapshot is written (ZooKeeper: 100,000 records or 4 GB)."""
 
 
 class JournalContents(NamedTuple):
-    """What a journal holds: records are pairs of zxid and payload, in the order in which they were appended."""
+    """The content of a journal. Records are pairs of zxid and payload, in the order of the appends."""
 
     secret: bytes
     snapshot: list[bytes]
     records: list[tuple[int, bytes]]
     died: bool = False
-    """The machine has died, and the disk had not been waited for: what was written last may be gone."""
+    """Whether the machine crashed before the journal was synced, so that the last appends may be lost."""
     lost: int = 0
-    """At least so many appends are gone with it."""
+    """Minimum number of appends lost by that."""
 
 
 class Journal:
-    """Records that survive the death of the process and of the machine."""
+    """A log of records that survive a crash of the process, and with ``sync_full`` of the machine."""
 
     def __init__(self, folder: Path, *, sync_full: bool = False) -> None:
         self.path = folder / NAME
@@ -100,30 +100,31 @@ class Journal:
                 self._file = os.open(self.path, os.O_RDWR)
 
     def _begin(self) -> None:
-        """A new journal, unless there are signs of an old one."""
+        """Create a journal, unless there are traces of an old one."""
         old = self.path.with_name(OLD_NAME)
         if old.exists():
-            raise JournalCorruptError(self.path, f"it is missing, and {old.name} is of a version that is too old")
+            raise JournalCorruptError(self.path, f"missing, and the format of {old.name} is too old")
         if not self._mark.is_empty and self._mark.read().number > 0:
-            raise JournalCorruptError(self.path, f"it is missing, though {self._mark.path.name} is there")
+            raise JournalCorruptError(self.path, f"missing, but {self._mark.path.name} exists")
         with _writing(self.path):
             self._mark.write(0, synced=True)
             self._mark.sync()
             self._replace(secrets.token_bytes(32), ())
-            with suppress(OSError):  # it may not be ours to read, and then was there before
+            with suppress(OSError):  # if we may not read the parent folder, we did not create the folder
                 _sync_folder(self.path.parent.parent)
 
     def load(self) -> JournalContents:
-        """All that was written and not yet superseded. What is torn at the end is cut off. What the machine took along
-        is told of until something is appended.
+        """Return the snapshot and the records after it, and cut off a torn group at the end.
 
-        Raises JournalCorruptError when anything is missing or altered."""
+        Until something is appended, each load reports what a crash of the machine may have lost.
+        Raises JournalCorruptError if anything is missing or altered.
+        """
         with _reading(self.path):
             contents = self._read()
         marked = self._mark.read()
         lost = max(0, marked.number - self._number)
         if lost and not marked.may_be_lost:
-            reason = f"it ends with append {self._number}, but {marked.number} were acknowledged"
+            reason = f"ends with append {self._number}, but {marked.number} were acknowledged"
             raise JournalCorruptError(self.path, reason)
         with _writing(self.path):
             os.ftruncate(self._file, self._end)
@@ -135,7 +136,7 @@ class Journal:
         return contents._replace(died=marked.may_be_lost, lost=lost)
 
     def _begin_mark(self, number: int) -> None:
-        """From now on it says how this journal writes; or, if it cannot be written, what it said."""
+        """Write the number and the boot id or SYNCED to the watermark. On failure, restore its content."""
         before = self._mark.content()
         try:
             self._mark.write(number, synced=self.sync_full)
@@ -152,16 +153,16 @@ class Journal:
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
             if file.read(len(HEADER)) != HEADER:
-                raise JournalCorruptError(self.path, "it is no journal of format 3" if size else "it is empty")
+                raise JournalCorruptError(self.path, "not a journal of format 3" if size else "empty")
             for entry in read_entries(file, size):
                 self._take(contents, entry)
                 self._end = file.tell()
         if not self._whole:
-            raise JournalCorruptError(self.path, "its snapshot is not what was written")
+            raise JournalCorruptError(self.path, "incomplete or altered snapshot")
         return contents._replace(secret=self._secret)
 
     def _take(self, contents: JournalContents, entry: JournalEntry) -> None:
-        """The next entry of the file."""
+        """Add the next entry of the file to ``contents``."""
         kind, number, payload = entry
         if kind == SECRET:
             self._secret, self._number = payload, number
@@ -177,9 +178,10 @@ class Journal:
             self.record_bytes += len(payload)
 
     def append(self, records: Sequence[tuple[int, bytes]], *, synced: bool = False) -> None:
-        """All of ``records`` are safe, or none. ``synced``: the disk has them in any case.
+        """Write all of ``records``, or none. With ``synced``, wait until they are on disk.
 
-        Raises JournalWriteError: then none of them is."""
+        Raises JournalWriteError if none was written.
+        """
         if not records:
             return
         number, group = self._number + 1, join(records)
@@ -201,19 +203,20 @@ class Journal:
 
     @property
     def wants_compaction(self) -> bool:
-        """Whether there is so much after the snapshot that a new one pays: each byte is copied twice at most."""
+        """Whether the records are larger than COMPACT_BYTES and than the snapshot."""
         return self.record_bytes > max(COMPACT_BYTES, self.snapshot_bytes)
 
     def compact(self, snapshot: Iterable[bytes]) -> None:
-        """``snapshot``, the state after the last record in pieces, stands for all records so far.
+        """Replace all records by ``snapshot``, the state after the last record in pieces.
 
-        Raises JournalWriteError: then the old snapshot and its records are still there."""
+        If it raises JournalWriteError, the journal still represents the same state.
+        """
         with _writing(self.path):
             self._replace(self._secret, snapshot)
             _sync_folder(self.path.parent)
 
     def _replace(self, secret: bytes, snapshot: Iterable[bytes]) -> None:
-        """A new file takes the place of the old one when it is complete, and on the disk."""
+        """Write a new file, and rename it over the old one once it is complete and on disk."""
         file = os.open(self._draft, os.O_CREAT | os.O_RDWR | os.O_TRUNC, 0o600)
         try:
             size, end = self._write_draft(file, secret, snapshot)
@@ -229,7 +232,7 @@ class Journal:
             os.close(old)
 
     def _write_draft(self, file: int, secret: bytes, snapshot: Iterable[bytes]) -> tuple[int, int]:
-        """The bytes of the snapshot, and of all."""
+        """Write a new journal and return the sizes in bytes of its snapshot and of the file."""
         size = 0
         with open(file, "wb", closefd=False) as draft:
             draft.write(HEADER + pack_entry(SECRET, self._number, secret))
@@ -242,7 +245,7 @@ class Journal:
             return size, draft.tell()
 
     def close(self) -> None:
-        """All is on the disk; calling again is allowed."""
+        """Sync to disk, and close. Idempotent."""
         with suppress(OSError):
             if self._marked:
                 os.fsync(self._file)
@@ -252,7 +255,7 @@ class Journal:
         for descriptor in (self._file, self._guard):
             if descriptor >= 0:
                 with suppress(OSError):
-                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child has the descriptor too
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)  # a forked child may have the descriptor too
                 os.close(descriptor)
         self._file = self._guard = -1
         self._marked = False
@@ -260,14 +263,14 @@ class Journal:
 
 
 def _guard(path: Path) -> int:
-    """A descriptor of the folder, locked against other servers; where the file system has no locks, only that."""
+    """Open the folder and lock it against other servers, if the file system supports locks."""
     with _reading(path):
         folder = os.open(path.parent, os.O_RDONLY)
     try:
         fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(folder)
-        raise JournalUnreadableError(path, "another server has its folder") from None
+        raise JournalUnreadableError(path, "its folder is in use by another server") from None
     except OSError:
         pass
     return folder
@@ -290,12 +293,14 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 def _write_all(file: int, entry: bytes, at: int) -> int:
-    """How many bytes that were. The system writes less than it was given only when there is no room for all of it, and
-    says so the next time."""
-    done = os.pwrite(file, entry, at)
-    while done < len(entry):
-        done += os.pwrite(file, entry[done:], at + done)
-    return done
+    """Write ``entry`` at offset ``at`` and return its size.
+
+    A partial write means that the disk is full, and the next write raises the error.
+    """
+    written = os.pwrite(file, entry, at)
+    while written < len(entry):
+        written += os.pwrite(file, entry[written:], at + written)
+    return written
 
 
 def _sync_folder(path: Path) -> None:
@@ -307,7 +312,7 @@ def _sync_folder(path: Path) -> None:
 
 
 def _sync_name(folder: int) -> None:
-    """The names in this folder are on the disk, where its file system can be told so."""
+    """Sync the directory entries of the folder, if its file system supports that."""
     try:
         os.fsync(folder)
     except OSError as error:

@@ -1,7 +1,4 @@
-"""What a journal raises.
-
-Rules for this file: errors only.
-"""
+"""Errors of the journal."""
 
 from __future__ import annotations
 
@@ -9,28 +6,30 @@ from distsync.errors import UnavailableError
 
 
 class JournalError(UnavailableError):
-    """The journal cannot be used; the server stops. Fields: the file, what is wrong with it."""
+    """The journal cannot be used, and the server stops. Its ``args`` are the file and the reason."""
 
 
 class JournalUnreadableError(JournalError):
-    """The operating system or another program keeps us from reading it."""
+    """The journal cannot be opened or read, or another server uses it."""
 
-    template = "cannot read the journal {0} ({1}): let this user read and write it, and nobody else use it"
+    template = (
+        "cannot read the journal {0} ({1}): this user needs read and write access, and no other server may use it"
+    )
 
 
 class JournalCorruptError(JournalError):
-    """What was written is not what is read."""
+    """The content of the journal is not what was written."""
 
     template = (
         "the journal {0} is corrupt ({1}): restore its folder from a backup, "
-        "or move the folder away to start with nothing"
+        "or move the folder away to start with an empty tree"
     )
 
 
 class JournalWriteError(JournalError):
-    """A record could not be written: none of its transaction was, and none of it may be acknowledged."""
+    """Records could not be written. None of them was written, and none may be acknowledged."""
 
     template = (
-        "cannot write to the journal {0} ({1}): make room on the disk, let this user write there, "
+        "cannot write to the journal {0} ({1}): free space on the disk, give this user write access, "
         "and start the server again"
     )

@@ -1,7 +1,4 @@
-"""The mark beside the journal: how far it was written, and in whose keeping that is.
-
-Rules for this file: one small file, read and overwritten; it knows no records.
-"""
+"""The watermark beside the journal: how far it was written, and whether that is on disk."""
 
 from __future__ import annotations
 
@@ -12,22 +9,29 @@ from typing import NamedTuple
 from distsync._server.journal.journal_errors import JournalCorruptError, JournalUnreadableError
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
-SYNCED = b"synced"  # in the place of a boot: the disk has it
-UNKNOWN = b"unknown"  # the system does not tell: any boot may be another one
+SYNCED = b"synced"  # instead of a boot id: the journal is on disk
+UNKNOWN = b"unknown"  # no boot id is available: the machine may have rebooted
 
 
 class WatermarkState(NamedTuple):
-    """What the mark says. ``may_be_lost``: the machine has died since, and the disk had not been waited for."""
+    """The content of the watermark.
+
+    Attributes:
+        number: Number of the last append.
+        may_be_lost: Whether the machine may have crashed since, with appends not yet on disk.
+    """
 
     number: int
     may_be_lost: bool
 
 
 class Watermark:
-    """The number of the last append, in a file of its own: 20 digits and SYNCED or a boot, overwritten in place.
+    """The number of the last append, in its own file: 20 digits, then SYNCED or the boot id.
 
-    It is synced at the beginning and the end, and when it first names a boot, so that it never is empty beside a
-    journal that is there. In between it is not: when the machine dies it may be too low, but not of this boot."""
+    It is overwritten in place. It is synced when it is created and closed, and when a boot id is
+    first written, so that it is never empty beside an existing journal. Other updates are not
+    synced: after a crash of the machine, the number may be too low.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -36,7 +40,7 @@ class Watermark:
 
     @property
     def is_empty(self) -> bool:
-        """There is none, or the process or the machine died as it made it."""
+        """Whether the file is missing, or the process or machine crashed while creating it."""
         try:
             return not self.path.read_bytes().strip(b"\0")
         except FileNotFoundError:
@@ -60,16 +64,15 @@ class Watermark:
         os.pwrite(self._file, b"%020d %-36s\n" % (number, SYNCED if synced else self._boot), 0)
 
     def advance(self, number: int) -> None:
-        """Another number, on the same terms."""
+        """Update the number only."""
         assert self._file is not None
         os.pwrite(self._file, b"%020d" % number, 0)
 
     def content(self) -> bytes:
-        """As it stands in the file."""
         return self.path.read_bytes()
 
     def restore(self, content: bytes) -> None:
-        """What it was before a write that failed."""
+        """Restore the content from before a failed write."""
         if self._file is not None:
             os.pwrite(self._file, content, 0)
             os.ftruncate(self._file, len(content))
@@ -85,7 +88,7 @@ class Watermark:
 
 
 def _boot() -> bytes:
-    """Another one after each start of the machine."""
+    """Return the id of the current boot of the machine."""
     try:
         return BOOT.read_bytes().strip()[:36] or UNKNOWN
     except OSError:

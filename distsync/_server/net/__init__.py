@@ -1,1 +1,1 @@
-"""Sockets, TLS, limits: asyncio's side of the server."""
+"""Networking: sockets, TLS, limits."""

@@ -1,11 +1,9 @@
-"""One client's TCP connection: bytes to frames, frames to the server one after the other, replies out.
+"""One client's TCP connection: splits its input into frames, passes them to the server, sends replies.
 
-Rules for this file: it, server.py and tls_acceptor.py alone know asyncio. It knows no request: only frames, and the
-four-letter words before them.
-
-Output is bounded: while replies pile up, the connection is neither served nor read from. Notifications, which are not
-requested, may pile up further, and then the connection is closed. Time is bounded too: a handshake and the delivery of
-the last replies have a deadline; in between the session timeout rules, and half a request does not extend it.
+Output is bounded: while too many replies are queued, the connection is neither served nor read.
+Notifications may queue further, and then the connection is closed. Time is bounded, too: there is a
+deadline for the handshake and one for the last replies. In between, the session timeout applies,
+which an incomplete request does not extend.
 """
 
 from __future__ import annotations
@@ -30,14 +28,13 @@ from distsync._wire.frames import FrameSplitter, WireError, framed
 log = logging.getLogger("distsync.server")
 
 GREETING_BYTES = 4096
-"""Far longer than any handshake: who sends more without one is no client."""
+"""Size of incomplete input before the handshake at which the connection is closed. Far above any handshake."""
 
 ANSWERS_BYTES = 1 << 20
-"""Not yet taken by the client: more of it, and the client's further requests wait."""
+"""Size of unsent output above which further requests of the client wait."""
 
 OUTPUT_BYTES = 64 << 20
-"""Not yet taken by the client: more of it, and the connection is closed; the client connects again and reads anew."""
-
+"""Size of unsent output above which the connection is closed. The client can reconnect and read again."""
 
 _XID_AND_OP = struct.Struct(">ii")
 _ZXID = struct.Struct(">q")
@@ -69,7 +66,7 @@ class ConnectionServer(Protocol):
 
     Attributes:
         buffer: Where received bytes are read into; all connections share it.
-        moved: Bytes received and sent since the server last looked at how many are held.
+        moved: Bytes received and sent since the server last checked the buffers.
         failure: Why the server stops; None while it serves.
     """
 
@@ -94,7 +91,7 @@ class ConnectionServer(Protocol):
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One client's TCP connection. It keeps order: requests are worked for one after the other."""
+    """One client's TCP connection. Its requests are processed one at a time, in order."""
 
     def __init__(self, server: ConnectionServer) -> None:
         self.server = server
@@ -102,13 +99,13 @@ class Connection(asyncio.BufferedProtocol):
         self.session_id = 0
         self.greeted = False
         self.admitted = False
-        self.deadline: float | None = None  # of the handshake, then of the farewell
+        self.deadline: float | None = None  # for the handshake, later for the last replies
         self.received = self.sent = 0
         self.address: tuple[str, int] = ("", 0)
-        self._head: bytes | None = b""  # None once it is known that no four-letter word is coming
+        self._head: bytes | None = b""  # first bytes; None once they are no four-letter word
         self._since_ms = time.time_ns() // 1_000_000
-        self._last_head = bytes(8)  # of the last request
-        self._last_answer = bytes(16)  # its head
+        self._last_head = bytes(8)  # header of the last request
+        self._last_answer = bytes(16)  # length and header of the last reply
         self._splitter = FrameSplitter(server.engine.config.jute_maxbuffer)
         self._encrypted = server.encrypted
         self._frames: deque[bytes] = deque()
@@ -117,8 +114,8 @@ class Connection(asyncio.BufferedProtocol):
         self._stalled = self._reading_paused = self._closing = self._broken = self._lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
-        self.address = (transport.get_extra_info("peername") or self.address)[:2]  # none: it is gone already
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is not a subclass
+        self.address = (transport.get_extra_info("peername") or self.address)[:2]  # None if already reset
         self.transport.set_write_buffer_limits(high=ANSWERS_BYTES)
         link = transport.get_extra_info("socket")
         with suppress(OSError):
@@ -132,7 +129,10 @@ class Connection(asyncio.BufferedProtocol):
         self.server.remove(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """All share it: what is read is copied at once. A view, for TLS slices it and means the place."""
+        """Return the shared buffer, from which input is copied at once.
+
+        It must be a memoryview, because asyncio's TLS writes into slices of it.
+        """
         return self.server.buffer
 
     def buffer_updated(self, count: int) -> None:
@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             self.close_with_error("no handshake")
 
     def _check_four_letter_word(self, head: bytes) -> bytes:
-        """A four-letter word is answered; all that was received is given back once it is known to be none."""
+        """Answer a four-letter word. Return all input once it is known not to start with one."""
         answer = self.server.report.answer(head) if len(head) >= WORD_BYTES else b""
         self._head = None if answer is None else head
         if answer:
@@ -161,13 +161,13 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def certificate(self) -> bytes | None:
-        """What the client has shown in the handshake of TLS, which has verified it, in DER."""
+        """The client's TLS certificate in DER, verified by the TLS handshake; None if it has none."""
         tls = self.transport.get_extra_info("ssl_object")
         certificate: bytes | None = tls.getpeercert(True) if tls else None
         return certificate
 
     def metrics(self) -> ConnectionRow:
-        """What four-letter words tell of it."""
+        """Return what four-letter words report about the connection."""
         session = self.server.engine.sessions.get(self.session_id)
         xid, op = _XID_AND_OP.unpack_from(self._last_head + bytes(8))
         (zxid,) = _ZXID.unpack_from(self._last_answer, 8)
@@ -185,7 +185,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def process_requests(self) -> None:
-        """As many requests as the output has room for."""
+        """Process as many requests as there is room for their replies."""
         if self._frames and self.has_room and self.server.failure is None:
             self.server.work(self, self._frames)
         if self._frames and not self._reading_paused:
@@ -193,7 +193,7 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.pause_reading()
 
     def requests_done(self, frames: int, last: bytes) -> None:
-        """So many requests, of which that was the last."""
+        """Record that ``frames`` requests were processed, of which ``last`` was the last."""
         if last:
             self.received += frames
             self._last_head = last[:8]
@@ -208,26 +208,30 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def held(self) -> int:
-        """Bytes of memory that wait for this client: to send the rest, or to take what is sent to it."""
+        """Size in bytes of the buffers of incomplete or unprocessed input and of unsent output."""
         unsent = self.transport.get_write_buffer_size() + self._output_bytes
         return unsent + self._splitter.pending + sum(map(len, self._frames))
 
     def send(self, frame: bytes) -> None:
-        """After the next flush."""
+        """Queue a frame for the next flush."""
         self._output.append(frame)
         self._output_bytes += len(frame)
 
     def flush(self) -> None:
-        """All that was to be sent is with the operating system, or waits for the client to take it."""
+        """Pass queued frames to the transport, then continue with requests if there is room."""
         try:
             if not self._lost:
                 self._write()
-                self._settle()
+                self._after_write()
         except Exception as error:
             self.close_with_error(error)
 
     def _write(self) -> None:
-        """Encrypted, each frame is a record by itself: kazoo waits on the bare socket for what TLS has read already."""
+        """Write the queued frames.
+
+        With TLS, each frame is written as a record of its own: kazoo waits for the plain socket to
+        become readable, and would not notice frames that TLS has already decrypted.
+        """
         output = self._output
         if output:
             self.sent += len(output)
@@ -238,15 +242,15 @@ class Connection(asyncio.BufferedProtocol):
             output.clear()
             self._output_bytes = 0
 
-    def _settle(self) -> None:
+    def _after_write(self) -> None:
         if self._closing:
-            self._end()
+            self._close_transport()
         elif self.transport.get_write_buffer_size() > OUTPUT_BYTES:
-            self.close_with_error(f"it does not take the {OUTPUT_BYTES} bytes sent to it")
+            self.close_with_error(f"the client has not read {OUTPUT_BYTES} bytes of output")
         elif not self._stalled:
-            self._go_on()
+            self._resume()
 
-    def _go_on(self) -> None:
+    def _resume(self) -> None:
         self.process_requests()
         if self._reading_paused and not self._frames and not self._closing:
             self._reading_paused = False
@@ -257,23 +261,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._stalled = False
-        self._go_on()
+        self._resume()
 
     def close(self) -> None:
-        """Nothing more is read; the connection ends when all was sent."""
+        """Stop reading, and close the connection once everything queued was sent."""
         self._closing = True
         self.deadline = self.server.close_deadline()
         self._frames.clear()
         if not self._output:
-            self._end()
+            self._close_transport()
 
-    def _end(self) -> None:
-        """Once: asyncio's TLS, closed a second time, forgets what an abort would end."""
+    def _close_transport(self) -> None:
+        """Close the transport once, because after a second close asyncio's TLS cannot be aborted."""
         if not self.transport.is_closing():
             self.transport.close()
 
     def close_with_error(self, reason: object) -> None:
-        """The connection is over, whatever waited to be sent. Said once; what nobody foresaw is said with its place."""
+        """Abort the connection and log the reason once, with traceback if it is an unexpected exception."""
         if not self._broken:
             self._broken = True
             trace = reason if isinstance(reason, Exception) and not isinstance(reason, WireError) else None

@@ -1,7 +1,4 @@
-"""The event loop: uvloop's where it is installed, asyncio's otherwise; and how many connections a process can afford.
-
-Rules for this file: it knows no server.
-"""
+"""The event loop (uvloop's if installed), and the number of connections that a process can have."""
 
 from __future__ import annotations
 
@@ -12,11 +9,11 @@ from typing import Any
 
 BACKLOG = 1024
 RESERVED_DESCRIPTORS = 64
-"""For the journal, and whatever else is opened now and then."""
+"""File descriptors reserved for the journal and other files."""
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:
-    """``work`` is done, in a loop of its own."""
+    """Run ``work`` in a new event loop."""
     loop = _new_loop()
     try:
         loop.run_until_complete(work)
@@ -34,12 +31,12 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 
 def backlog() -> int:
-    """So many may be accepted before the first of them is counted."""
+    """Return the backlog of a listening socket: connections that may be accepted at once, before they are counted."""
     return min(BACKLOG, _descriptors() // 4)
 
 
 def max_connections() -> int:
-    """As many as have file descriptors, those just accepted included."""
+    """Return the number of connections for which there are file descriptors."""
     return max(1, _descriptors() - backlog() - RESERVED_DESCRIPTORS)
 
 

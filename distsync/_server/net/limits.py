@@ -1,8 +1,4 @@
-"""Limits on what clients cost the server: bytes buffered for all of them, and sessions that are not authenticated.
-
-Rules for this file: no clock and no socket; times are passed in, in seconds, and connections are closed through
-``Buffered``.
-"""
+"""Limits on the size of all buffers, and on sessions that are not authenticated. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -11,36 +7,35 @@ from typing import Protocol
 
 
 class Buffered(Protocol):
-    """A connection."""
-
     @property
     def held(self) -> int: ...
 
     def close_with_error(self, reason: object) -> None: ...
 
 
-def close_largest_buffers(connections: Collection[Buffered], most: int) -> None:
-    """When they hold more, those that hold most are closed until all that is held is half of what may be."""
+def close_largest_buffers(connections: Collection[Buffered], limit: int) -> None:
+    """If buffers exceed ``limit`` bytes, close the connections with the largest until half of it is free."""
     held = sum(connection.held for connection in connections)
-    if held > most:
+    if held > limit:
         for connection in sorted(connections, key=lambda one: -one.held):
             held -= connection.held
-            connection.close_with_error(f"{connection.held} bytes wait for it, and all have too many")
-            if held <= most // 2:
+            connection.close_with_error(
+                f"{connection.held} bytes buffered, and the limit of all connections is exceeded"
+            )
+            if held <= limit // 2:
                 break
 
 
 class UnauthenticatedSessions:
-    """At most ``most`` sessions, each for ``seconds``, unless it is admitted.
+    """The unauthenticated sessions: at most ``limit``, each for at most ``seconds``.
 
-    Any user of the machine may open a session on a server with a secret, since the secret is shown inside the session;
-    so sessions that have not shown it are few and short.
+    Clients show the secret within a session, so any user of the machine can open one.
     """
 
-    def __init__(self, most: int, seconds: float) -> None:
-        self._most = most
+    def __init__(self, limit: int, seconds: float) -> None:
+        self._limit = limit
         self._seconds = seconds
-        self._since: dict[int, float] = {}  # the oldest first
+        self._since: dict[int, float] = {}  # oldest first
 
     def __len__(self) -> int:
         return len(self._since)
@@ -52,8 +47,8 @@ class UnauthenticatedSessions:
         self._since.pop(session_id, None)
 
     def due(self, now: float) -> list[int]:
-        """The sessions that are to end now; they are strangers no more."""
-        over = len(self._since) - self._most
+        """Remove and return the sessions that are to be expired now."""
+        over = len(self._since) - self._limit
         latest = now - self._seconds
         done = [id for at, (id, since) in enumerate(self._since.items()) if at < over or since < latest]
         for id in done:

@@ -1,7 +1,4 @@
-"""The socket that a server listens on, and the certificate that it shows there.
-
-Rules for this file: it opens what was asked for, or says in one sentence why not; it knows no server.
-"""
+"""The listening socket of a server, and its TLS context."""
 
 from __future__ import annotations
 
@@ -18,18 +15,29 @@ from distsync._server.options import Tls
 from distsync.errors import UnavailableError
 
 OWN_PORTS = range(20_000, 32_768)
-"""Below the ports that systems give to outgoing connections (Linux: from 32768), so that it is free again later."""
+"""Ports below those of outgoing connections (on Linux from 32768), so that the port is free again after a restart."""
 
 
 class ServeError(UnavailableError):
-    """The server cannot start. Fields: one sentence that says why."""
+    """The server cannot start. Its ``args`` are the reason."""
 
 
 def listen(host: str, port: int | None, data_dir: Path, *, remote: bool) -> socket.socket:
-    """Bound before anything else is touched: who cannot listen changes nothing.
+    """Open a listening socket.
 
-    Units: ``port`` 0 is any free one; None is the one of last time, or else any free one. ``remote`` says whether
-    other machines may reach it. Raises ServeError."""
+    Args:
+        host: Name or address of the interface.
+        port: Port number; 0 for any free port; None for the last port of this data folder, or
+            otherwise any free port.
+        data_dir: The server's data folder.
+        remote: Whether the interface may be reachable from other machines.
+
+    Returns:
+        The listening socket.
+
+    Raises:
+        ServeError: The socket cannot be opened.
+    """
     family, where = _resolve(host, remote)
     refusal = OSError()
     for candidate in _ports(port, data_dir):
@@ -44,7 +52,7 @@ def listen(host: str, port: int | None, data_dir: Path, *, remote: bool) -> sock
         else:
             return listening
     reason = refusal.strerror or refusal
-    raise ServeError(f"cannot listen on {host}:{port}: {reason}. Stop the program that does, or take another --port")
+    raise ServeError(f"cannot listen on {host}:{port}: {reason}. Stop the program that uses it, or pass another --port")
 
 
 def _ports(port: int | None, data_dir: Path) -> Iterator[int]:
@@ -62,28 +70,28 @@ def _resolve(host: str, remote: bool) -> tuple[socket.AddressFamily, str]:
     try:
         family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError) as error:
-        raise ServeError(f"{host!r} is no address of this machine: {error}") from error
+        raise ServeError(f"{host!r} is not an address of this machine: {error}") from error
     where = str(address[0])
     if not remote and not ipaddress.ip_address(where.partition("%")[0]).is_loopback:
         raise ServeError(
-            f"{host} can be reached from other machines, and not both encryption and authentication are on: "
-            "listen on 127.0.0.1; or give --tls-cert with --tls-ca, --secret-file or --require-auth; or say "
+            f"{host} can be reached from other machines, which requires both encryption and authentication: "
+            "listen on 127.0.0.1; or pass --tls-cert with --tls-ca, --secret-file or --require-auth; or pass "
             "--allow-remote"
         )
     return family, where
 
 
 def tls_context(tls: Tls) -> ssl.SSLContext:
-    """What the server shows, and what it wants to be shown. Raises ServeError."""
+    """Create the TLS context of a server. Raises ServeError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     path = tls.certificate
     try:
-        context.load_cert_chain(tls.certificate, tls.key, password=lambda: b"")  # never asks at the terminal
+        context.load_cert_chain(tls.certificate, tls.key, password=lambda: b"")  # never prompt on the terminal
         if tls.ca:
             path = tls.ca
             context.load_verify_locations(tls.ca)
             context.verify_mode = ssl.CERT_OPTIONAL if tls.optional else ssl.CERT_REQUIRED
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ServeError(f"{path} (with its key) cannot be used for TLS: {error}") from error
+        raise ServeError(f"cannot use {path} (with its key) for TLS: {error}") from error
     return context

@@ -1,7 +1,4 @@
-"""What the server says on standard error, or into server.log: lines, and not too many of them.
-
-Rules for this file: whoever can connect can make the server say something; so what is said is bounded.
-"""
+"""Logging to standard error with a rate limit, because any client that can connect can cause log lines."""
 
 from __future__ import annotations
 
@@ -13,27 +10,27 @@ SECONDS = 60.0
 
 
 class RateLimitFilter(logging.Filter):
-    """At most LINES in SECONDS below errors; then one that tells how many were left out."""
+    """Passes at most LINES records below ERROR in SECONDS. The next record then reports how many were suppressed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._began = 0.0
-        self._said = 0
+        self._period_start = 0.0
+        self._count = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno >= logging.ERROR:
             return True
-        left_out = self._begin_anew(time.monotonic())
-        if left_out > 0:
-            record.msg = f"({left_out} lines were left out) {record.msg}"
-        self._said += 1
-        return self._said <= LINES
+        suppressed = self._start_period(time.monotonic())
+        if suppressed > 0:
+            record.msg = f"({suppressed} lines suppressed) {record.msg}"
+        self._count += 1
+        return self._count <= LINES
 
-    def _begin_anew(self, now: float) -> int:
-        if now - self._began < SECONDS:
+    def _start_period(self, now: float) -> int:
+        if now - self._period_start < SECONDS:
             return 0
-        left_out, self._began, self._said = self._said - LINES, now, 0
-        return left_out
+        suppressed, self._period_start, self._count = self._count - LINES, now, 0
+        return suppressed
 
 
 def log_to_standard_error() -> None:

@@ -1,7 +1,7 @@
-"""Connections that are to be encrypted: accepted here, so that they count before their handshake is over.
+"""Accept loop for TLS connections.
 
-Rules for this file: asyncio's own server makes a connection known only after the handshake; whoever never ends it
-would count for nothing. No more is done here than to accept, to shake hands, and to refuse.
+asyncio's servers report a connection only after its TLS handshake. Here it counts for the connection
+limit from the start, also if the client never completes the handshake.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from distsync._server.net.event_loop import backlog
 log = logging.getLogger("distsync.server")
 
 PAUSE_S = 1.0
-"""When the system has no file descriptor left; asyncio's own servers wait as long."""
+"""Pause in seconds if no file descriptor is left, as in asyncio's servers."""
 
 
 class TlsAcceptor:
-    """Accepts on ``listening``. ``room()`` is how many more connections there may be, those in a handshake included."""
+    """Accepts connections on ``listening``.
+
+    ``room()`` returns the number of further connections allowed, including those in a handshake.
+    """
 
     def __init__(
         self,
@@ -37,16 +40,16 @@ class TlsAcceptor:
         self._seconds = seconds
         self._room = room
         self._loop = asyncio.get_running_loop()
-        self._under_way: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._closed = False
         listening.setblocking(False)
         self._listen()
 
     def close(self) -> None:
-        """Nobody is accepted any more."""
+        """Stop accepting, and cancel the handshakes."""
         self._closed = True
         self._loop.remove_reader(self._listening)
-        for task in self._under_way:
+        for task in self._handshakes:
             task.cancel()
 
     def _listen(self) -> None:
@@ -56,7 +59,7 @@ class TlsAcceptor:
     def _accept(self) -> None:
         for _ in range(backlog()):
             try:
-                link, address = self._listening.accept()
+                client, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
@@ -64,22 +67,22 @@ class TlsAcceptor:
                 self._loop.remove_reader(self._listening)
                 self._loop.call_later(PAUSE_S, self._listen)
                 return
-            if len(self._under_way) >= self._room():
+            if len(self._handshakes) >= self._room():
                 log.info("closing connection from %s:%s: connection limit reached", *address[:2])
-                link.close()
+                client.close()
             else:
-                self._begin(link)
+                self._start_handshake(client)
 
-    def _begin(self, link: socket.socket) -> None:
-        link.setblocking(False)
-        task = self._loop.create_task(self._shake(link))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+    def _start_handshake(self, client: socket.socket) -> None:
+        client.setblocking(False)
+        task = self._loop.create_task(self._handshake(client))
+        self._handshakes.add(task)
+        task.add_done_callback(self._handshakes.discard)
 
-    async def _shake(self, link: socket.socket) -> None:
+    async def _handshake(self, client: socket.socket) -> None:
         try:
             await self._loop.connect_accepted_socket(
-                self._make, link, ssl=self._context, ssl_handshake_timeout=self._seconds
+                self._make, client, ssl=self._context, ssl_handshake_timeout=self._seconds
             )
-        except OSError as error:  # ssl.SSLError is one, and the time-out too
+        except OSError as error:  # includes ssl.SSLError and timeouts
             log.info("TLS handshake failed: %s", error)
