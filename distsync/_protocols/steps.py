@@ -16,23 +16,9 @@ from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
+from distsync._wire.records import Stat as Stat
+
 Answer = TypeVar("Answer")
-
-
-class Stat(NamedTuple):
-    """Stat of a znode, in wire order; times in ms since the epoch, lengths in bytes."""
-
-    czxid: int
-    mzxid: int
-    ctime: int
-    mtime: int
-    version: int
-    cversion: int
-    aversion: int
-    ephemeral_owner: int
-    data_length: int
-    num_children: int
-    pzxid: int
 
 
 class Created(NamedTuple):

@@ -30,10 +30,10 @@ from distsync._server.quotas import (
     stats_path,
     target_of,
 )
-from distsync._wire.records import OPEN_ACL, Acl, StatRecord
+from distsync._wire.records import OPEN_ACL, Acl, Stat
 
-_stat: Callable[[type[StatRecord], tuple[int, ...]], StatRecord] = tuple.__new__
-"""Faster than the constructor of StatRecord."""
+_stat: Callable[[type[Stat], tuple[int, ...]], Stat] = tuple.__new__
+"""Faster than the constructor of Stat."""
 
 _NO_CHILDREN: dict[str, None] = {}
 """Shared by all leaves. Never modified."""
@@ -91,11 +91,11 @@ class TreeNode:
         self.children = _NO_CHILDREN
 
     @property
-    def stat(self) -> StatRecord:
+    def stat(self) -> Stat:
         """The znode's Stat. Its cversion counts creates and deletes of children, 2 * creates - children."""
         children, owner, data = len(self.children), self.owner, self.data
         return _stat(
-            StatRecord,
+            Stat,
             (
                 self.czxid,
                 self.mzxid,

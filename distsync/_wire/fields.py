@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from distsync._wire.frames import WireError
-from distsync._wire.records import OPEN_ACL, Acl, StatRecord
+from distsync._wire.records import OPEN_ACL, Acl, Stat
 
 Value = TypeVar("Value")
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -163,12 +163,12 @@ def _acls() -> Field[tuple[Acl, ...]]:
     return Field(_ANY_LIST.write, read)
 
 
-def _write_stat(stat: StatRecord) -> bytes:
+def _write_stat(stat: Stat) -> bytes:
     return _STAT.pack(*stat)
 
 
-def _read_stat(frame: bytes, offset: int) -> tuple[StatRecord, int]:
-    return StatRecord._make(_STAT.unpack_from(frame, offset)), offset + _STAT.size
+def _read_stat(frame: bytes, offset: int) -> tuple[Stat, int]:
+    return Stat._make(_STAT.unpack_from(frame, offset)), offset + _STAT.size
 
 
 INT = number(">i")
@@ -179,4 +179,4 @@ STRING: Field[str] = Field(write_string, read_string)
 PATH: Field[str] = Field(write_string, read_path)
 PATHS = vector(PATH)
 ACLS = _acls()
-STAT: Field[StatRecord] = Field(_write_stat, _read_stat)
+STAT: Field[Stat] = Field(_write_stat, _read_stat)

@@ -1,54 +1,46 @@
-"""Decoded records of the ZooKeeper protocol, with the fields in the order of the wire.
+"""Records of the ZooKeeper protocol: decoded requests and replies, with the fields in the order of the wire.
 
-Records of different types may compare equal, as tuples do. Compare their types to tell them apart.
+Two records of different types may be equal as tuples, so check the type first.
 """
 
-from __future__ import annotations  # noqa: I001
+from __future__ import annotations
 
 from typing import NamedTuple
 
-from distsync._wire.common import (
-    OPEN_ACL as OPEN_ACL,
-    Acl as Acl,
-    ClientInfo as ClientInfo,
-    StatRecord as StatRecord,
-)
-from distsync._wire.codes import (
-    AUTH_XID as AUTH_XID,
-    EVENT_XID as EVENT_XID,
-    PING_XID as PING_XID,
-    SET_WATCHES_XID as SET_WATCHES_XID,
-    SYNC_CONNECTED as SYNC_CONNECTED,
-    CreateFlag as CreateFlag,
-    ErrorCode as ErrorCode,
-    EventType as EventType,
-    OpCode as OpCode,
-    Permission as Permission,
-    WatcherType as WatcherType,
-    WatchMode as WatchMode,
-)
-from distsync._wire.replies import (
-    Body as Body,
-    CheckReply as CheckReply,
-    ConnectResponse as ConnectResponse,
-    Create2Reply as Create2Reply,
-    CreateReply as CreateReply,
-    DeleteReply as DeleteReply,
-    ErrorReply as ErrorReply,
-    GetAclReply as GetAclReply,
-    GetAllChildrenNumberReply as GetAllChildrenNumberReply,
-    GetChildren2Reply as GetChildren2Reply,
-    GetChildrenReply as GetChildrenReply,
-    GetDataReply as GetDataReply,
-    GetEphemeralsReply as GetEphemeralsReply,
-    MultiReply as MultiReply,
-    Result as Result,
-    SaslReply as SaslReply,
-    StatReply as StatReply,
-    SyncReply as SyncReply,
-    WatcherEvent as WatcherEvent,
-    WhoAmIReply as WhoAmIReply,
-)
+
+class Acl(NamedTuple):
+    permissions: int
+    scheme: str
+    id: str
+
+
+OPEN_ACL: tuple[Acl, ...] = (Acl(31, "world", "anyone"),)
+
+
+class Stat(NamedTuple):
+    """A znode's Stat. Times are in ms since the epoch, lengths in bytes."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    ephemeral_owner: int
+    data_length: int
+    num_children: int
+    pzxid: int
+
+
+class ClientInfo(NamedTuple):
+    """An identity, without password or hash."""
+
+    scheme: str
+    user: str
+
+
+# ---- requests
 
 
 class ConnectRequest(NamedTuple):
@@ -290,3 +282,127 @@ Request = (
     | UnknownRequest
     | MalformedRequest
 )
+
+
+# ---- replies and events
+
+
+class ConnectResponse(NamedTuple):
+    """Reply to ConnectRequest. A refusal has timeout 0, session 0 and a password of 16 zero bytes."""
+
+    protocol_version: int
+    timeout_ms: int
+    session_id: int
+    password: bytes | None
+    read_only: bool | None = None
+
+
+class CreateReply(NamedTuple):
+    path: str
+
+
+class Create2Reply(NamedTuple):
+    """Reply to Create2Request, CreateContainerRequest and CreateTtlRequest."""
+
+    path: str
+    stat: Stat
+
+
+class StatReply(NamedTuple):
+    """Reply to ExistsRequest, SetDataRequest and SetAclRequest."""
+
+    stat: Stat
+
+
+class GetDataReply(NamedTuple):
+    data: bytes | None
+    stat: Stat
+
+
+class GetAclReply(NamedTuple):
+    acl: tuple[Acl, ...]
+    stat: Stat
+
+
+class GetChildrenReply(NamedTuple):
+    children: tuple[str, ...]
+
+
+class GetChildren2Reply(NamedTuple):
+    children: tuple[str, ...]
+    stat: Stat
+
+
+class SyncReply(NamedTuple):
+    path: str
+
+
+class GetEphemeralsReply(NamedTuple):
+    ephemerals: tuple[str, ...]
+
+
+class GetAllChildrenNumberReply(NamedTuple):
+    """Number of all descendants."""
+
+    total: int
+
+
+class WhoAmIReply(NamedTuple):
+    client_info: tuple[ClientInfo, ...]
+
+
+class SaslReply(NamedTuple):
+    token: bytes | None
+
+
+class DeleteReply(NamedTuple):
+    """Successful delete in a multi."""
+
+
+class CheckReply(NamedTuple):
+    """Successful version check in a multi."""
+
+
+class ErrorReply(NamedTuple):
+    """Result with an error code.
+
+    In a failed multi: 0 before the failed operation, its code, and RUNTIME_INCONSISTENCY after it.
+    In a multiRead: the code of the read. As reply to AddWatchRequest: 0.
+    """
+
+    err: int
+
+
+Result = (
+    CreateReply | Create2Reply | StatReply | DeleteReply | CheckReply | GetChildrenReply | GetDataReply | ErrorReply
+)
+
+
+class MultiReply(NamedTuple):
+    results: tuple[Result, ...]
+
+
+Body = (
+    CreateReply
+    | Create2Reply
+    | StatReply
+    | GetDataReply
+    | GetAclReply
+    | GetChildrenReply
+    | GetChildren2Reply
+    | SyncReply
+    | MultiReply
+    | GetEphemeralsReply
+    | GetAllChildrenNumberReply
+    | WhoAmIReply
+    | SaslReply
+    | ErrorReply
+)
+"""Body of a reply. Replies to delete, ping, auth, setWatches, checkWatches, removeWatches and closeSession have
+none."""
+
+
+class WatcherEvent(NamedTuple):
+    type: int
+    state: int
+    path: str

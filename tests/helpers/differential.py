@@ -219,7 +219,7 @@ class Play:
             yield who, one
 
     def _body(self, body: Any) -> Any:
-        if isinstance(body, r.StatRecord):
+        if isinstance(body, r.Stat):
             return self._stat(body)
         if isinstance(body, (r.GetChildrenReply, r.GetChildren2Reply, r.GetEphemeralsReply, r.WhoAmIReply)):
             body = body._replace(**{body._fields[0]: tuple(sorted(body[0]))})
@@ -227,7 +227,7 @@ class Play:
             return (type(body).__name__, *map(self._body, body))
         return body
 
-    def _stat(self, stat: r.StatRecord) -> tuple[Any, ...]:
+    def _stat(self, stat: r.Stat) -> tuple[Any, ...]:
         return tuple(
             self._zxid(value)
             if name.endswith("zxid")

@@ -8,6 +8,7 @@ from distsync._server.effects import Accepted, Commit, Drop, Effect, Notify, Rep
 from distsync._server.engine import Engine
 from distsync._server.engine_config import EngineConfig
 from distsync._wire import records as r
+from distsync._wire.codes import PING_XID, ErrorCode
 
 NOW_MS = 1_700_000_000_000
 TICK_MS = 500
@@ -70,13 +71,13 @@ class Client:
     def ask(self, request: r.Request) -> Reply:
         replies = [effect for effect in self.send(request) if isinstance(effect, Reply) and effect.peer == self.peer]
         (reply,) = replies
-        assert reply.xid == (r.PING_XID if isinstance(request, r.PingRequest) else self.xid)
+        assert reply.xid == (PING_XID if isinstance(request, r.PingRequest) else self.xid)
         return reply
 
     def body(self, request: r.Request) -> Any:
         """The body of a reply without error."""
         reply = self.ask(request)
-        assert reply.err == 0, r.ErrorCode(reply.err).name
+        assert reply.err == 0, ErrorCode(reply.err).name
         return reply.body
 
     def err(self, request: r.Request) -> int:
@@ -87,8 +88,8 @@ class Client:
         created: str = self.body(r.CreateRequest(path, data, acl, flags)).path
         return created
 
-    def stat(self, path: str) -> r.StatRecord:
-        stat: r.StatRecord = self.body(r.ExistsRequest(path)).stat
+    def stat(self, path: str) -> r.Stat:
+        stat: r.Stat = self.body(r.ExistsRequest(path)).stat
         return stat
 
     def children(self, path: str) -> set[str]:

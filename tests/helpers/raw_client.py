@@ -8,7 +8,7 @@ from typing import Any
 
 from distsync._wire import records as r
 from distsync._wire.codec import decode_connect_response, decode_event, decode_reply, encode_connect, encode_request
-from distsync._wire.records import ErrorCode
+from distsync._wire.codes import PING_XID, SYNC_CONNECTED, ErrorCode
 from helpers.frame_client import HELLO, Link
 
 BODIES: dict[type, type[r.Body]] = {
@@ -52,7 +52,7 @@ class Speaker:
         self.xid += 1
         self.link.send(encode_request(self.xid, request))
         xid, zxid, err, body = self.reply(BODIES.get(type(request)))
-        assert xid == (r.PING_XID if isinstance(request, r.PingRequest) else self.xid)
+        assert xid == (PING_XID if isinstance(request, r.PingRequest) else self.xid)
         return zxid, err, body
 
     def send_raw(self, op: int, body: bytes) -> None:
@@ -67,8 +67,8 @@ class Speaker:
         assert err == 0, ErrorCode(err).name
         return body
 
-    def stat(self, path: str) -> r.StatRecord:
-        stat: r.StatRecord = self.body(r.ExistsRequest(path)).stat
+    def stat(self, path: str) -> r.Stat:
+        stat: r.Stat = self.body(r.ExistsRequest(path)).stat
         return stat
 
     def told(self, request: r.Request) -> list[tuple[int, str]]:
@@ -108,5 +108,5 @@ class Speaker:
             if frame[:4] != b"\xff\xff\xff\xff":
                 return decode_reply(frame, body)
             event = decode_event(frame)[1]
-            assert event.state == r.SYNC_CONNECTED
+            assert event.state == SYNC_CONNECTED
             self.events.append((event.type, event.path))

@@ -12,12 +12,13 @@ from typing import Any
 
 from distsync._wire import records as r
 from distsync._wire.codec import decode_event, decode_reply, encode_request
+from distsync._wire.codes import AUTH_XID, EVENT_XID, PING_XID
 from helpers.frame_client import Link
 from helpers.raw_client import BODIES
 from helpers.timing import PATIENCE
 
-XIDS: dict[type, int] = {r.PingRequest: r.PING_XID, r.AuthRequest: r.AUTH_XID}
-EVENT = r.EVENT_XID.to_bytes(4, "big", signed=True)
+XIDS: dict[type, int] = {r.PingRequest: PING_XID, r.AuthRequest: AUTH_XID}
+EVENT = EVENT_XID.to_bytes(4, "big", signed=True)
 TIMEOUT_MS = 30_000
 END = "the connection is closed"
 SILENCE = "no answer"

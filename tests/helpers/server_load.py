@@ -11,6 +11,7 @@ from pathlib import Path
 
 from distsync._wire import records as r
 from distsync._wire.codec import decode_event, encode_request
+from distsync._wire.codes import EVENT_XID, PING_XID, ErrorCode
 from helpers.frame_client import Link, linked
 from helpers.servers import ServerProcess
 
@@ -18,7 +19,7 @@ CHUNK, WINDOW = 500, 2_000
 CHILDREN = 1_000
 PAGE_BYTES = resource.getpagesize()
 ERR = struct.Struct(">i")
-EVENT = r.EVENT_XID.to_bytes(4, "big", signed=True)
+EVENT = EVENT_XID.to_bytes(4, "big", signed=True)
 HELLO = r.ConnectRequest(timeout_ms=60_000)
 
 
@@ -56,7 +57,7 @@ def answered(link: Link) -> int:
     if frame[:4] == EVENT:
         return 0
     (err,) = ERR.unpack_from(frame, 12)
-    assert err == 0, r.ErrorCode(err).name
+    assert err == 0, ErrorCode(err).name
     return 1
 
 
@@ -95,7 +96,7 @@ class Crowd:
         """Who is told of one write to this node, by an event before the answer to a ping that was sent after it."""
         pour(self._writer, [r.SetDataRequest(self.path(number), b"new", -1)])
         for link in self.links:
-            link.send(encode_request(r.PING_XID, r.PingRequest()))
+            link.send(encode_request(PING_XID, r.PingRequest()))
         return [who for who, link in enumerate(self.links) for path in events(link) if path == self.path(number)]
 
     def close(self) -> None:

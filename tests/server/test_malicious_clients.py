@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from distsync._wire import records as r
 from distsync._wire.codec import encode_request
+from distsync._wire.codes import ErrorCode
 from distsync._wire.frames import framed
 
 EXAMPLES = int(os.environ.get("DISTSYNC_TEST_FRAMES", "150"))
@@ -271,7 +272,7 @@ def test_bug_within_a_change_is_in_no_snapshot_either(tmp_path: Path) -> None:
         server.start()
         with linked(server.port) as link:
             assert link.ask(1, r.ExistsRequest("/before"), r.StatReply)[2] == 0
-            assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == r.ErrorCode.NO_NODE
+            assert link.ask(2, r.ExistsRequest("/half"), r.StatReply)[2] == ErrorCode.NO_NODE
 
 
 MULTI_BUG = """
@@ -289,7 +290,7 @@ def test_bug_of_the_server_within_a_multi_costs_the_connection_that_met_it(tmp_p
             link.greet(r.ConnectRequest(timeout_ms=1000))
             link.send(encode_request(1, r.MultiRequest((r.CreateRequest("/half"), r.CheckVersionRequest("/")))))
             assert link.at_end()
-        assert other.ask(1, r.ExistsRequest("/half"), r.StatReply)[2] == r.ErrorCode.NO_NODE
+        assert other.ask(1, r.ExistsRequest("/half"), r.StatReply)[2] == ErrorCode.NO_NODE
         assert other.ask(2, r.CreateRequest("/half", flags=1), r.CreateReply)[2] == 0
 
 
@@ -317,7 +318,7 @@ def test_who_was_reset_before_his_address_was_asked_for_is_not_worked_for(tmp_pa
                 link.sendall(HELLO + framed(encode_request(1, r.CreateRequest("/made"))))
                 assert link.recv(1) == b""
         assert "reset before its address was known" in server.output()
-        assert witness.ask(1, r.ExistsRequest("/made"), r.StatReply)[2] == r.ErrorCode.NO_NODE
+        assert witness.ask(1, r.ExistsRequest("/made"), r.StatReply)[2] == ErrorCode.NO_NODE
 
 
 PASSWORD = "in wonderland"
@@ -366,7 +367,7 @@ def outcome(link: Link, tokens: list[bytes]) -> str:
     for token in tokens:
         _, zxid, err, body = link.ask(2, r.SaslRequest(token), r.SaslReply)
         if err:
-            assert (zxid, err) == (0, r.ErrorCode.AUTH_FAILED)
+            assert (zxid, err) == (0, ErrorCode.AUTH_FAILED)
             assert link.at_end()
             return "refused"
         assert body.token.startswith(b"rspauth=")  # type: ignore[attr-defined]
@@ -384,6 +385,6 @@ def test_sasl_requests_that_are_none_cost_their_own_connection(knowing: Embedded
     with linked(knowing.port, greeted=False) as link:
         link.greet(r.ConnectRequest(timeout_ms=1000))
         link.ask(1, r.SaslRequest(b""), r.SaslReply)
-        assert link.ask(2, r.SaslRequest(bytes(900_000)), r.SaslReply)[2] == r.ErrorCode.AUTH_FAILED
+        assert link.ask(2, r.SaslRequest(bytes(900_000)), r.SaslReply)[2] == ErrorCode.AUTH_FAILED
         assert link.at_end()
     assert "Traceback" not in knowing.output()

@@ -10,7 +10,7 @@ from helpers.raw_client import Speaker
 
 from distsync._wire import records as r
 from distsync._wire.codec import encode_request
-from distsync._wire.records import CreateFlag, ErrorCode, OpCode, Permission
+from distsync._wire.codes import CreateFlag, ErrorCode, OpCode, Permission
 
 
 def world(permissions: int) -> tuple[r.Acl, ...]:

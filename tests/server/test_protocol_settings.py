@@ -12,7 +12,7 @@ from helpers.timing import UNIT, eventually
 
 from distsync._server.acl import digest_of
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag, ErrorCode, EventType
+from distsync._wire.codes import CreateFlag, ErrorCode, EventType, Permission
 
 SUPER = b"super:admin"
 SHORT_MS = int(20_000 * UNIT)
@@ -64,7 +64,7 @@ def me(tuned: ServerProcess, root: str) -> Iterator[Speaker]:
 
 
 def test_super_is_bound_by_no_acl(me: Speaker, root: str) -> None:
-    me.body(r.CreateRequest(f"{root}/a", acl=(r.Acl(r.Permission.READ, "digest", digest_of(b"me:mine")),)))
+    me.body(r.CreateRequest(f"{root}/a", acl=(r.Acl(Permission.READ, "digest", digest_of(b"me:mine")),)))
     assert me.err(r.GetDataRequest(f"{root}/a")) == me.err(r.CreateRequest(f"{root}/a/b")) == ErrorCode.NO_AUTH
     assert me.err(r.AuthRequest(0, "digest", b"super:wrong")) == 0
     assert me.err(r.SetDataRequest("/zookeeper/config", b"")) == ErrorCode.NO_AUTH

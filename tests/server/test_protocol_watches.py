@@ -8,7 +8,7 @@ import pytest
 from helpers.raw_client import Speaker
 
 from distsync._wire import records as r
-from distsync._wire.records import ErrorCode, EventType, WatcherType, WatchMode
+from distsync._wire.codes import ErrorCode, EventType, WatcherType, WatchMode
 
 CREATED, DELETED, DATA, CHILDREN = EventType
 

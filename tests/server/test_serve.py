@@ -34,6 +34,7 @@ from distsync._server.main import read_passwords
 from distsync._server.net.listener import ServeError
 from distsync._server.options import Options
 from distsync._wire import records as r
+from distsync._wire.codes import ErrorCode
 
 ROOT = Path(__file__).parents[2]
 
@@ -147,7 +148,7 @@ def test_clock_that_is_set_again_and_again_ends_no_session_early(tmp_path: Path)
             silent.greet(r.ConnectRequest(timeout_ms=round(1000 * seconds)))
             silent.ask(1, r.CreateRequest("/mine", flags=1), r.CreateReply)
             there = 0
-            while there != r.ErrorCode.NO_NODE and time.monotonic() < began + seconds:
+            while there != ErrorCode.NO_NODE and time.monotonic() < began + seconds:
                 there = other.ask(1, r.ExistsRequest("/mine"), r.StatReply)[2]
             assert time.monotonic() >= began + seconds
     finally:

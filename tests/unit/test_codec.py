@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from distsync._wire import codec
 from distsync._wire import records as r
+from distsync._wire.codes import OpCode
 from distsync._wire.frames import FrameSplitter, WireError, framed
 
 ints = st.integers(-(2**31), 2**31 - 1)
@@ -20,7 +21,7 @@ texts = st.text(st.characters(codec="utf-8"), max_size=12)
 data = st.none() | st.binary(max_size=20)
 acls = st.lists(st.builds(r.Acl, ints, texts, texts), max_size=3).map(tuple)
 names = st.lists(texts, max_size=4).map(tuple)
-stats = st.builds(r.StatRecord, longs, longs, longs, longs, ints, ints, ints, longs, ints, ints, longs)
+stats = st.builds(r.Stat, longs, longs, longs, longs, ints, ints, ints, longs, ints, ints, longs)
 
 creates = [st.builds(kind, texts, data, acls, ints) for kind in (r.CreateRequest, r.Create2Request)]
 operations = st.one_of(
@@ -149,10 +150,10 @@ class TestBytes:
         assert len(codec.encode_connect_response(response._replace(read_only=False))) == 37
 
     def test_a_null_string_reads_as_empty(self) -> None:
-        frame = struct.pack(">iii", 1, r.OpCode.SYNC, -1)
+        frame = struct.pack(">iii", 1, OpCode.SYNC, -1)
         assert codec.decode_request(frame) == (1, r.SyncRequest(""))
 
-    @pytest.mark.parametrize("op", [r.OpCode.EXISTS, r.OpCode.GET_DATA, r.OpCode.CHECK_WATCHES, r.OpCode.DELETE])
+    @pytest.mark.parametrize("op", [OpCode.EXISTS, OpCode.GET_DATA, OpCode.CHECK_WATCHES, OpCode.DELETE])
     def test_a_null_path_is_malformed(self, op: int) -> None:
         frame = struct.pack(">iiii", 1, op, -1, 0)
         assert codec.decode_request(frame) == (1, r.MalformedRequest(op))
@@ -173,7 +174,7 @@ class TestBytes:
 
     def test_null_in_place_of_watched_paths_is_malformed(self) -> None:
         for nulls in ((-1, 0, 0), (1, -1, 0, 0)):
-            frame = struct.pack(f">iiq{len(nulls)}i", 1, r.OpCode.SET_WATCHES, 0, *nulls)
+            frame = struct.pack(f">iiq{len(nulls)}i", 1, OpCode.SET_WATCHES, 0, *nulls)
             assert type(codec.decode_request(frame)[1]) is r.MalformedRequest
 
     def test_null_data_is_not_empty_data(self) -> None:
@@ -182,7 +183,7 @@ class TestBytes:
         assert empty[14:18] == bytes(4)
 
     def test_a_stat_has_68_bytes(self) -> None:
-        assert len(codec.encode_reply(1, 2, 0, r.StatReply(r.StatRecord(*range(11))))) == 16 + 68
+        assert len(codec.encode_reply(1, 2, 0, r.StatReply(r.Stat(*range(11))))) == 16 + 68
 
     def test_a_reply_without_a_body_is_a_header(self) -> None:
         assert codec.encode_reply(5, 6, -101, None) == struct.pack(">iqi", 5, 6, -101)
@@ -203,12 +204,12 @@ class TestBytes:
         ) + struct.pack(">i?i", -1, True, -1)
 
     def test_a_path_that_is_not_utf8_becomes_one_that_no_node_has(self) -> None:
-        frame = struct.pack(">iii2sB", 1, r.OpCode.EXISTS, 2, b"/\xff", 0)
+        frame = struct.pack(">iii2sB", 1, OpCode.EXISTS, 2, b"/\xff", 0)
         assert codec.decode_request(frame)[1] == r.ExistsRequest("/\ufffd", False)
 
     @pytest.mark.parametrize("count", [-2, 2**31 - 1, 1000])
     def test_a_list_longer_than_its_frame_is_malformed(self, count: int) -> None:
-        frame = struct.pack(">iiqi", 1, r.OpCode.SET_WATCHES, 0, count)
+        frame = struct.pack(">iiqi", 1, OpCode.SET_WATCHES, 0, count)
         assert type(codec.decode_request(frame)[1]) is r.MalformedRequest
 
     @pytest.mark.parametrize("frame", [b"", b"1234567"])

@@ -9,7 +9,7 @@ from distsync._server.acl import MAX_ENTRIES, MAX_NETWORK_LENGTH, _network, dige
 from distsync._server.effects import Drop, Reply
 from distsync._server.handlers.dispatch import MAX_IDENTITIES, MAX_IDENTITY_LENGTH
 from distsync._wire import records as r
-from distsync._wire.records import ErrorCode, Permission
+from distsync._wire.codes import ErrorCode, Permission
 
 ALICE, BOB = b"alice:secret", b"bob:hidden"
 ALL = int(Permission.ALL)

@@ -7,7 +7,7 @@ from helpers.engine_harness import Bench, Client
 
 from distsync._server.effects import Commit, Notify, Reply
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag, ErrorCode, EventType
+from distsync._wire.codes import CreateFlag, ErrorCode, EventType
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from helpers.engine_harness import NOW_MS, Bench, Client
 
 from distsync._server.effects import Commit, Drop, Reply
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag, ErrorCode
+from distsync._wire.codes import CreateFlag, ErrorCode, OpCode, Permission
 
 
 @pytest.fixture
@@ -87,7 +87,7 @@ class TestPrecedence:
         assert client.err(r.CreateRequest(path)) == ErrorCode.NO_NODE
 
     def test_then_the_permission(self, client: Client) -> None:
-        client.create("/t", acl=(r.Acl(r.Permission.READ, "world", "anyone"),))
+        client.create("/t", acl=(r.Acl(Permission.READ, "world", "anyone"),))
         assert client.err(r.CreateRequest("/t/.")) == ErrorCode.NO_AUTH
 
     @pytest.mark.parametrize("path", ["/t/.", "/t/..", "/t/", "/\x01", "/\x7f", "/\uf8ff", "/\uffff", "/\U0001f600"])
@@ -167,7 +167,7 @@ class TestDelete:
         assert client.err(r.DeleteRequest("/none")) == ErrorCode.NO_NODE
 
     def test_the_permission_is_checked_before_the_node(self, client: Client) -> None:
-        client.create("/t", acl=(r.Acl(r.Permission.READ, "world", "anyone"),))
+        client.create("/t", acl=(r.Acl(Permission.READ, "world", "anyone"),))
         assert client.err(r.DeleteRequest("/t/none")) == ErrorCode.NO_AUTH
 
 
@@ -205,7 +205,7 @@ class TestStat:
     def test_a_new_node(self, client: Client) -> None:
         client.create("/a", b"xyz")
         zxid = client.bench.engine.zxid
-        assert client.stat("/a") == r.StatRecord(zxid, zxid, NOW_MS, NOW_MS, 0, 0, 0, 0, 3, 0, zxid)
+        assert client.stat("/a") == r.Stat(zxid, zxid, NOW_MS, NOW_MS, 0, 0, 0, 0, 3, 0, zxid)
 
     def test_children_that_come_and_go_move_cversion_and_pzxid(self, client: Client) -> None:
         client.create("/a")
@@ -305,10 +305,10 @@ class TestStrangeRequests:
         assert client.bench.engine.zxid == before + 3
 
     def test_a_malformed_body_is_answered(self, client: Client) -> None:
-        assert client.err(r.MalformedRequest(r.OpCode.EXISTS)) == ErrorCode.MARSHALLING_ERROR
+        assert client.err(r.MalformedRequest(OpCode.EXISTS)) == ErrorCode.MARSHALLING_ERROR
         assert not client.dropped
 
-    @pytest.mark.parametrize(("op", "zxids"), [(r.OpCode.CREATE, 1), (r.OpCode.MULTI, 1), (r.OpCode.MULTI_READ, 0)])
+    @pytest.mark.parametrize(("op", "zxids"), [(OpCode.CREATE, 1), (OpCode.MULTI, 1), (OpCode.MULTI_READ, 0)])
     def test_a_malformed_write_uses_up_a_zxid(self, client: Client, op: int, zxids: int) -> None:
         before = client.bench.engine.zxid
         assert client.err(r.MalformedRequest(op)) == ErrorCode.MARSHALLING_ERROR

@@ -10,7 +10,7 @@ from distsync._server.acl import digest_of
 from distsync._server.auth.digest_md5 import DigestMd5Exchange
 from distsync._server.effects import Drop, Reply
 from distsync._wire import records as r
-from distsync._wire.records import ErrorCode
+from distsync._wire.codes import ErrorCode
 
 BOTH = frozenset({"x509", "sasl"})
 PASSWORDS = {"alice": "a-secret", "bob": "b-secret"}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distsync._server.quotas import apply_delta, stats_data, violations
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag, ErrorCode
+from distsync._wire.codes import CreateFlag, ErrorCode
 
 QUOTA = "/zookeeper/quota/q"
 LIMITS, STATS = f"{QUOTA}/zookeeper_limits", f"{QUOTA}/zookeeper_stats"

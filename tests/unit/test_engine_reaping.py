@@ -8,7 +8,7 @@ from helpers.engine_harness import Bench, Client
 from distsync._server.effects import Commit, Notify
 from distsync._server.journal.change_records import MAX_TTL_MS
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag, ErrorCode, EventType
+from distsync._wire.codes import CreateFlag, ErrorCode, EventType
 
 INTERVAL_MS = 1_000
 

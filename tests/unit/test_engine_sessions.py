@@ -12,7 +12,7 @@ from distsync._server.engine import Engine
 from distsync._server.engine_config import EngineConfig
 from distsync._server.session_clock import PauseTolerantClock, SteadyClock
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag, ErrorCode
+from distsync._wire.codes import CreateFlag, ErrorCode, EventType
 
 MS = 1_000_000
 EPHEMERAL = CreateFlag.EPHEMERAL
@@ -345,7 +345,7 @@ class TestContainers:
         client.body(r.DeleteRequest("/box/a"))
         client.body(r.GetDataRequest("/box", True))
         self.pass_minutes(client, 1)
-        assert client.events() == [(r.EventType.NODE_DELETED, "/box")]
+        assert client.events() == [(EventType.NODE_DELETED, "/box")]
         assert client.stat("/").pzxid == client.bench.engine.zxid
 
     def test_an_ordinary_node_stays(self, client: Client) -> None:

@@ -16,7 +16,7 @@ from distsync._server.engine_config import EngineConfig
 from distsync._server.journal import change_records as changes
 from distsync._server.journal.change_records import UnreadableStateError, pack
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag
+from distsync._wire.codes import CreateFlag
 
 names = st.sampled_from(["a", "b", "c"])
 plain_paths = st.lists(names, min_size=1, max_size=3).map(lambda parts: "/" + "/".join(parts))

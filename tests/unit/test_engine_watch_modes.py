@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from distsync._server.watch_manager import WatcherMode, WatchIndex
 from distsync._wire import records as r
-from distsync._wire.records import ErrorCode, EventType, WatcherType, WatchMode
+from distsync._wire.codes import CreateFlag, ErrorCode, EventType, WatcherType, WatchMode
 
 CREATED, DELETED, DATA, CHILDREN = EventType
 
@@ -48,7 +48,7 @@ def test_watches_of_one_client_leave_those_of_others(client: Client) -> None:
 
 def test_ephemeral_nodes_that_go_with_their_session_are_told(client: Client) -> None:
     other = client.bench.client()
-    other.create("/e", flags=r.CreateFlag.EPHEMERAL)
+    other.create("/e", flags=CreateFlag.EPHEMERAL)
     client.body(r.AddWatchRequest("/", WatchMode.PERSISTENT_RECURSIVE))
     other.send(r.CloseSessionRequest())
     assert client.events() == [(DELETED, "/e")]

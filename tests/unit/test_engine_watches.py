@@ -7,7 +7,7 @@ from helpers.engine_harness import Bench, Client
 
 from distsync._server.effects import Commit, Notify, Reply
 from distsync._wire import records as r
-from distsync._wire.records import CreateFlag, ErrorCode, EventType
+from distsync._wire.codes import CreateFlag, ErrorCode, EventType, Permission
 
 CREATED, DELETED, DATA, CHILDREN = EventType
 
@@ -33,7 +33,7 @@ class TestRegistration:
         assert client.events() == [(CREATED, "/a")]
 
     def test_a_read_that_is_not_permitted_arms_nothing(self, client: Client) -> None:
-        client.create("/a", acl=(r.Acl(r.Permission.WRITE, "world", "anyone"),))
+        client.create("/a", acl=(r.Acl(Permission.WRITE, "world", "anyone"),))
         assert client.err(r.GetDataRequest("/a", True)) == ErrorCode.NO_AUTH
         client.body(r.SetDataRequest("/a", b""))
         assert client.events() == []

@@ -24,7 +24,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "_pickle": (),
     FACE: (FACE, "_protocols", "_client", "_pickle", "_version", "errors"),
     "__init__": (FACE, "_client", "_version", "errors", "_server.autostart.address_file"),
-    "_protocols": ("_protocols", "errors"),
+    "_protocols": ("_protocols", "_wire.records", "errors"),
     "_client": (
         *("_client", "_protocols.steps", "_wire", "_server.autostart.find_or_start"),
         *("_pickle", "_version", "errors"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distsync._protocols.payload_chunks import PART_BYTES, is_large, parts_of, whole
+from distsync._protocols.payload_chunks import PART_BYTES, is_large, parts_of, unsplit
 from distsync._protocols.pool.tasks import PoolSegments, Task, task_of
 from distsync.errors import CorruptNodeError, TaskLostError, WorkerStartError
 
@@ -23,7 +23,7 @@ def test_item_of_somebody_else_is_corrupt(name: str) -> None:
 
 
 def test_short_payload_has_no_parts() -> None:
-    assert parts_of("/parts", whole(b"/t1.2.3")) == []
+    assert parts_of("/parts", unsplit(b"/t1.2.3")) == []
     assert not is_large(b"x" * PART_BYTES)
     assert is_large(b"x" * (PART_BYTES + 1))
 

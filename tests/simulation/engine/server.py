@@ -18,6 +18,7 @@ from distsync._server import effects
 from distsync._server.engine import Engine
 from distsync._server.engine_config import EngineConfig
 from distsync._wire import records
+from distsync._wire.codes import SET_WATCHES_XID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -109,7 +110,7 @@ class SimServer:
         """The server of this connection knows all that happened."""
         laggard = self.laggards.pop(peer, None)
         if laggard is not None:
-            armed = self.engine.step(peer, records.SET_WATCHES_XID, laggard.watches(), self.world.now_ms)
+            armed = self.engine.step(peer, SET_WATCHES_XID, laggard.watches(), self.world.now_ms)
             self.carry_out(each for each in armed if not isinstance(each, effects.Reply))
 
     def _hang_up(self, peer: int) -> None:

@@ -18,6 +18,7 @@ from simulation.engine.network import BROKEN, Connection
 from distsync._protocols import steps
 from distsync._server import effects
 from distsync._wire import records
+from distsync._wire.codes import PING_XID
 from distsync.errors import ClientClosedError, DisconnectedError, SessionLostError
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class SimSession:
 
     def _ping(self, connection: Connection | None) -> None:
         if connection is not None and connection is self.connection:
-            connection.up.put((records.PING_XID, records.PingRequest(), None))
+            connection.up.put((PING_XID, records.PingRequest(), None))
             self.process.clockwork.after(self.timeout_ms // 3, lambda: self._ping(connection), idle=True)
 
     # --- reading
@@ -183,7 +184,7 @@ class SimSession:
             self._accepted(message.response)
 
     def _replied(self, reply: effects.Reply) -> None:
-        if reply.xid == records.PING_XID or self.closed:
+        if reply.xid == PING_XID or self.closed:
             return
         submission = self.pending.popleft()
         step = submission.step

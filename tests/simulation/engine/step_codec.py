@@ -12,7 +12,7 @@ from typing import Any
 from distsync import errors
 from distsync._protocols import steps
 from distsync._wire import records
-from distsync._wire.records import ErrorCode
+from distsync._wire.codes import ErrorCode, EventType
 
 ERRORS: dict[int, type[errors.ZnodeError]] = {
     ErrorCode.NO_NODE: errors.NoNodeError,
@@ -29,10 +29,10 @@ WATCHING = frozenset({steps.GetData, steps.Exists, steps.Children})
 DATA, CHILD = "data", "child"
 #: Which watches of a client an event fires (kazoo keeps one table for exists and data).
 FIRES: dict[int, tuple[str, ...]] = {
-    records.EventType.NODE_CREATED: (DATA,),
-    records.EventType.NODE_DATA_CHANGED: (DATA,),
-    records.EventType.NODE_DELETED: (DATA, CHILD),
-    records.EventType.NODE_CHILDREN_CHANGED: (CHILD,),
+    EventType.NODE_CREATED: (DATA,),
+    EventType.NODE_DATA_CHANGED: (DATA,),
+    EventType.NODE_DELETED: (DATA, CHILD),
+    EventType.NODE_CHILDREN_CHANGED: (CHILD,),
 }
 
 
