@@ -73,7 +73,7 @@ def classpath() -> str:
 
 
 def lacking() -> str:
-    """What has to be done before Curator can be tried here; empty if nothing."""
+    """Return what is missing to test with Curator; empty if nothing is."""
     if not shutil.which("javac"):
         return "there is no javac: install Debian's default-jdk-headless, or another JDK from 17 on"
     return "" if found() else f"no jars of Curator in {folder()}: run make interop"

@@ -33,7 +33,7 @@ def pack(files: list[str]) -> tuple[int, Found]:
 def read_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Hash and compress the Python files of a folder.")
     parser.add_argument("--folder", type=Path, default=Path(sysconfig.get_path("stdlib")), help="default: Python's own")
-    parser.add_argument("--files", type=int, help="only so many files, the first ones by name")
+    parser.add_argument("--files", type=int, help="limit the number of files, the first ones by name")
     parser.add_argument("--part", default="1/1", help="1/2: each second file, 2/2: the others; default: all")
     parser.add_argument("--processes", type=int, default=2, help="workers in this shell")
     parser.add_argument("--result", type=Path, default=Path("worker_pool.json"))
