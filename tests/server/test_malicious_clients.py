@@ -168,7 +168,7 @@ def test_more_connections_than_may_be_are_refused_and_the_others_stay(tmp_path: 
                 stack.enter_context(linked(server.port))
             with linked(server.port, greeted=False) as late:
                 assert late.at_end()
-            assert "10 connections are all" in server.output()
+            assert "connection limit reached (10)" in server.output()
             assert first.ask(1, r.ExistsRequest("/"), r.StatReply)[2] == 0
             stack.close()
             eventually(lambda: says_hello(server.port))

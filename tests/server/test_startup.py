@@ -432,7 +432,7 @@ def test_folder_that_others_may_write_to_is_refused(home: Home, name: str) -> No
     folder = getattr(home, name)
     folder.mkdir()
     folder.chmod(0o777)
-    with pytest.raises(ConfigurationError, match=f"DISTSYNC_{name.upper()}_DIR.*nobody else"):
+    with pytest.raises(ConfigurationError, match=f"DISTSYNC_{name.upper()}_DIR.*no other may write"):
         find_or_start()
 
 
