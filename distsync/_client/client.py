@@ -56,7 +56,7 @@ class Client:
             tls.check_files(used.tls_ca, used.tls_cert, used.tls_key, used.tls_key_password)
         where, slash, chroot = (self.settings.hosts or "").partition("/")
         self.hosts = where or None
-        # A chroot is a longer namespace: its znode is made on demand like every other parent.
+        # A chroot is a longer namespace: its znode is created on demand like every other parent.
         self.namespace = f"/{chroot}".rstrip("/") + self.settings.namespace if slash else self.settings.namespace
         self.codec = self.settings.payload_codec()
         self._access = Access(self.namespace, self.settings.acl, self.settings.auth)
