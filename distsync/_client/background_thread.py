@@ -3,8 +3,8 @@
 It drives background protocols, requests proofs while anything is held, releases it when the lease runs out, watches
 held znodes, and replaces a dead connection.
 
-No user code runs in this thread (a Call of a background protocol goes to the dispatcher), and it waits in one place
-only, so that a lost hold is reported on time whatever else is running.
+No user code runs in this thread (the dispatcher executes Calls of background protocols), and it
+waits in one place only, so that a lost hold is reported on time whatever else is running.
 """
 
 from __future__ import annotations
@@ -243,7 +243,7 @@ class Keeper:
         if len(self._core.holds):
             return earliest(seconds, self._until_held_needs_us())
         if self._added != self._core.holds.added:
-            # Short holds may follow each other. Checking at each tick saves a wake-up for each of them.
+            # More holds may follow. Checking at each tick saves a wake-up for each of them.
             self._added = self._core.holds.added
             return earliest(seconds, self._tick_s)
         self._dozing = True

@@ -166,7 +166,7 @@ class ProtocolRun:
     def _extend_deadline(self, began: float) -> None:
         """Let the protocol publish the result of a user function that outlasted the deadline.
 
-        If the function began in time, the call goes on as a non-blocking one would: its
+        If the function began in time, the call continues as a non-blocking one would: its
         deadline is now, with the grace period of a non-blocking call.
         """
         now = self.context.now()
@@ -211,7 +211,7 @@ class ProtocolRun:
             del outcome  # breaks a reference cycle: an error's traceback refers to this frame
 
     def _must_abort(self) -> bool:
-        """Return whether the protocol cannot go on.
+        """Return whether the protocol cannot continue.
 
         It ignores interrupts, it has ended without recording its outcome, or it belongs to the
         parent of a fork.
