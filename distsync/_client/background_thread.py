@@ -211,7 +211,7 @@ class Keeper:
         if now < self._part_at and not (self._mailbox.empty() and all(task.is_idle for task in self._tasks)):
             return
         for task in [task for task in self._tasks if task.is_idle]:
-            task.interrupt(ClientClosedError("work in the background"))
+            task.interrupt(ClientClosedError("background work"))
             self._resume(task)
         while self._close_hooks:
             self._begin(self._close_hooks.pop(0)())

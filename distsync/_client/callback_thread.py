@@ -67,4 +67,4 @@ def _report() -> None:
     try:
         threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
     except BaseException as error:
-        logger.error("threading.excepthook raised an exception while it reported one of a callback: %r", error)
+        logger.error("threading.excepthook failed to report the exception of a callback: %r", error)

@@ -219,7 +219,7 @@ class Client:
         if self._core is None and not self.closed:
             self._close_hooks[path] = protocol
         else:
-            self._opened("something to do at its end").at_close(protocol, path)
+            self._opened("at_close()").at_close(protocol, path)
 
     def may_wait(self) -> bool:
         """Return whether `run` is possible here.
@@ -335,7 +335,7 @@ class Client:
         """
         if not timeout > 0:
             raise ValueError(f"timeout must be seconds above 0, not {timeout!r}")
-        core = self._opened("a look at its servers")
+        core = self._opened("ensemble()")
         if not core.link.hosts:
             self.run(_connected(), self.settings.connect_timeout)
         return ask_all(core.link.hosts, self.settings, timeout)

@@ -23,7 +23,7 @@ from distsync._pickle import public_in
 WORD = b"srvr"
 MAX_BYTES = 65_536
 MAX_THREADS = 16
-READ_ONLY = "it has lost its quorum, and shows what it knew then to who only reads: distsync waits for the quorum"
+READ_ONLY = "it has lost its quorum and is read-only: distsync waits for the quorum"
 
 
 class Role(str, enum.Enum):
@@ -137,10 +137,14 @@ def read(host: str, port: int, text: str) -> Server:
 
 def _problem(text: str) -> str:
     if "whitelist" in text:
-        return "it does not answer srvr: set 4lw.commands.whitelist=srvr in its zoo.cfg, and restart it"
+        return "srvr is not allowed: set 4lw.commands.whitelist=srvr in its zoo.cfg, and restart it"
     if "not currently serving" in text:
-        return "it serves nobody at the moment: it has lost its quorum, or is just starting"
-    return f"it answered srvr with {text[:100]!r}: is it a ZooKeeper server?" if text else "it hung up on srvr"
+        return "it is not serving requests: it has lost its quorum, or is starting"
+    return (
+        f"it answered srvr with {text[:100]!r}: is it a ZooKeeper server?"
+        if text
+        else "it closed the connection at srvr"
+    )
 
 
 def _context(settings: Settings) -> ssl.SSLContext | None:

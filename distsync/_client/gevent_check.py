@@ -24,9 +24,9 @@ def check_patched() -> None:
         return
     unpatched = [name for name in WAITED_IN if not monkey.is_module_patched(name)]
     if unpatched:
-        reason = f"gevent has patched some modules, and not {', '.join(unpatched)}"
+        reason = f"gevent has patched some modules, but not {', '.join(unpatched)}"
     elif SimpleQueue is not queue.SimpleQueue:
-        reason = "gevent has patched the standard library when distsync was imported already"
+        reason = "gevent patched the standard library after distsync was imported"
     else:
         return
-    raise UsageError(f"{reason}: nobody would keep the session alive; call monkey.patch_all() before all other imports")
+    raise UsageError(f"{reason}, which would let the session expire: call monkey.patch_all() before all other imports")

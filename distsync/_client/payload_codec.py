@@ -63,7 +63,7 @@ class _Json:
 
 KNOWN: dict[str, tuple[bytes, ItemCodec]] = {"pickle": (b"p", _Pickle()), "json": (b"j", _Json())}
 OWN = b"o"
-HEADERS = {b"p": "pickle", b"j": "json", OWN: "a codec of its own"}
+HEADERS = {b"p": "pickle", b"j": "json", OWN: "a custom codec"}
 
 
 def check_codec(codec: object, setting: str = "codec") -> str | ItemCodec:
@@ -119,7 +119,7 @@ class Codec:
         """
         header, payload = data[:1], data[1:]
         if header.lower() not in HEADERS:
-            raise PayloadRefusedError(context, f"distsync did not write it, it begins with {data[:8]!r}")
+            raise PayloadRefusedError(context, f"it was not written by distsync, it begins with {data[:8]!r}")
         if header.isupper():
             payload = self._verified(header, payload, context)
         elif self.signed:
@@ -146,7 +146,7 @@ class Codec:
 
     def _verified(self, header: bytes, data: bytes, context: str) -> bytes:
         if not self.signed:
-            raise PayloadRefusedError(context, "it is signed, and this reader has no key: set DISTSYNC_AUTHKEY")
+            raise PayloadRefusedError(context, "it is signed, but this reader has no key: set DISTSYNC_AUTHKEY")
         mac, payload = data[:MAC_BYTES], data[MAC_BYTES:]
         if not any(hmac.compare_digest(mac, _mac(key, header, context, payload)) for key in self._accepted):
             reason = "its signature is wrong: altered, put into another queue, or signed with another DISTSYNC_AUTHKEY"

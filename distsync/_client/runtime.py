@@ -53,8 +53,8 @@ FIRST_CONNECTION_S, FIRST_START_S = 1.0, 5.0
 CLOSE_CALLS_S, CLOSE_KEEPER_S, CLOSE_LINK_S, CLOSE_CALLBACKS_S = 0.5, 0.4, 0.6, 0.2
 
 WAITS_HERE = (
-    "a call that waits cannot be made in distsync's own threads, nor inside of another call, as a finalizer or a "
-    "signal handler may be: set an Event there, or put into a SimpleQueue"
+    "blocking calls are not allowed in distsync's own threads, nor in a finalizer or signal handler that interrupts "
+    "another call: set a threading.Event, or put into a queue.SimpleQueue"
 )
 
 logger = logging.getLogger("distsync.client")
@@ -157,7 +157,7 @@ class ClientRuntime:
     def _end_calls(self, until: float) -> None:
         """Wake all waiting calls with ClientClosedError, and wait for those of other threads."""
         for task in tuple(self._calls):
-            task.interrupt(ClientClosedError("a call that waits"))
+            task.interrupt(ClientClosedError("a waiting call"))
         here = threading.get_ident()
         while any(task.thread != here for task in tuple(self._calls)) and wait_clock() < until:
             time.sleep(0.005)

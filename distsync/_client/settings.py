@@ -135,15 +135,15 @@ def _checked(name: str, setting: str, value: Any) -> Any:
 def _check_together(values: Mapping[str, Any], found: Mapping[str, tuple[str, Any]]) -> None:
     if values.get("tls") and "hosts" not in values:
         name = next(name for name in ("tls", *TLS_FILES) if name in found)
-        raise ConfigurationError(*found[name], "it needs hosts, the embedded server is reached without TLS")
+        raise ConfigurationError(*found[name], "it needs hosts: the embedded server is used without TLS")
     if "tls_key" in values and "tls_cert" not in values:
         raise ConfigurationError(*found["tls_key"], "it needs tls_cert, the certificate of this key")
     if values.get("authkeys_accepted") and "authkey" not in values:
-        raise ConfigurationError(found["authkeys_accepted"][0], HIDDEN, "it needs authkey, the one that signs")
+        raise ConfigurationError(found["authkeys_accepted"][0], HIDDEN, "it needs authkey, which signs")
     schemes = [scheme for scheme, _ in values.get("auth", ())]
     for scheme, is_met, needs in (
-        ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate that says who this is"),
-        ("sasl", "hosts" in values, "sasl needs hosts, the embedded server that starts by itself knows no users"),
+        ("x509", "tls_cert" in values, "x509 needs tls_cert, the certificate of this identity"),
+        ("sasl", "hosts" in values, "sasl needs hosts: an automatically started embedded server has no users"),
         ("sasl", schemes.count("sasl") < 2, "sasl may be given once"),
         ("sasl", find_spec("puresasl") is not None, 'sasl needs a package: pip install "distsync[sasl]"'),
     ):
@@ -162,7 +162,7 @@ def _hosts(value: Any) -> str:
         if not match or not 0 < int(match[1] or 1) < 65536:
             raise ValueError(f"{host!r} is not host:port, {allowed}")
     if "," in chroot:
-        raise ValueError(f"a chroot stands once, at the end: {allowed}")
+        raise ValueError(f"a chroot is allowed once, at the end: {allowed}")
     return hosts + check_path(slash + chroot, "a chroot") if chroot else hosts
 
 
@@ -176,7 +176,7 @@ def _seconds(value: Any) -> float:
     except (ValueError, TypeError):
         seconds = math.nan
     if isinstance(value, bool) or not 0 < seconds <= MAX_TIMEOUT:
-        raise ValueError(f"it must be a number of seconds, over 0 and at most {MAX_TIMEOUT:.0f}")
+        raise ValueError(f"it must be a number of seconds, greater than 0 and at most {MAX_TIMEOUT:.0f}")
     return seconds
 
 
@@ -230,7 +230,7 @@ def check_acl(acl: Any) -> tuple[Any, ...]:
 
 
 def _acl(value: Any) -> tuple[Any, ...]:
-    allowed = "it must be a list of ACLs, as kazoo.security.make_digest_acl makes them"
+    allowed = "it must be a list of ACLs, such as kazoo.security.make_digest_acl returns"
     if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
         raise ValueError(allowed)
     acl = (value,) if hasattr(value, "perms") else tuple(value)  # a single kazoo ACL is itself a tuple
@@ -250,7 +250,7 @@ def _switch(value: Any) -> bool:
 def _file(value: Any) -> str:
     path = os.fspath(value)
     if not isinstance(path, str) or not os.path.isfile(path):
-        raise ValueError("it must be a file, and there is none of that name")
+        raise ValueError("it must be a file, but no such file exists")
     return path
 
 

@@ -131,5 +131,5 @@ async def log_owner(text: str, path: str) -> None:
         logger.info("%s; its holder has just changed", text)
         return
     owner_info = contender_info.read(node.data, path, node.stat.czxid)
-    since = f", there since {owner_info.since:%Y-%m-%d %H:%M:%S %Z}" if owner_info.since else ""
+    since = f", queued since {owner_info.since:%Y-%m-%d %H:%M:%S %Z}" if owner_info.since else ""
     logger.info("%s; held by %s%s", text, owner_info, since)

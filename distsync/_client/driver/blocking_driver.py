@@ -224,7 +224,7 @@ class ProtocolRun:
 
     def _give_up(self, outcome: Outcome) -> None:
         error = ClientClosedError("a call that began before a fork") if self.context.forgotten else outcome.error
-        self.outcome = Outcome(error=error or RuntimeError("the protocol was lost"))
+        self.outcome = Outcome(error=error or RuntimeError("the outcome of the protocol was lost"))
         with contextlib.suppress(RuntimeError):
             self.protocol.close()
 
@@ -269,7 +269,7 @@ class ProtocolRun:
             return context.background(step.protocol)
         if isinstance(step, AtClose):
             return context.at_close(step.protocol)
-        raise TypeError(f"a protocol awaited {step!r}, which is no step")
+        raise TypeError(f"a protocol awaited {step!r}, which is not a step")
 
     def result(self) -> Any:
         """Return what the protocol returned, or raise what it raised."""

@@ -108,14 +108,14 @@ def bound_name(ignored_object: object = None, warn_if_unnamed: bool = True) -> s
     module = module_name(inside.f_globals)
     target = None if _in_comprehension(frame) else target_of_call(frame.f_code, frame.f_lasti)
     if module is None:
-        reason = "a prompt or -c has no module name"
+        reason = "code at the prompt or in -c has no module name"
     elif target is None:
-        reason = "made at module or class level, but bound to no name"
+        reason = "created at module or class level, but not assigned to a name"
     else:
         text = ".".join((module, *([] if target.is_global else level), target.name))
         if _is_first(inside, text):
             return text
-        reason = f"{text} was made here before"
+        reason = f"{text} was created here before"
     if warn_if_unnamed:
         _warn(inside, reason)
     return None

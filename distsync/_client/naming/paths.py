@@ -82,7 +82,7 @@ def _wrong_with(path: str) -> str | None:
         return "/zookeeper belongs to ZooKeeper itself"
     refused = NOT_IN_PATH.search(path)
     if refused:
-        return f"ZooKeeper refuses the character U+{ord(refused[0]):04X}"
+        return f"ZooKeeper does not allow the character U+{ord(refused[0]):04X}"
     return None if len(path.encode()) <= MAX_PATH_BYTES else f"it is longer than {MAX_PATH_BYTES} bytes"
 
 

@@ -82,16 +82,16 @@ def incompatibility(handler: type = kazoo.ConnectionHandler, client: type = Kazo
     for name, (parameters, used) in KNOWN.items():
         function = vars(handler).get(name)
         if not inspect.isfunction(function):
-            return f"there is no {name}"
+            return f"{name} is missing"
         if tuple(inspect.signature(function).parameters)[1:] != parameters:
             return f"{name} has other parameters"
         if not used <= _names_in(function.__code__):
-            return f"{name} does its work otherwise"
+            return f"{name} is implemented differently"
     if not hasattr(select, "poll"):
         return "the system has no poll"
     callback = vars(client).get("_session_callback")
     if not inspect.isfunction(callback) or not {"_notify_pending", "_state"} <= _names_in(callback.__code__):
-        return "the client hears of connections otherwise"
+        return "_session_callback is implemented differently"
     return ""
 
 
@@ -184,7 +184,7 @@ class FastWire(CallerReadsReplies):
             readable = [one for one in reads if found.get(one.fileno(), 0) & ~select.POLLOUT]
             now = monotonic()
             if wire not in readable and now >= self._give_up_at():
-                raise ConnectionDropped(f"no answer for {self._patience:.1f} seconds")
+                raise ConnectionDropped(f"no reply for {self._patience:.1f} s")
             if readable or now >= until:
                 return readable, [], []
 
@@ -227,7 +227,7 @@ class FastWire(CallerReadsReplies):
             return False
         length = int_struct.unpack_from(self._input)[0]
         if length < HEADER.size:
-            raise ConnectionDropped(f"the server's answer makes no sense: {length} bytes")
+            raise ConnectionDropped(f"malformed reply: {length} bytes")
         return bool(have >= int_struct.size + length)
 
     def _read(self, length: int, timeout: float) -> Any:
@@ -268,7 +268,7 @@ class FastWire(CallerReadsReplies):
 
     def _wait_for_room(self, timeout: float) -> None:
         if not self.handler.select([], [self._socket], [], timeout)[1]:
-            raise self.handler.timeout_exception("socket time-out during write")
+            raise self.handler.timeout_exception("timeout while writing to the socket")
 
     def _send_queued(self) -> bool:
         """Send the next requests of the queue. Return False if the socket has no room."""

@@ -75,8 +75,7 @@ FRAME = struct.Struct("!iii")
 #: Errors of a connection that a server accepts and then closes, perhaps before the client notices.
 HANG_UPS = (ConnectionDropped, ConnectionResetError, BrokenPipeError)
 SERVER_CLOSED = (
-    ": it hung up, as a server does that has as many connections of this address as it takes (maxClientCnxns), that is "
-    "about to start or to stop, or that expects TLS"
+    ": connection closed by the server (is maxClientCnxns reached, does it expect TLS, or is it starting or stopping?)"
 )
 
 logger = logging.getLogger("distsync.client.kazoo")
@@ -218,7 +217,7 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
         except (ZookeeperError, SASLException, RuntimeError) as error:
             self.sasl_refusals += 1
             if self.sasl_refusals < SASL_REFUSALS and isinstance(error.__cause__, ConnectionDropped):
-                raise ConnectionDropped("hung up at the SASL handshake") from error
+                raise ConnectionDropped("connection closed by the server at the SASL handshake") from error
             raise AuthFailedError(f"SASL: {error}") from error
         self.sasl_refusals = 0
 
@@ -263,15 +262,15 @@ class KazooConnection(kazoo.ConnectionHandler):  # type: ignore[misc]
         try:
             return super()._read_socket(read_timeout)
         except RuntimeError as error:
-            raise ConnectionDropped(f"the server's answer makes no sense: {error}") from error
+            raise ConnectionDropped(f"malformed reply: {error}") from error
 
     def _read_response(self, header: Any, buffer: bytes, offset: int) -> Any:
         if header.err == AUTHENTICATION_REQUIRED:
-            raise AuthFailedError("the server wants to know by another scheme who this is")
+            raise AuthFailedError("the server requires another authentication scheme")
         if header.err == THROTTLED:
             # Later requests may be executed, and this one may be the sync at the start of the
             # connection. Only a retry of all of them keeps their order.
-            raise ConnectionDropped("the server has too much to do, and wants to be asked later")
+            raise ConnectionDropped("the server throttles requests (THROTTLED_OP)")
         if header.err and header.err not in EXCEPTIONS:
             _, reply, _ = self.client._pending.popleft()
             reply.set_exception(unknown_error(header.err))
@@ -306,7 +305,7 @@ class FastKazooConnection(fast_io.FastWire, KazooConnection):
 
 def connection_class(fast_wire: bool) -> type[KazooConnection]:
     """Return the connection class: kazoo's I/O is used if fast I/O is disabled or incompatible."""
-    unknown = fast_io.incompatibility() if fast_wire else "it is switched off"
+    unknown = fast_io.incompatibility() if fast_wire else "disabled by fast_wire"
     if unknown:
         logger.info("fast I/O disabled, using kazoo's: %s", unknown)
     return KazooConnection if unknown else FastKazooConnection

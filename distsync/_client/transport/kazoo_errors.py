@@ -41,9 +41,9 @@ LEADER_ERRORS = (
 
 #: Advice by error code. Older versions of kazoo do not know all of these.
 ADVICE = {
-    -120: "this server keeps its sessions to itself, and so has no ephemeral znodes for them: set "
-    "localSessionsUpgradingEnabled=true, or localSessionsEnabled=false, in zoo.cfg of each server, and restart it",
-    -125: "a quota is used up: remove something, or raise it (setquota of zkCli)",
+    -120: "sessions are local to this server, and cannot have ephemeral znodes: set "
+    "localSessionsUpgradingEnabled=true or localSessionsEnabled=false in zoo.cfg of each server, and restart it",
+    -125: "a quota is exceeded: delete znodes or data, or raise the quota (setquota in zkCli)",
 }
 
 PERMISSIONS: dict[type[Any], str] = {Create: "CREATE", Delete: "DELETE", SetData: "WRITE"}

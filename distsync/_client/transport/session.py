@@ -238,7 +238,7 @@ class ZooKeeperSession:
     def _on_attempt(self, host: str, port: int) -> None:
         """Check the server before the handshake, which sends credentials."""
         if not self.is_genuine(host, port):
-            raise ConnectionDropped(f"the server looked for is not, or not yet, at {host}:{port}")
+            raise ConnectionDropped(f"no embedded server of this user listens at {host}:{port}")
         self._attempt_at = lease_clock()
 
     def _on_session(self, session_id: int, timeout_ms: int) -> None:
@@ -269,7 +269,7 @@ class ZooKeeperSession:
             return
         if kazoo.client_state == KeeperState.AUTH_FAILED:
             schemes = ", ".join(scheme for scheme, _ in self._address[1])
-            self.fail(ConfigurationError("auth", schemes, "the server refused these credentials, or wants others"))
+            self.fail(ConfigurationError("auth", schemes, "the server refused these credentials, or requires others"))
         self._disconnected(ConnectionState.LOST if state == KazooState.LOST else ConnectionState.SUSPENDED)
 
     def _disconnected(self, state: ConnectionState) -> None:
